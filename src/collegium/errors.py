@@ -1,0 +1,76 @@
+"""Everything Collegium raises.
+
+    CollegiumError
+    ├── ConfigError          the study cannot start as it is written; nothing was trained
+    │   ├── SiteError        one named site is at fault (also a ConfigError)
+    │   └── MissingExtra     an optional package is not installed
+    ├── Refused              a site will not do, or will not release, what it was asked (has a code)
+    ├── QuorumLost           too few sites answered; the run can be resumed
+    ├── WireError            bytes that are not a valid message
+    └── StorageError         a ledger, record or run folder cannot be read or written
+        ├── LedgerError      the ledger is corrupt, truncated or was changed
+        └── RecordError      the coordinator's record is corrupt or belongs to another run
+
+    CollegiumWarning         allowed, but probably not what you want
+
+Messages say what, where, and what next. They never quote a site's data: the text of an exception
+that a site's learner raised stays in that site's own log.
+"""
+
+from __future__ import annotations
+
+
+class CollegiumError(Exception):
+    """Base of all errors of this package."""
+
+
+class ConfigError(CollegiumError, ValueError):
+    """The study cannot start as it is written; nothing was trained."""
+
+
+class SiteError(ConfigError):
+    """One named site cannot take part as it is declared."""
+
+    def __init__(self, site: str, text: str) -> None:
+        super().__init__(f"Site {site!r}: {text}")
+        self.site = site
+
+
+class MissingExtra(ConfigError, ImportError):
+    """An optional package is not installed."""
+
+    def __init__(self, extra: str, what: str) -> None:
+        super().__init__(f"{what} needs an optional package: pip install 'collegium[{extra}]'")
+        self.extra = extra
+
+
+class Refused(CollegiumError):
+    """A site will not do, or will not release, what it was asked. Only the code leaves the site."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class QuorumLost(CollegiumError):
+    """Too few sites answered for the run to go on."""
+
+
+class WireError(CollegiumError):
+    """Bytes that are not a valid message."""
+
+
+class StorageError(CollegiumError):
+    """A ledger, record or run folder cannot be read or written."""
+
+
+class LedgerError(StorageError):
+    """The ledger is corrupt, truncated or was changed."""
+
+
+class RecordError(StorageError):
+    """The coordinator's record is corrupt or belongs to another run."""
+
+
+class CollegiumWarning(UserWarning):
+    """Allowed, but probably not what you want."""

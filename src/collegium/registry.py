@@ -1,0 +1,103 @@
+"""Name -> class, for everything a study file can name.
+
+The tables hold import paths, not classes, so that looking up one learner does not import the others.
+Other packages add names through entry points of the group ``collegium.<kind>``::
+
+    [project.entry-points."collegium.consensus"]
+    trimmed = "my_package.trimmed:TrimmedMajority"
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from collegium.errors import ConfigError, MissingExtra
+
+BUILT_IN: Final[dict[str, dict[str, str]]] = {
+    "algorithm": {
+        "fedct": "collegium.algorithms.fedct:FedCT",
+        "aimhi": "collegium.algorithms.aimhi:AIMHI",
+        "local": "collegium.algorithms.local:Local",
+        "centralized": "collegium.algorithms.centralized:Centralized",
+    },
+    "consensus": {
+        "majority": "collegium.consensus.majority:Majority",
+        "qualified_majority": "collegium.consensus.majority:QualifiedMajority",
+        "weighted_majority": "collegium.consensus.weighted:WeightedMajority",
+        "dawid_skene": "collegium.consensus.dawid_skene:DawidSkene",
+    },
+    "voters": {
+        "familiar": "collegium.consensus.familiar:Familiar",
+    },
+    "partition": {
+        "iid": "collegium.data.partition:Iid",
+        "dirichlet": "collegium.data.partition:Dirichlet",
+        "balanced_dirichlet": "collegium.data.partition:BalancedDirichlet",
+        "mixed_dirichlet": "collegium.data.partition:MixedDirichlet",
+        "shard": "collegium.data.partition:Shard",
+        "pathological": "collegium.data.partition:Pathological",
+        "by_column": "collegium.data.partition:ByColumn",
+    },
+    "learner": {
+        "decision_tree": "sklearn.tree:DecisionTreeClassifier",
+        "random_forest": "sklearn.ensemble:RandomForestClassifier",
+        "extra_trees": "sklearn.ensemble:ExtraTreesClassifier",
+        "gradient_boosting": "sklearn.ensemble:HistGradientBoostingClassifier",
+        "logistic_regression": "sklearn.linear_model:LogisticRegression",
+        "sgd": "sklearn.linear_model:SGDClassifier",
+        "svm": "sklearn.svm:SVC",
+        "knn": "sklearn.neighbors:KNeighborsClassifier",
+        "naive_bayes": "sklearn.naive_bayes:GaussianNB",
+        "mlp": "sklearn.neural_network:MLPClassifier",
+        "xgboost": "xgboost:XGBClassifier",
+        "lightgbm": "lightgbm:LGBMClassifier",
+        "rulefit": "collegium.learners.rulefit:RuleFit",
+        "torch": "collegium.learners.torch:TorchClassifier",
+    },
+    "link": {
+        "local": "collegium.links.local:LocalLink",
+        "workers": "collegium.links.workers:WorkersLink",
+        "replay": "collegium.links.replay:ReplayLink",
+    },
+}
+
+# Which extra installs the package that a missing module belongs to.
+EXTRA_OF_MODULE: Final = {"xgboost": "xgboost", "lightgbm": "lightgbm", "imodels": "rulefit", "torch": "torch"}
+
+
+@cache
+def _table(kind: str) -> dict[str, str]:
+    if kind not in BUILT_IN:
+        raise ConfigError(f"There is no registry of {kind!r}.{nearest(kind, BUILT_IN)}")
+    plugged = {point.name: point.value for point in entry_points(group=f"collegium.{kind}")}
+    return plugged | BUILT_IN[kind]
+
+
+def names(kind: str) -> list[str]:
+    """All names registered for `kind`, plug-ins included."""
+    return sorted(_table(kind))
+
+
+def lookup(kind: str, name: str) -> Any:
+    """The class registered as `name`; an unknown name is answered with the nearest one."""
+    table = _table(kind)
+    if name not in table:
+        raise ConfigError(f"There is no {kind} {name!r}.{nearest(name, table)} Known: {', '.join(sorted(table))}.")
+    module, _, attribute = table[name].partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as missing:
+        extra = EXTRA_OF_MODULE.get((missing.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise MissingExtra(extra, f"{kind} {name!r}") from None
+
+
+def nearest(name: str, known: Any) -> str:
+    """' Did you mean ...?' or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
