@@ -97,6 +97,13 @@ def lookup(kind: str, name: str) -> Any:
         raise MissingExtra(extra, f"{kind} {name!r}") from None
 
 
+def install_steps() -> None:
+    """Import everything that brings steps, so that a site can be asked for them."""
+    for kind in ("algorithm", "consensus", "voters"):
+        for name in names(kind):
+            lookup(kind, name)
+
+
 def nearest(name: str, known: Any) -> str:
     """' Did you mean ...?' or nothing."""
     close = difflib.get_close_matches(name, list(known), n=1)

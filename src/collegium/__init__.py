@@ -1,0 +1,132 @@
+"""Collegium: federated learning by sharing opinions on public cases.
+
+Sites keep their data and their models; they share labels of a public, unlabelled set and learn from the consensus::
+
+    import collegium as cg
+
+    split = cg.split(X, y, sites=5, public=370, test=114, seed=0)
+    sites = [cg.Site(f"site{i}", Xi, yi, learner=clf) for i, (Xi, yi) in enumerate(split.sites)]
+    run = cg.run(cg.FedCT(rounds=5), sites=sites, public=split.public, test=split.test)
+    print(run.summary())
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collegium.algorithms.aimhi import AIMHI as AIMHI
+    from collegium.algorithms.centralized import Centralized as Centralized
+    from collegium.algorithms.fedct import FedCT as FedCT
+    from collegium.algorithms.local import Local as Local
+    from collegium.consensus.base import Consensus as Consensus
+    from collegium.consensus.base import Voters as Voters
+    from collegium.consensus.dawid_skene import DawidSkene as DawidSkene
+    from collegium.consensus.familiar import Familiar as Familiar
+    from collegium.consensus.majority import Majority as Majority
+    from collegium.consensus.majority import QualifiedMajority as QualifiedMajority
+    from collegium.consensus.weighted import WeightedMajority as WeightedMajority
+    from collegium.core.algorithm import Algorithm as Algorithm
+    from collegium.core.ledger import verify as verify_ledger
+    from collegium.core.policy import Policy as Policy
+    from collegium.core.site import Site as Site
+    from collegium.data.partition import (
+        BalancedDirichlet as BalancedDirichlet,
+    )
+    from collegium.data.partition import (
+        ByColumn as ByColumn,
+    )
+    from collegium.data.partition import (
+        Dirichlet as Dirichlet,
+    )
+    from collegium.data.partition import (
+        Iid as Iid,
+    )
+    from collegium.data.partition import (
+        MixedDirichlet as MixedDirichlet,
+    )
+    from collegium.data.partition import (
+        Pathological as Pathological,
+    )
+    from collegium.data.partition import (
+        Shard as Shard,
+    )
+    from collegium.data.public import Split as Split
+    from collegium.data.public import split as split
+    from collegium.errors import (
+        CollegiumError as CollegiumError,
+    )
+    from collegium.errors import (
+        CollegiumWarning as CollegiumWarning,
+    )
+    from collegium.errors import (
+        ConfigError as ConfigError,
+    )
+    from collegium.errors import (
+        QuorumLost as QuorumLost,
+    )
+    from collegium.errors import (
+        SiteError as SiteError,
+    )
+    from collegium.errors import (
+        StorageError as StorageError,
+    )
+    from collegium.learners.torch import TorchClassifier as TorchClassifier
+    from collegium.results import Run as Run
+    from collegium.results import load as load
+    from collegium.run import run as run
+
+__version__ = "0.1.0"
+
+# Where each public name lives: imported when first used, so that `import collegium` is quick.
+_HOMES = {
+    "collegium.algorithms.aimhi": ["AIMHI"],
+    "collegium.algorithms.centralized": ["Centralized"],
+    "collegium.algorithms.fedct": ["FedCT"],
+    "collegium.algorithms.local": ["Local"],
+    "collegium.consensus.base": ["Consensus", "Voters"],
+    "collegium.consensus.dawid_skene": ["DawidSkene"],
+    "collegium.consensus.familiar": ["Familiar"],
+    "collegium.consensus.majority": ["Majority", "QualifiedMajority"],
+    "collegium.consensus.weighted": ["WeightedMajority"],
+    "collegium.core.algorithm": ["Algorithm"],
+    "collegium.core.ledger": ["verify_ledger"],
+    "collegium.core.policy": ["Policy"],
+    "collegium.core.site": ["Site"],
+    "collegium.data.partition": [
+        "BalancedDirichlet",
+        "ByColumn",
+        "Dirichlet",
+        "Iid",
+        "MixedDirichlet",
+        "Pathological",
+        "Shard",
+    ],
+    "collegium.data.public": ["Split", "split"],
+    "collegium.errors": [
+        "CollegiumError",
+        "CollegiumWarning",
+        "ConfigError",
+        "QuorumLost",
+        "SiteError",
+        "StorageError",
+    ],
+    "collegium.learners.torch": ["TorchClassifier"],
+    "collegium.results": ["Run", "load"],
+    "collegium.run": ["run"],
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_RENAMED = {"verify_ledger": "verify"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'collegium' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), _RENAMED.get(name, name))
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME_OF})

@@ -1,0 +1,55 @@
+"""Centralized: all private data in one place. Simulation only; the upper bound that nobody may have.
+
+Every site hands over its records (the ledger shows what that means in bytes) and each site's own learner is fitted on
+the pool, so that each model of a mixed federation has its own upper bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, step, tables
+from collegium.core.labels import code_dtype
+
+
+@step
+def hand_over(site: ActiveSite) -> RawRecords:
+    """D_i itself."""
+    header, columns = tables.to_arrays(site.data.X)
+    return RawRecords(header, columns, site.data.codes)
+
+
+@step
+def train(
+    site: ActiveSite, header: dict[str, Any], columns: dict[str, Any], codes: Any, epochs: int | None, steps: int | None
+) -> Nothing:
+    """h <- A_i(D_1 u ... u D_m)"""
+    site.fit(LabelledData(tables.from_arrays(header, columns), codes), epochs=epochs, steps=steps)
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class Centralized(Algorithm):
+    """Pooled data."""
+
+    needs_public: ClassVar[bool] = False
+    simulation_only: ClassVar[bool] = True
+    rounds: int = 1
+    """More than one only helps learners that go on from their weights."""
+    epochs: int | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self.at_least_one("rounds", "epochs", "steps")
+
+    def coordinate(self, fed: Federation) -> None:
+        handed = fed.ask(hand_over())
+        parts = [handed[party] for party in fed.parties if party in handed]
+        header, columns = tables.to_arrays(tables.stack([tables.from_arrays(p.header, p.columns) for p in parts]))
+        codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
+        for _ in fed.rounds(self.rounds):
+            fed.tell(train(header, columns, codes, self.epochs, self.steps))
+            fed.flush()

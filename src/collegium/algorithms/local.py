@@ -1,0 +1,34 @@
+"""Local: every site trains alone. Nothing leaves; the lower bound that sharing must beat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, step
+
+
+@step
+def train(site: ActiveSite, epochs: int | None, steps: int | None) -> Nothing:
+    """h_i <- A_i(D_i)"""
+    site.fit(site.data, epochs=epochs, steps=steps)
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class Local(Algorithm):
+    """No communication at all."""
+
+    needs_public: ClassVar[bool] = False
+    rounds: int = 1
+    """More than one only helps learners that go on from their weights."""
+    epochs: int | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        self.at_least_one("rounds", "epochs", "steps")
+
+    def coordinate(self, fed: Federation) -> None:
+        for _ in fed.rounds(self.rounds):
+            fed.tell(train(self.epochs, self.steps))
+            fed.flush()

@@ -1,0 +1,205 @@
+"""What is checked before anything is trained. Each error names the site and the remedy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import is_regressor
+from sklearn.utils import get_tags
+
+from collegium.core import tables
+from collegium.core.algorithm import Algorithm
+from collegium.core.site import PublicSet, Site, as_labels, encode_labels, shorten
+from collegium.errors import CollegiumWarning, ConfigError, SiteError
+
+
+def check_algorithm(algorithm: Any) -> None:
+    """An instance, not a class or a name."""
+    if not isinstance(algorithm, Algorithm):
+        hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
+        raise ConfigError(f"The first argument is an algorithm, such as {hint}, not {type(algorithm).__name__}.")
+
+
+def check_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
+    """At least one site, with rows, a learner, and a name of its own."""
+    if isinstance(sites, Site):
+        raise ConfigError("sites is a list: pass sites=[site].")
+    if not sites:
+        raise ConfigError("There are no sites: pass sites=[cg.Site(name, X, y, learner=...), ...].")
+    for site in sites:
+        if not isinstance(site, Site):
+            raise ConfigError(f"sites holds a {type(site).__name__}: each must be a cg.Site.")
+        if not len(site):
+            raise SiteError(site.name, "it has no samples. Leave it out, or give it data.")
+        _check_learner(site)
+    names = [site.name for site in sites]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"Two sites are called {twice[0]!r}: give each a name of its own.")
+    if len(sites) == 1:
+        warnings.warn("There is one site only: it can learn from nobody else.", CollegiumWarning, stacklevel=3)
+    return tuple(sites)
+
+
+def _check_learner(site: Site) -> None:
+    learner = site.learner
+    if learner is None:
+        raise SiteError(site.name, "it has no learner. Pass learner=..., for example a scikit-learn classifier.")
+    if isinstance(learner, type):
+        raise SiteError(site.name, f"its learner is a class. Pass an instance: {learner.__name__}().")
+    for method in ("fit", "predict"):
+        if not callable(getattr(learner, method, None)):
+            kind = type(learner).__name__
+            raise SiteError(
+                site.name, f"its learner, a {kind}, has no {method!r} method. Use a scikit-learn classifier."
+            )
+    if _is_regressor(learner):
+        raise SiteError(site.name, f"its learner, a {type(learner).__name__}, is a regressor. Use a classifier.")
+
+
+def _is_regressor(learner: Any) -> bool:
+    try:
+        return bool(is_regressor(learner))
+    except (AttributeError, TypeError):
+        return False
+
+
+def find_classes(sites: Sequence[Site], given: Any) -> NDArray[Any]:
+    """The study's classes: those given, or all that any site has."""
+    kinds = {site.name: _label_kind(site.y) for site in sites}
+    if len(set(kinds.values())) > 1:
+        first, *others = kinds
+        other = next(name for name in others if kinds[name] != kinds[first])
+        raise SiteError(
+            other, f"its labels are {kinds[other]}, those of site {first!r} are {kinds[first]}. Use one type."
+        )
+    if given is None:
+        return np.unique(np.concatenate([np.unique(site.y) for site in sites]))
+    classes = np.unique(as_labels(given, "classes"))
+    if _label_kind(classes) != next(iter(kinds.values())):
+        raise ConfigError(f"classes are {_label_kind(classes)}, the sites' labels are {next(iter(kinds.values()))}.")
+    for site in sites:
+        unknown = np.setdiff1d(site.y, classes)
+        if len(unknown):
+            raise SiteError(site.name, f"it has labels that are not among classes: {shorten(unknown)}.")
+    return classes
+
+
+def _label_kind(y: NDArray[Any]) -> str:
+    return "numbers" if y.dtype.kind in "iufb" else "strings" if y.dtype.kind in "US" else str(y.dtype)
+
+
+def check_features(sites: Sequence[Site], others: dict[str, Any]) -> None:
+    """All tables have the same columns: the sites' and, by name, the public and the test set."""
+    first = sites[0]
+    for site in sites[1:]:
+        problem = _mismatch(first.X, site.X)
+        if problem:
+            raise SiteError(site.name, f"its features differ from those of site {first.name!r}: {problem}.")
+    for name, table in others.items():
+        problem = _mismatch(first.X, table)
+        if problem:
+            raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
+    for site in sites:
+        _check_missing_values(site, {f"site {site.name!r}": site.X} | {f"the {k} set": v for k, v in others.items()})
+
+
+def _mismatch(X: Any, other: Any) -> str | None:
+    if isinstance(X, pd.DataFrame) != isinstance(other, pd.DataFrame):
+        return "one is a DataFrame and the other is not"
+    if sparse.issparse(X) != sparse.issparse(other):
+        return "one is sparse and the other is not"
+    if tables.row_shape(X) != tables.row_shape(other):
+        return f"shape {tables.row_shape(other)} per row instead of {tables.row_shape(X)}"
+    if isinstance(X, pd.DataFrame) and list(X.columns) != list(other.columns):
+        differing = next(a for a, b in zip(other.columns, X.columns, strict=True) if a != b)
+        return f"column {differing!r} is not there or stands elsewhere"
+    return None
+
+
+def _check_missing_values(site: Site, held: dict[str, Any]) -> None:
+    if takes_missing_values(site.learner):
+        return
+    for where, table in held.items():
+        values = getattr(table, "data", None) if sparse.issparse(table) else table
+        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise SiteError(
+                site.name,
+                f"its learner {type(site.learner).__name__} does not take missing values, and {where} has some (NaN or "
+                "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
+            )
+
+
+def takes_missing_values(learner: Any) -> bool:
+    """What scikit-learn's tags say; pipelines and learners without tags are trusted."""
+    if hasattr(learner, "steps") or not hasattr(learner, "__sklearn_tags__"):
+        return True
+    try:
+        return bool(get_tags(learner).input_tags.allow_nan)
+    except (AttributeError, TypeError):
+        return True
+
+
+def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> PublicSet | None:
+    """The public set, the same for everybody."""
+    if public is None:
+        if algorithm.needs_public:
+            raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set: pass public=X.")
+        return None
+    if isinstance(public, tuple):
+        raise ConfigError("public is X only, without labels; pass its labels, if known, as public_truth.")
+    table = tables.as_table(public, "public")
+    if not tables.n_rows(table):
+        if algorithm.needs_public:
+            raise ConfigError("The public set has no rows.")
+        return None
+    shared = PublicSet(table)
+    for site in sites:
+        own = None if site.public is None else tables.digest(site.public)
+        pinned = site.policy.public_sha256
+        for digest, which in ((own, "its own copy of"), (pinned, "the pinned hash of")):
+            if digest is not None and digest != shared.digest:
+                raise SiteError(
+                    site.name,
+                    f"{which} the public set has hash {digest[:12]}..., the study's has {shared.digest[:12]}.... Give "
+                    "every site the same public set.",
+                )
+    return shared
+
+
+def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | None:
+    """The test set as (X, codes)."""
+    if test is None:
+        return None
+    if not isinstance(test, tuple | list) or len(test) != 2:
+        raise ConfigError("test is a pair (X, y).")
+    X, y = tables.as_table(test[0], "test: X"), as_labels(test[1], "test: y")
+    if tables.n_rows(X) != len(y):
+        raise ConfigError(f"The test set has {tables.n_rows(X)} rows and {len(y)} labels.")
+    if not len(y):
+        return None
+    return X, _encode(y, classes, "The test set")
+
+
+def check_truth(truth: Any, public: PublicSet | None, classes: NDArray[Any]) -> NDArray[Any] | None:
+    """The public set's true labels, where they are known."""
+    if truth is None:
+        return None
+    y = as_labels(truth, "public_truth")
+    if public is None or len(y) != len(public):
+        raise ConfigError(
+            f"public_truth has {len(y)} labels; the public set has {0 if public is None else len(public)} rows."
+        )
+    return _encode(y, classes, "public_truth")
+
+
+def _encode(y: NDArray[Any], classes: NDArray[Any], where: str) -> NDArray[Any]:
+    if _label_kind(y) != _label_kind(classes):
+        raise ConfigError(f"{where} has labels that are {_label_kind(y)}; the sites' are {_label_kind(classes)}.")
+    return encode_labels(y, classes, where)

@@ -1,0 +1,31 @@
+"""What a consensus rule is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collegium.core import Federation, HardLabels, Labels, Order
+
+
+@dataclass(frozen=True)
+class Consensus(ABC):
+    """A rule that asks sites for labels and makes one labelling of them.
+
+    A rule that needs only the sum of the votes uses ``fed.total`` and never sees a site's own labels; one that
+    weighs sites against each other uses ``fed.ask`` or ``fed.stream``. The verb is the leak.
+    """
+
+    @abstractmethod
+    def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
+        """Ask `parties` (all, if None) with `order`; return the consensus, -1 where there is none."""
+
+
+@dataclass(frozen=True)
+class Voters(ABC):
+    """Who votes on which sample: decided at each site, from its own data."""
+
+    @abstractmethod
+    def order(self, communication: int) -> Order[HardLabels] | None:
+        """The order that asks for votes in the n-th communication; None where everybody votes on everything."""

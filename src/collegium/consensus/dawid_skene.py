@@ -1,0 +1,87 @@
+"""Dawid and Skene (1979): the true labels and every site's confusion matrix, estimated together by EM.
+
+STAPLE (Warfield et al. 2004), known from segmentations by several readers, is the case of two classes. A site that is
+wrong in a regular way is used, not outvoted. The coordinator sees each site's labels: that is what the rule needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.consensus.base import Consensus
+from collegium.core import Federation, HardLabels, Labels, Order
+from collegium.core.tally import winners
+from collegium.errors import ConfigError
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class DawidSkene(Consensus):
+    """EM over true labels and site reliabilities; a sample whose best class is below `confidence` gets no label."""
+
+    iterations: int = 50
+    tolerance: float = 1e-5
+    smoothing: float = 0.1
+    """Imagined votes per cell of each confusion matrix, so that what was never seen is not impossible."""
+    confidence: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1 or self.tolerance < 0 or self.smoothing <= 0 or not 0 <= self.confidence <= 1:
+            raise ConfigError(
+                "DawidSkene: iterations is at least 1, tolerance at least 0, smoothing above 0, confidence in 0 .. 1."
+            )
+
+    def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
+        replies = fed.ask(order, parties)
+        answered = [party for party in fed.parties if party in replies]
+        with fed.observed.watch("consensus"):
+            votes = np.stack([replies[party].labels.codes for party in answered])
+            posterior, reliability = self.estimate(votes, fed.n_classes)
+            codes = np.where(posterior.max(axis=1) >= self.confidence, winners(posterior.T, fed.seed), -1)
+            codes[(votes < 0).all(axis=0)] = -1
+        for party, value in zip(answered, reliability, strict=True):
+            fed.note("reliability", value, party=party)
+        return Labels(codes, fed.n_classes)
+
+    def estimate(self, votes: NDArray[np.signedinteger], n_classes: int) -> tuple[Matrix, NDArray[np.float64]]:
+        """Posterior of the true class per sample, and each site's expected accuracy. -1 in `votes` abstains."""
+        posterior = _vote_shares(votes, n_classes)
+        for _ in range(self.iterations):
+            prior = posterior.mean(axis=0) + 1e-12
+            confusion = [self._confusion(posterior, site, n_classes) for site in votes]
+            log_posterior = np.log(prior)[None, :].repeat(votes.shape[1], axis=0)
+            for site, matrix in zip(votes, confusion, strict=True):
+                voted = site >= 0
+                log_posterior[voted] += np.log(matrix)[:, site[voted]].T
+            log_posterior -= log_posterior.max(axis=1, keepdims=True)
+            new = np.exp(log_posterior)
+            new /= new.sum(axis=1, keepdims=True)
+            moved = float(np.abs(new - posterior).max(initial=0.0))
+            posterior = new
+            if moved <= self.tolerance:
+                break
+        prior = posterior.mean(axis=0)
+        reliability = [float(prior @ np.diag(self._confusion(posterior, site, n_classes))) for site in votes]
+        return posterior, np.array(reliability)
+
+    def _confusion(self, posterior: Matrix, site: NDArray[np.signedinteger], n_classes: int) -> Matrix:
+        """P(site says l | truth is c), row c."""
+        voted = site >= 0
+        said = np.zeros((int(voted.sum()), n_classes))
+        said[np.arange(len(said)), site[voted]] = 1.0
+        counts = posterior[voted].T @ said + self.smoothing
+        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def _vote_shares(votes: NDArray[np.signedinteger], n_classes: int) -> Matrix:
+    shares = np.zeros((votes.shape[1], n_classes))
+    for site in votes:
+        voted = np.flatnonzero(site >= 0)
+        shares[voted, site[voted]] += 1.0
+    cast = shares.sum(axis=1, keepdims=True)
+    return np.where(cast > 0, shares / np.maximum(cast, 1), 1.0 / n_classes)

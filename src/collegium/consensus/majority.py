@@ -1,0 +1,46 @@
+"""Majority votes. They need the sum of the votes only: no site's own labels are seen or kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from collegium.consensus.base import Consensus
+from collegium.core import Federation, HardLabels, Labels, Order
+from collegium.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Majority(Consensus):
+    """The class with most votes wins.
+
+    Ties are broken at random, uniformly among the tied classes, by the study's seed and the sample's number: no class
+    is favoured over the whole set, and a sample that stays tied keeps its label from round to round. A sample on which
+    everybody abstains gets no label.
+    """
+
+    def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
+        return count_votes(fed, order, parties, quorum=0.0)
+
+
+@dataclass(frozen=True)
+class QualifiedMajority(Consensus):
+    """The winner needs at least a share `quorum` of the votes cast; otherwise the sample gets no label this round."""
+
+    quorum: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 < self.quorum <= 1:
+            raise ConfigError(
+                f"QualifiedMajority: quorum must be above 0 and at most 1, not {self.quorum}. Paper: 0.9."
+            )
+
+    def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
+        return count_votes(fed, order, parties, self.quorum)
+
+
+def count_votes(fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None, quorum: float) -> Labels:
+    """The winners by total votes."""
+    votes = fed.total(order, parties)
+    with fed.observed.watch("consensus"):
+        return Labels(votes.tally.winners(fed.seed, quorum), fed.n_classes)

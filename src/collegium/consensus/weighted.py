@@ -1,0 +1,97 @@
+"""Votes that count differently. The coordinator sees each site's labels, one site at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.consensus.base import Consensus
+from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Order, step
+from collegium.core.tally import winners
+from collegium.errors import ConfigError
+
+
+@step
+def sample_count(site: ActiveSite) -> Count:
+    """How many private samples this site has."""
+    return Count(len(site.data))
+
+
+@dataclass(frozen=True)
+class WeightedMajority(Consensus):
+    """The class with the largest sum of weights wins.
+
+    `weights` is a number per site (a mapping; sites it does not name count 1), ``"samples"`` (each site releases its
+    number of private samples, every time it votes), or ``"agreement"`` (a site counts by how well it agrees with the
+    plain majority: the log odds of being right, as in boosting; this needs all sites' labels at once).
+    """
+
+    weights: Mapping[str, float] | Literal["samples", "agreement"] = "samples"
+    quorum: float = field(default=0.0)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.weights, str):
+            if self.weights not in ("samples", "agreement"):
+                raise ConfigError(
+                    f"WeightedMajority: weights is a mapping, 'samples' or 'agreement', not {self.weights!r}."
+                )
+        elif any(not np.isfinite(w) or w < 0 for w in self.weights.values()):
+            raise ConfigError("WeightedMajority: weights are finite numbers of at least 0.")
+        if not 0 <= self.quorum <= 1:
+            raise ConfigError(f"WeightedMajority: quorum lies between 0 and 1, not {self.quorum}.")
+
+    def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
+        if self.weights == "agreement":
+            return self._by_agreement(fed, order, parties)
+        weights = self._known_weights(fed, parties)
+        scores: NDArray[np.float64] | None = None
+        for party, release in fed.stream(order, parties):
+            with fed.observed.watch("consensus"):
+                if scores is None:
+                    scores = np.zeros((fed.n_classes, len(release.labels)))
+                add_votes(scores, release.labels, weights.get(party, 1.0))
+        return self._decide(fed, scores)
+
+    def _known_weights(self, fed: Federation, parties: Sequence[str] | None) -> Mapping[str, float]:
+        if isinstance(self.weights, Mapping):
+            return self.weights
+        return {party: float(count.samples) for party, count in fed.ask(sample_count(), parties).items()}
+
+    def _by_agreement(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None) -> Labels:
+        replies = fed.ask(order, parties)
+        with fed.observed.watch("consensus"):
+            votes = {party: replies[party].labels for party in fed.parties if party in replies}
+            scores = np.zeros((fed.n_classes, len(next(iter(votes.values())))))
+            for labels in votes.values():
+                add_votes(scores, labels, 1.0)
+            majority = winners(scores, fed.seed)
+            scores[:] = 0
+            for labels in votes.values():
+                add_votes(scores, labels, log_odds(labels, majority, fed.n_classes))
+        return self._decide(fed, scores)
+
+    def _decide(self, fed: Federation, scores: NDArray[np.float64] | None) -> Labels:
+        if scores is None:
+            raise ConfigError("No site has voted.")
+        with fed.observed.watch("consensus"):
+            codes = winners(scores, fed.seed)
+            top, cast = scores.max(axis=0), scores.sum(axis=0)
+            return Labels(np.where((cast > 0) & (top >= self.quorum * cast - 1e-12), codes, -1), fed.n_classes)
+
+
+def add_votes(scores: NDArray[np.float64], labels: Labels, weight: float) -> None:
+    """Add one site's votes, `weight` each."""
+    voted = np.flatnonzero(labels.known)
+    scores[labels.codes[voted], voted] += weight
+
+
+def log_odds(labels: Labels, majority: NDArray[np.signedinteger], n_classes: int) -> float:
+    """How much a site counts that agrees with the majority this often: 0 for guessing, never negative."""
+    both = labels.known & (majority >= 0)
+    n = int(both.sum())
+    agreed = (np.count_nonzero(labels.codes[both] == majority[both]) + 1) / (n + n_classes)
+    return max(0.0, float(np.log(agreed / (1 - agreed) * (n_classes - 1)))) if agreed < 1 else 0.0

@@ -1,0 +1,219 @@
+"""A site's runtime: takes order frames, runs steps behind the gate, answers with reply frames.
+
+An order is identified by (run, number). Asked again, the agent sends the stored reply again and runs nothing.
+The sealed reply, the ledger row and the site's state are stored in one transaction, so that a killed site has
+either done an order or not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from collegium.core import wire
+from collegium.core.gate import Gate, Request
+from collegium.core.labels import Labels
+from collegium.core.ledger import storage_errors
+from collegium.core.releases import Nothing
+from collegium.core.site import ActiveSite, Exam
+from collegium.errors import Refused, StorageError, WireError
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The orders of one exchange for one site: any number of tells, then at most one ask."""
+
+    run: str
+    public_sha256: str | None
+    orders: list[dict[str, Any]]
+
+    @property
+    def last(self) -> int:
+        """The number that identifies the batch."""
+        return int(self.orders[-1]["number"])
+
+
+class SiteLog:
+    """What happened at a site, for its owner only. Kept in memory, and in a file where there is a folder."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.lines: list[str] = []
+
+    def write(self, text: str) -> None:
+        """Add an entry."""
+        self.lines.append(text)
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
+
+
+class Agent:
+    """Serves one site for one run."""
+
+    def __init__(
+        self, site: ActiveSite, gate: Gate, *, folder: Path | None = None, exam: Exam | None = None, simulation: bool
+    ) -> None:
+        self.site = site
+        self.gate = gate
+        self._folder = folder
+        self._exam = exam
+        self._simulation = simulation
+        self._known = wire.KnownLabels(keep=1)
+        self._restored_run: str | None = None
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.log = SiteLog(folder / "site.log" if folder else None)
+
+    def serve(self, frame: bytes) -> bytes:
+        """Answer one batch of orders. Never raises for what a step or a message does: it refuses."""
+        start = time.perf_counter()
+        request = hashlib.sha256(frame).hexdigest()
+        try:
+            header, payload = wire.cut(frame)
+            run, last = str(header["run"]), int(header["last"])
+            done = self.gate.ledger.sent(run, last)
+            if done is not None:
+                return done[1] if done[0] == request else self._refusal(last, "", "other-order", {})
+            self._restore(run)
+            batch = Batch(run, header["public"], wire.unpack(payload, self._known)["orders"])
+            if batch.last != last:
+                raise WireError("A batch's number is not that of its last order.")
+        except (WireError, KeyError, TypeError, ValueError):
+            self.log.write(f"refused a message that cannot be read:\n{traceback.format_exc()}")
+            return self._refusal(-1, "", "bad-message", {})
+        except StorageError as error:
+            self.log.write(str(error))
+            return self._refusal(-1, "", "storage-failed", {})
+        return self._answer(batch, request, start)
+
+    def _answer(self, batch: Batch, request: str, start: float) -> bytes:
+        self.site.watch.seconds.clear()
+        step = "an order"
+        try:
+            self._learn_labels(batch)
+            release: object = Nothing()
+            for order in batch.orders:
+                step = str(order["step"])
+                release = self._run(batch, order)
+            notes = self._notes(start)
+            return self._commit(batch, request, lambda: self._reply(batch, release, notes))
+        except Refused as refusal:
+            code = refusal.code
+            self.log.write(f"refused {step} ({code}): {refusal}")
+        except StorageError as error:
+            self.log.write(f"could not store the outcome of {step}: {error}")
+            return self._refusal(batch.last, step, "storage-failed", self._notes(start))
+        notes = self._notes(start)
+        try:
+            return self._commit(batch, request, lambda: self._refusal(batch.last, step, code, notes))
+        except StorageError as error:
+            self.log.write(f"could not store the refusal of {step}: {error}")
+            return self._refusal(batch.last, step, code, notes)
+
+    def _commit(self, batch: Batch, request: str, write_reply: Callable[[], bytes]) -> bytes:
+        """Store reply, ledger row and state together; only then may the reply leave."""
+        state = self._write_state(batch)
+        with self.gate.ledger.transaction():
+            before = self.gate.ledger.state_file(batch.run)
+            reply = write_reply()
+            self.gate.ledger.keep_reply(batch.run, batch.last, request, reply)
+            if state is not None:
+                self.gate.ledger.keep_state(batch.run, *state)
+        if self._folder is not None and before is not None and state is not None and before[0] != state[0]:
+            (self._folder / before[0]).unlink(missing_ok=True)
+        return reply
+
+    def _run(self, batch: Batch, order: dict[str, Any]) -> object:
+        step = self.gate.admit(self._request(batch, order))
+        self.site.begin(int(order["number"]))
+        try:
+            return step.run(self.site, dict(order["args"]))
+        except Refused:
+            raise
+        except Exception:
+            # The text of an exception can quote data: it stays in this site's own log.
+            self.log.write(f"step {order['step']} failed:\n{traceback.format_exc()}")
+            raise Refused("step-failed", f"Step {order['step']!r} raised; see the log.") from None
+
+    def _learn_labels(self, batch: Batch) -> None:
+        for order in batch.orders:
+            for value in order["args"].values():
+                if isinstance(value, Labels):
+                    self._known.remember(value)
+
+    @staticmethod
+    def _request(batch: Batch, order: dict[str, Any]) -> Request:
+        return Request(
+            batch.run,
+            int(order["number"]),
+            int(order["round"]),
+            str(order["step"]),
+            str(order["digest"]),
+            batch.public_sha256,
+        )
+
+    def _reply(self, batch: Batch, release: object, notes: dict[str, Any]) -> bytes:
+        sealed = self.gate.seal(self._request(batch, batch.orders[-1]), release, self._known.latest)
+        header = {
+            "number": batch.last,
+            "kind": sealed.kind,
+            "bytes": sealed.packed.content_bytes,
+            "sha256": sealed.sha256,
+            "entry": sealed.entry,
+        }
+        return self._annotate(wire.join(header, sealed.packed.data), notes)
+
+    def _refusal(self, number: int, step: str, code: str, notes: dict[str, Any]) -> bytes:
+        return self._annotate(wire.join({"number": number, "refused": code, "step": step}, b""), notes)
+
+    def _annotate(self, reply: bytes, notes: dict[str, Any]) -> bytes:
+        """A simulation's notes are wrapped around the reply: they are no part of what a real site would send."""
+        return wire.join({"notes": notes}, reply) if self._simulation else reply
+
+    def _notes(self, start: float) -> dict[str, Any]:
+        """What a simulation wants to know beyond the protocol."""
+        notes: dict[str, Any] = {"seconds": dict(self.site.watch.seconds)}
+        if (
+            self._simulation
+            and "fit" in self.site.watch.seconds
+            and self._exam is not None
+            and self.site.model is not None
+        ):
+            answers = self.site.model.predict_codes(self._exam.X)
+            notes["accuracy"] = float(np.mean(answers == self._exam.codes))
+        notes["busy"] = time.perf_counter() - start
+        return notes
+
+    # State: what must survive a crash, in the site's own folder.
+
+    def _write_state(self, batch: Batch) -> tuple[str, str] | None:
+        if self._folder is None:
+            return None
+        data = cloudpickle.dumps((self.site.model, self.site.state, self._known.latest))
+        path = self._folder / f"state-{batch.last}.pkl"
+        with storage_errors(path, StorageError):
+            path.write_bytes(data)
+        return path.name, hashlib.sha256(data).hexdigest()
+
+    def _restore(self, run: str) -> None:
+        if self._folder is None or self._restored_run == run:
+            return
+        stored = self.gate.ledger.state_file(run)
+        if stored is not None:
+            path = self._folder / stored[0]
+            data = path.read_bytes() if path.is_file() else b""
+            if hashlib.sha256(data).hexdigest() != stored[1]:
+                raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
+            self.site.model, self.site.state, labels = cloudpickle.loads(data)
+            if labels is not None:
+                self._known.remember(labels)
+        self._restored_run = run

@@ -1,0 +1,70 @@
+"""Labels of the public set, as class codes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import ConfigError
+
+Codes = NDArray[np.signedinteger[Any]]
+
+
+def code_dtype(n_classes: int) -> type[np.signedinteger[Any]]:
+    """The smallest signed type that holds -1 .. n_classes - 1."""
+    if n_classes <= 128:
+        return np.int8
+    return np.int16 if n_classes <= 32768 else np.int32
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """One class code per public sample; -1 where there is none (no consensus, or an abstention)."""
+
+    codes: Codes
+    n_classes: int
+
+    def __post_init__(self) -> None:
+        codes = np.asarray(self.codes)
+        if codes.ndim != 1 or codes.dtype.kind not in "iu":
+            raise ConfigError(f"Labels are one whole number per sample, not {codes.dtype} of shape {codes.shape}.")
+        if len(codes) and (int(codes.min()) < -1 or int(codes.max()) >= self.n_classes):
+            raise ConfigError(f"Label codes lie in -1 .. {self.n_classes - 1}.")
+        object.__setattr__(self, "codes", codes.astype(code_dtype(self.n_classes), copy=False))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Labels):
+            return NotImplemented
+        return self.n_classes == other.n_classes and np.array_equal(self.codes, other.codes)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which samples have a label."""
+        return self.codes >= 0
+
+    @property
+    def coverage(self) -> float:
+        """The share of samples that have a label."""
+        return float(self.known.mean()) if len(self) else 0.0
+
+    @cached_property
+    def digest(self) -> str:
+        """A short name for exactly these labels, the same at every site."""
+        canonical = np.ascontiguousarray(self.codes, dtype="<i4")
+        return hashlib.sha256(f"{self.n_classes}:".encode() + canonical.tobytes()).hexdigest()[:16]
+
+    def changed_from(self, other: Labels | None) -> int:
+        """How many samples have another label than in `other` (all labelled ones, if there is none)."""
+        if other is None:
+            return int(self.known.sum())
+        return int(np.count_nonzero(self.codes != other.codes))

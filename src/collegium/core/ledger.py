@@ -1,0 +1,225 @@
+"""The ledger: what left a site, append-only and hash-chained, in SQLite.
+
+One row per release. Each row's hash covers the row and the hash before it, and the head of the chain is
+kept beside the rows, so that a changed, inserted, removed or cut-off row is found by `verify`. What the
+chain cannot show by itself is a ledger replaced as a whole: for that, every release carries the hash of
+its row to the coordinator, which keeps it.
+
+The same file holds, in the same transaction, the sealed reply (so that an order asked twice is answered
+with the same bytes) and the number of the stored state: an order is done entirely, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from collegium.errors import LedgerError, StorageError
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS ledger (
+    party TEXT NOT NULL, seq INTEGER NOT NULL, time TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
+    round INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL, wire_bytes INTEGER NOT NULL,
+    sha256 TEXT NOT NULL, event TEXT, claim TEXT, prev TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (party, seq));
+CREATE TABLE IF NOT EXISTS head (party TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS outbox (
+    party TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL, request TEXT NOT NULL, reply BLOB NOT NULL,
+    PRIMARY KEY (party, run, number));
+CREATE TABLE IF NOT EXISTS state (
+    party TEXT NOT NULL, run TEXT NOT NULL, file TEXT NOT NULL, sha256 TEXT NOT NULL, PRIMARY KEY (party, run));
+"""
+_COLUMNS: Final = (
+    "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a row says of one release, before it is chained."""
+
+    run: str
+    number: int
+    round: int
+    step: str
+    kind: str
+    bytes: int
+    wire_bytes: int
+    sha256: str
+    event: str | None = None
+    """The privacy event, as JSON; None means the release left unprotected."""
+    claim: str | None = None
+
+
+class Ledger:
+    """One party's rows in a ledger file (in memory, where there is no path)."""
+
+    def __init__(self, party: str, path: Path | None = None) -> None:
+        self.party = party
+        self.path = path
+        self._lock = threading.RLock()
+        with storage_errors(path, LedgerError):
+            self._db = _open(path)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything inside is stored together, or not at all."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+            self._db.execute("COMMIT")
+
+    def append(self, entry: Entry) -> str:
+        """Chain one row; returns its hash. Call inside a transaction."""
+        seq, prev = self._head()
+        row = {"party": self.party, "seq": seq + 1, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        row |= asdict(entry)
+        digest = row_hash(row, prev)
+        values = [*(row[column] for column in _COLUMNS), prev, digest]
+        self._db.execute("INSERT INTO ledger VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", values)
+        self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, seq + 1, digest))
+        return digest
+
+    def _head(self) -> tuple[int, str]:
+        row = self._db.execute("SELECT seq, hash FROM head WHERE party = ?", (self.party,)).fetchone()
+        return (row[0], row[1]) if row else (0, genesis(self.party))
+
+    def bytes_of(self, run: str) -> int:
+        """All content bytes released in a run."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            query = "SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?"
+            return int(self._db.execute(query, (self.party, run)).fetchone()[0])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """This party's rows, oldest first."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            return _rows(self._db, self.party)
+
+    def sent(self, run: str, number: int) -> tuple[str, bytes] | None:
+        """The request's hash and the reply, if this order was answered before."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            query = "SELECT request, reply FROM outbox WHERE party = ? AND run = ? AND number = ?"
+            row = self._db.execute(query, (self.party, run, number)).fetchone()
+            return (row[0], row[1]) if row else None
+
+    def keep_reply(self, run: str, number: int, request: str, reply: bytes) -> None:
+        """Remember a reply, to be sent again if asked again. Call inside a transaction."""
+        self._db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", (self.party, run, number, request, reply))
+
+    def state_file(self, run: str) -> tuple[str, str] | None:
+        """Name and sha256 of the stored state of a run."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            query = "SELECT file, sha256 FROM state WHERE party = ? AND run = ?"
+            row = self._db.execute(query, (self.party, run)).fetchone()
+            return (row[0], row[1]) if row else None
+
+    def keep_state(self, run: str, file: str, sha256: str) -> None:
+        """Point to a state file. Call inside a transaction."""
+        self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)", (self.party, run, file, sha256))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+
+def row_hash(row: dict[str, Any], prev: str) -> str:
+    """The hash that chains a row to the one before it."""
+    canonical = json.dumps([row[column] for column in _COLUMNS] + [prev], separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def genesis(party: str) -> str:
+    """What the first row of a party is chained to."""
+    return hashlib.sha256(f"collegium ledger of {party}".encode()).hexdigest()
+
+
+def read_ledger(path: Path) -> list[dict[str, Any]]:
+    """All rows of a ledger file, of every party in it."""
+    with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
+        return _rows(db)
+
+
+def verify(path: Path) -> dict[str, int]:
+    """Check every party's chain; returns the number of rows per party, or raises LedgerError."""
+    with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
+        if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
+            raise LedgerError(f"{path} is damaged (SQLite's integrity check fails): restore it from a backup.")
+        heads = {party: (seq, digest) for party, seq, digest in db.execute("SELECT party, seq, hash FROM head")}
+        rows = _rows(db)
+    counts: dict[str, int] = dict.fromkeys(heads, 0)
+    last: dict[str, str] = {}
+    for row in rows:
+        party, expected = row["party"], counts.get(row["party"], 0) + 1
+        prev = last.get(party, genesis(party))
+        if row["seq"] != expected:
+            raise LedgerError(
+                f"{path}: row {expected} of {party!r} is missing. The ledger was cut or rows were removed."
+            )
+        if row["prev"] != prev or row["hash"] != row_hash(row, prev):
+            raise LedgerError(f"{path}: row {row['seq']} of {party!r} does not fit its hash. The ledger was changed.")
+        counts[party], last[party] = expected, row["hash"]
+    for party, (seq, digest) in heads.items():
+        if counts[party] != seq or last.get(party, genesis(party)) != digest:
+            raise LedgerError(f"{path}: the last rows of {party!r} are missing ({counts[party]} of {seq} are there).")
+    if set(counts) != set(heads):
+        raise LedgerError(f"{path}: it holds rows of a party without a head. The ledger was changed.")
+    return counts
+
+
+def _rows(db: sqlite3.Connection, party: str | None = None) -> list[dict[str, Any]]:
+    columns = (*_COLUMNS, "prev", "hash")
+    where, args = ("WHERE party = ?", (party,)) if party is not None else ("", ())
+    query = f"SELECT {','.join(columns)} FROM ledger {where} ORDER BY party, seq"  # noqa: S608  (constants only)
+    return [dict(zip(columns, row, strict=True)) for row in db.execute(query, args)]
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    db = sqlite3.connect(path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False)
+    if path is not None:
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+    db.executescript(_SCHEMA)
+    return db
+
+
+def _open_existing(path: Path) -> sqlite3.Connection:
+    if not path.is_file():
+        raise LedgerError(f"There is no ledger at {path}.")
+    db = sqlite3.connect(path, timeout=60, isolation_level=None)
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not {"ledger", "head"} <= tables:
+        db.close()
+        raise LedgerError(f"{path} is not a ledger: it holds no table of releases.")
+    return db
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path | None, kind: type[StorageError]) -> Iterator[None]:
+    """Turn what SQLite and the disk say into one line that says what, where and what next."""
+    where = path or "the ledger in memory"
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if "full" in str(error):
+            raise StorageError(f"No space left on disk for {where}: free some and resume the run.") from None
+        if "readonly" in str(error) or "unable to open" in str(error):
+            raise StorageError(f"{where} cannot be written: check the folder and its permissions.") from None
+        raise kind(
+            f"{where} cannot be read; it is damaged or no file of this kind: restore it from a backup."
+        ) from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise StorageError(f"No space left on disk for {where}: free some and resume the run.") from None
+        raise StorageError(f"{where} cannot be used: {error.strerror}.") from None

@@ -1,0 +1,84 @@
+"""Steps: named functions, installed at a site, that the coordinator may ask for."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+
+from collegium.core.releases import Release
+
+if TYPE_CHECKING:
+    from collegium.core.site import ActiveSite
+
+P = ParamSpec("P")
+R_co = TypeVar("R_co", bound=Release, covariant=True)
+
+INSTALLED: dict[str, Step[Any, Any]] = {}
+
+
+@dataclass(frozen=True)
+class Order(Generic[R_co]):
+    """A request to run one installed step with plain-data arguments."""
+
+    step: str
+    digest: str
+    args: dict[str, Any]
+
+
+class Step(Generic[P, R_co]):
+    """A function that runs at a site. Calling it does not run it: it writes an order."""
+
+    def __init__(self, function: Callable[Concatenate[ActiveSite, P], R_co]) -> None:
+        self.function = function
+        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self.digest = _digest(function)
+        self.__doc__ = function.__doc__
+        self._signature = inspect.signature(function)
+        if "return" not in function.__annotations__:
+            raise TypeError(f"Step {self.name} does not say what it releases: annotate its return with a Release.")
+        known = INSTALLED.get(self.name)
+        if known is not None and known.function.__module__ != function.__module__:
+            raise TypeError(
+                f"Step {self.name} is already installed by module {known.function.__module__}: rename the function "
+                f"or the module {function.__module__}."
+            )
+        INSTALLED[self.name] = self
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Order[R_co]:
+        bound = self._signature.bind(None, *args, **kwargs)  # None stands for the site
+        bound.apply_defaults()
+        return Order(self.name, self.digest, dict(list(bound.arguments.items())[1:]))
+
+    def run(self, site: ActiveSite, args: dict[str, Any]) -> R_co:
+        """Run at the site. Only a gate calls this."""
+        return self.function(site, **args)  # type: ignore[call-arg]
+
+    @property
+    def releases(self) -> type[Release]:
+        """The kind of release that the step declares."""
+        hint = get_type_hints(self.function)["return"]
+        if not (isinstance(hint, type) and issubclass(hint, Release)):
+            raise TypeError(f"Step {self.name} must declare one kind of Release as its return type.")
+        return hint
+
+
+def step(function: Callable[Concatenate[ActiveSite, P], R_co]) -> Step[P, R_co]:
+    """Install a function as a step: ``@step def label(site: ActiveSite) -> HardLabels: ...``."""
+    return Step(function)
+
+
+def _digest(function: Callable[..., Any]) -> str:
+    """Identifies what would run: the whole module's source, since a step calls its neighbours."""
+    module = sys.modules.get(function.__module__)
+    try:
+        if module is None or function.__module__ == "__main__":
+            source = inspect.getsource(function)
+        else:
+            source = inspect.getsource(module)
+        return hashlib.sha256(source.encode()).hexdigest()[:16]
+    except (OSError, TypeError):  # typed at a prompt: there is no source to read
+        return hashlib.sha256(function.__code__.co_code).hexdigest()[:16]

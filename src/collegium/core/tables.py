@@ -1,0 +1,434 @@
+"""The tables a user may hand in - numpy arrays, scipy sparse matrices, pandas DataFrames - behind one set of functions.
+
+A table has its cases as rows. Row labels (a DataFrame's index) carry no meaning here and are dropped;
+column names do, and are kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from collegium.errors import ConfigError, WireError
+
+Csr: TypeAlias = "sparse.csr_array[Any] | sparse.csr_matrix[Any]"
+Table: TypeAlias = "NDArray[Any] | Csr | pd.DataFrame"
+Header: TypeAlias = dict[str, Any]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+# Array kinds whose bytes are their values: bool, integers, floats, times, text of fixed width.
+PLAIN_KINDS: Final = "biufMmUS"
+# Wider floats have padding bytes, and differ from machine to machine.
+WIDEST_FLOAT: Final = 8
+
+TEXT, NONE, NAN, NA, FALSE, TRUE, INTEGER, FLOAT = range(8)
+CONSTANTS: Final[dict[int, Any]] = {NONE: None, NAN: float("nan"), NA: pd.NA, FALSE: False, TRUE: True}
+
+
+def n_rows(X: Table) -> int:
+    """How many cases the table has."""
+    return int(X.shape[0])
+
+
+def n_columns(X: Table) -> int:
+    """How many columns the table has; of an array with more dimensions, the length of the second."""
+    return int(X.shape[1])
+
+
+def row_shape(X: Table) -> tuple[int, ...]:
+    """The shape of one case: (columns,) for a flat table, (28, 28) for an array of images."""
+    return tuple(int(length) for length in X.shape[1:])
+
+
+def as_table(X: Any, where: str) -> Table:
+    """`X` as a table of the supported types; `where` names it in the error if it cannot be one."""
+    if isinstance(X, pd.DataFrame):
+        return X.reset_index(drop=True)
+    if sparse.issparse(X):
+        return _as_csr(X, where)
+    if isinstance(X, np.ma.MaskedArray):
+        raise ConfigError(f"{where}: a masked array would lose its mask; fill it first, e.g. X.filled(numpy.nan).")
+    if isinstance(X, list | tuple):
+        return _at_least_2d(_array_of_cells(X, where), where)
+    if isinstance(X, np.ndarray):
+        return _at_least_2d(np.asarray(X), where)
+    if isinstance(X, pd.Series):
+        raise ConfigError(f"{where}: a pandas Series is one column, not a table; use series.to_frame().")
+    raise ConfigError(
+        f"{where}: a {type(X).__name__} is not a table; "
+        "give a numpy array, a scipy sparse matrix or a pandas DataFrame."
+    )
+
+
+def take(X: Table, rows: ArrayLike) -> Table:
+    """The rows of `X` with these numbers, in this order, or those where a boolean mask is true."""
+    numbers = _row_numbers(rows, n_rows(X))
+    if isinstance(X, pd.DataFrame):
+        return X.iloc[numbers].reset_index(drop=True)
+    taken: Table = X[numbers]
+    return taken
+
+
+def stack(tables: Iterable[Table]) -> Table:
+    """The rows of all tables, one below the other.
+
+    Categorical columns stay categorical where all tables agree on the categories; where they do not, the
+    column becomes a plain one.
+    """
+    parts: list[Any] = list(tables)
+    if not parts:
+        raise ConfigError("There are no tables to stack; give at least one.")
+    if all(isinstance(part, pd.DataFrame) for part in parts):
+        return _stack_frames(parts)
+    if all(sparse.issparse(part) for part in parts):
+        return _stack_sparse(parts)
+    if all(isinstance(part, np.ndarray) for part in parts):
+        return _stack_arrays(parts)
+    kinds = sorted({type(part).__name__ for part in parts})
+    raise ConfigError(
+        f"Tables of different types ({', '.join(kinds)}) cannot be stacked; convert them to one type first."
+    )
+
+
+def to_arrays(X: Table) -> tuple[Header, Arrays]:
+    """The table as a JSON-able header and arrays without object dtypes; `from_arrays` is the way back.
+
+    Numbers in object cells come back as Python numbers of the same value.
+    """
+    table = as_table(X, "table")
+    if isinstance(table, pd.DataFrame):
+        return _encode_frame(table)
+    if isinstance(table, np.ndarray):
+        return _encode_array(table)
+    flavour = "array" if isinstance(table, sparse.sparray) else "matrix"
+    arrays = {"data": _plain(table.data, "the sparse table"), "indices": table.indices, "indptr": table.indptr}
+    return {"table": "sparse", "shape": list(table.shape), "storage": flavour}, arrays
+
+
+def from_arrays(header: Header, arrays: Arrays) -> Table:
+    """The table that `to_arrays` took apart. Header and arrays that do not fit together raise a WireError."""
+    decoders: dict[str, Callable[[Header, Arrays], Table]] = {
+        "array": _decode_array,
+        "sparse": _decode_sparse,
+        "frame": _decode_frame,
+    }
+    try:
+        if any(array.dtype.hasobject for array in arrays.values()):
+            raise ValueError("an array has an object dtype")
+        return decoders[header["table"]](header, arrays)
+    except (KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as error:
+        raise WireError(f"Not a valid table: its header and arrays do not fit ({type(error).__name__}).") from error
+
+
+def digest(X: Table) -> str:
+    """SHA-256 of the table's values, dtypes and column names, as hex.
+
+    Where and how the values lie in memory (order, byte order, explicit zeros of a sparse table) does not
+    count; the order of a categorical's categories does.
+    """
+    header, arrays = _canonical_csr(X) if sparse.issparse(X) else to_arrays(X)
+    sha = hashlib.sha256(_line("collegium table 1", _without_storage(header)))
+    for name in sorted(arrays):
+        canonical = _canonical_array(arrays[name])
+        sha.update(_line(name, canonical.dtype.str, canonical.shape))
+        sha.update(canonical.tobytes())
+    return sha.hexdigest()
+
+
+def _at_least_2d(array: NDArray[Any], where: str) -> NDArray[Any]:
+    if array.ndim < 2:
+        raise ConfigError(
+            f"{where}: has shape {array.shape}, but a table has rows and columns; "
+            "reshape it: X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
+        )
+    return array
+
+
+def _array_of_cells(rows: Sequence[Any], where: str) -> NDArray[Any]:
+    try:
+        array = np.array(rows)
+        if array.dtype.kind not in "SU":
+            return array
+        cells = np.array(rows, dtype=object)
+    except ValueError:
+        raise ConfigError(f"{where}: the rows of the list differ in length; give every row the same columns.") from None
+    # numpy turns the numbers of a mixed table into text; keep them as numbers.
+    return array if all(isinstance(cell, str | bytes) for cell in cells.flat) else cells
+
+
+def _as_csr(X: Any, where: str) -> Csr:
+    if X.ndim != 2:
+        raise ConfigError(f"{where}: has shape {X.shape}, but a sparse table has two dimensions; reshape it.")
+    csr: Csr = X.tocsr()
+    if not csr.has_canonical_format:
+        csr = csr.copy()
+        csr.sum_duplicates()
+    return csr
+
+
+def _row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:
+    wanted = np.asarray(rows)
+    if wanted.dtype == bool:
+        if wanted.shape != (n,):
+            raise ConfigError(
+                f"A mask of shape {wanted.shape} does not fit a table of {n} rows; give one flag per row."
+            )
+        return np.flatnonzero(wanted)
+    if wanted.ndim != 1 or (wanted.size and wanted.dtype.kind not in "iu"):
+        raise ConfigError("Rows are taken by a one-dimensional array of row numbers or a boolean mask.")
+    return wanted.astype(np.intp)
+
+
+def _check_equal_shapes(parts: Iterable[Any]) -> None:
+    shapes = sorted({row_shape(part) for part in parts})
+    if len(shapes) > 1:
+        raise ConfigError(f"Tables whose rows have different shapes {shapes} cannot be stacked; give the same columns.")
+
+
+def _stack_sparse(parts: Sequence[Any]) -> Csr:
+    _check_equal_shapes(parts)
+    stacked: Csr = sparse.vstack(parts, format="csr")
+    return stacked
+
+
+def _stack_frames(parts: Sequence[Any]) -> pd.DataFrame:
+    first = list(parts[0].columns)
+    if any(list(part.columns) != first for part in parts):
+        raise ConfigError(
+            "DataFrames with different columns cannot be stacked; give the same columns in the same order."
+        )
+    stacked: pd.DataFrame = pd.concat(parts, ignore_index=True)
+    return stacked
+
+
+def _stack_arrays(parts: Sequence[Any]) -> NDArray[Any]:
+    _check_equal_shapes(parts)
+    kinds = {part.dtype.kind for part in parts}
+    # numpy would silently write the numbers out as text.
+    mixes_text = bool(kinds & {"S", "U"}) and bool(kinds - {"S", "U"}) and "O" not in kinds
+    try:
+        if mixes_text:
+            raise TypeError
+        return np.concatenate(parts)
+    except TypeError:
+        dtypes = sorted({str(part.dtype) for part in parts})
+        raise ConfigError(f"Arrays of {', '.join(dtypes)} cannot be stacked; convert them to one dtype.") from None
+
+
+def _plain(array: NDArray[Any], where: str) -> NDArray[Any]:
+    kind, width = array.dtype.kind, array.dtype.itemsize
+    if kind not in PLAIN_KINDS or (kind == "f" and width > WIDEST_FLOAT):
+        raise _inexpressible(where, array.dtype)
+    return array
+
+
+def _inexpressible(where: str, what: object) -> ConfigError:
+    return ConfigError(
+        f"{where}: values of type {what} cannot be stored or compared without pickle; "
+        "convert them to numbers, text, datetime64 without time zone, or a categorical of these, or leave them out."
+    )
+
+
+def _text(values: list[str], where: str) -> NDArray[Any]:
+    if any(value.endswith("\0") for value in values):
+        raise ConfigError(f"{where}: holds text that ends in a NUL character; strip it, e.g. with .str.rstrip('\\0').")
+    return np.array(values, dtype=str)
+
+
+def _encode_cells(cells: NDArray[Any], where: str) -> Arrays:
+    kinds = np.array([_cell_kind(cell, where) for cell in cells], dtype=np.uint8)
+    pairs = list(zip(cells, kinds, strict=True))
+    texts = [str(cell) if kind == TEXT else str(int(cell)) if kind == INTEGER else "" for cell, kind in pairs]
+    arrays = {"kind": kinds, "text": _text(texts, where)}
+    if FLOAT in kinds:
+        arrays["number"] = np.array([cell if kind == FLOAT else 0.0 for cell, kind in pairs], dtype=np.float64)
+    return arrays
+
+
+def _cell_kind(cell: Any, where: str) -> int:
+    if isinstance(cell, str):
+        return TEXT
+    if cell is None:
+        return NONE
+    if cell is pd.NA:
+        return NA
+    if isinstance(cell, bool | np.bool_):
+        return TRUE if cell else FALSE
+    if isinstance(cell, float | np.float32 | np.float16):
+        return NAN if np.isnan(cell) else FLOAT
+    # np.timedelta64 is a np.integer by class, but not by kind
+    if isinstance(cell, int) or (isinstance(cell, np.integer) and cell.dtype.kind in "iu"):
+        return INTEGER
+    raise _inexpressible(where, type(cell).__name__)
+
+
+def _decode_cells(arrays: Arrays) -> NDArray[Any]:
+    kinds, texts = arrays["kind"], arrays["text"]
+    cells = np.empty(len(kinds), dtype=object)
+    for row, (kind, text) in enumerate(zip(kinds.tolist(), texts.tolist(), strict=True)):
+        if kind == TEXT:
+            cells[row] = text
+        elif kind == INTEGER:
+            cells[row] = int(text)
+        elif kind == FLOAT:
+            cells[row] = float(arrays["number"][row])
+        else:
+            cells[row] = CONSTANTS[kind]
+    return cells
+
+
+def _encode_array(array: NDArray[Any]) -> tuple[Header, Arrays]:
+    if array.dtype == object:
+        return {"table": "array", "shape": list(array.shape)}, _encode_cells(array.ravel(), "the array")
+    return {"table": "array"}, {"values": _plain(array, "the array")}
+
+
+def _decode_array(header: Header, arrays: Arrays) -> NDArray[Any]:
+    array = _decode_cells(arrays).reshape(header["shape"]) if "shape" in header else arrays["values"]
+    if array.ndim < 2:
+        raise ValueError(f"a table cannot have the shape {array.shape}")
+    return array
+
+
+def _decode_sparse(header: Header, arrays: Arrays) -> Csr:
+    parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+    shape = (int(header["shape"][0]), int(header["shape"][1]))
+    csr: Csr = sparse.csr_array(parts, shape=shape) if header["storage"] == "array" else sparse.csr_matrix(parts, shape)
+    # indices out of range would read beyond the arrays later on
+    csr.check_format(full_check=True)
+    return csr
+
+
+def _encode_frame(frame: pd.DataFrame) -> tuple[Header, Arrays]:
+    columns, arrays = [], {}
+    for position, name in enumerate(frame.columns):
+        spec, parts = _encode_column(frame.iloc[:, position], f"column {name!r}")
+        columns.append({"name": _column_name(name), **spec})
+        arrays.update({f"{position}.{part}": array for part, array in parts.items()})
+    return {"table": "frame", "rows": len(frame), "columns": columns}, arrays
+
+
+def _column_name(name: Any) -> str | int:
+    if isinstance(name, str):
+        return str(name)
+    if isinstance(name, int | np.integer) and not isinstance(name, bool):
+        return int(name)
+    raise ConfigError(
+        f"column {name!r}: a column's name must be text or an integer, not {type(name).__name__}; "
+        "rename it, e.g. X.columns = [str(name) for name in X.columns]."
+    )
+
+
+def _decode_frame(header: Header, arrays: Arrays) -> pd.DataFrame:
+    rows = pd.RangeIndex(header["rows"])
+    columns = {}
+    for position, spec in enumerate(header["columns"]):
+        columns[position] = _decode_column(spec, _below(f"{position}.", arrays))
+        if len(columns[position]) != len(rows):
+            raise ValueError(f"column {position} does not have {len(rows)} rows")
+    frame = pd.DataFrame(columns, index=rows)
+    frame.columns = pd.Index([_column_name(spec["name"]) for spec in header["columns"]])
+    return frame
+
+
+def _below(prefix: str, arrays: Arrays) -> Arrays:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
+def _encode_column(column: Any, where: str) -> tuple[Header, Arrays]:
+    dtype = column.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        return _encode_categorical(column, where)
+    if isinstance(dtype, pd.StringDtype):
+        missing = column.isna().to_numpy(dtype=bool)
+        texts = column.to_numpy(dtype=object, na_value="").tolist()
+        spec = {"kind": "string", "missing": "NA" if dtype.na_value is pd.NA else "nan", "storage": dtype.storage}
+        return spec, {"text": _text(texts, where), "mask": missing}
+    if isinstance(column.array, pd.arrays.IntegerArray | pd.arrays.FloatingArray | pd.arrays.BooleanArray):
+        values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
+        return {"kind": "nullable"}, {"values": values, "mask": column.isna().to_numpy(dtype=bool)}
+    if dtype.kind == "O":
+        return {"kind": "object"}, _encode_cells(column.to_numpy(), where)
+    if isinstance(dtype, np.dtype):
+        return {"kind": "plain"}, {"values": _plain(column.to_numpy(), where)}
+    raise _inexpressible(where, dtype)
+
+
+def _decode_column(spec: Header, arrays: Arrays) -> pd.Series[Any]:
+    decoders: dict[str, Callable[[], pd.Series[Any]]] = {
+        "categorical": lambda: _decode_categorical(spec, arrays),
+        "string": lambda: _decode_string(spec, arrays),
+        "nullable": lambda: _decode_nullable(arrays),
+        "object": lambda: pd.Series(_decode_cells(arrays), dtype=object),
+        "plain": lambda: pd.Series(arrays["values"]),
+    }
+    return decoders[spec["kind"]]()
+
+
+def _encode_categorical(column: Any, where: str) -> tuple[Header, Arrays]:
+    categories = column.cat.categories
+    spec, arrays = _encode_column(pd.Series(categories, dtype=categories.dtype), where)
+    below = {f"categories.{part}": array for part, array in arrays.items()}
+    header = {"kind": "categorical", "ordered": bool(column.cat.ordered), "categories": spec}
+    return header, {"codes": column.cat.codes.to_numpy(), **below}
+
+
+def _decode_categorical(spec: Header, arrays: Arrays) -> pd.Series[Any]:
+    values = _decode_column(spec["categories"], _below("categories.", arrays))
+    categories = pd.Index(values, dtype=values.dtype)
+    return pd.Series(pd.Categorical.from_codes(arrays["codes"], categories=categories, ordered=spec["ordered"]))
+
+
+def _decode_string(spec: Header, arrays: Arrays) -> pd.Series[Any]:
+    storage = spec["storage"]
+    nan_text = spec["missing"] == "nan"
+    dtype = pd.StringDtype(storage, na_value=np.nan) if nan_text else pd.StringDtype(storage)
+    texts = arrays["text"].astype(object)
+    texts[arrays["mask"].astype(bool)] = None
+    return pd.Series(texts, dtype=dtype)
+
+
+def _decode_nullable(arrays: Arrays) -> pd.Series[Any]:
+    makers: dict[str, Any] = {
+        "b": pd.arrays.BooleanArray,
+        "i": pd.arrays.IntegerArray,
+        "u": pd.arrays.IntegerArray,
+        "f": pd.arrays.FloatingArray,
+    }
+    values = arrays["values"]
+    return pd.Series(makers[values.dtype.kind](values, arrays["mask"]))
+
+
+def _line(*parts: object) -> bytes:
+    return json.dumps(parts, sort_keys=True).encode() + b"\n"
+
+
+def _without_storage(header: Any) -> Any:
+    """The header without the keys that say how, not what, is stored."""
+    if isinstance(header, dict):
+        return {key: _without_storage(value) for key, value in header.items() if key != "storage"}
+    if isinstance(header, list):
+        return [_without_storage(value) for value in header]
+    return header
+
+
+def _canonical_csr(X: Any) -> tuple[Header, Arrays]:
+    csr = _as_csr(X, "table").copy()
+    csr.eliminate_zeros()
+    header, arrays = to_arrays(csr)
+    return header, {name: array if name == "data" else array.astype(np.int64) for name, array in arrays.items()}
+
+
+def _canonical_array(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind == "f":
+        # -0.0 equals 0.0, and any NaN stands for any other, though their bytes differ
+        array = array + array.dtype.type(0)
+        array[np.isnan(array)] = np.nan
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))

@@ -1,0 +1,185 @@
+"""What a study puts around a learner: the study's classes, seeds, warm starts.
+
+Any scikit-learn classifier or Pipeline is a learner as it is. It is never changed: each site fits clones.
+A learner goes on from its present weights, instead of being fitted anew, when it
+
+- has an ``update`` method (`TorchClassifier`),
+- has ``warm_start=True`` and is trained by iteration (`MLPClassifier`, `SGDClassifier`, ...), or
+- has ``partial_fit`` and ``max_iter`` and the algorithm sets the size of a local update.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.dummy import DummyClassifier
+
+from collegium.core import tables
+from collegium.core.labels import Codes, code_dtype
+from collegium.core.samples import LabelledData, Mixture
+from collegium.errors import ConfigError
+
+# Libraries whose classifiers take only the labels 0 .. k-1, all of them present.
+_WANT_CODES: Final = {"xgboost", "imodels"}
+_BATCH: Final = 64
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """The size of one local update of an iterative learner; None leaves it to the learner."""
+
+    epochs: int | None = None
+    steps: int | None = None
+
+
+class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A fitted model that speaks the study's labels, whatever classes its site had.
+
+    `predict` answers in the user's own label values, `predict_proba` has one column per class of the study
+    (`classes_`), and `estimator` is the fitted scikit-learn object itself.
+    """
+
+    def __init__(self, estimator: Any, classes: NDArray[Any], estimator_codes: Codes) -> None:
+        self.estimator = estimator
+        self.classes = classes
+        self.estimator_codes = estimator_codes
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The study's classes."""
+        return self.classes
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def predict_codes(self, X: Any) -> Codes:
+        """Class codes, as positions in `classes_`."""
+        answers = np.asarray(self.estimator.predict(X)).reshape(-1)
+        known = np.asarray(self.estimator.classes_)
+        return self.estimator_codes[np.searchsorted(known, answers)]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The user's own label values."""
+        return self.classes[self.predict_codes(X)]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probabilities, one column per class of the study; a class the site never saw has 0."""
+        known = np.asarray(self.estimator.predict_proba(X), dtype=float)
+        aligned = np.zeros((len(known), len(self.classes)))
+        aligned[:, self.estimator_codes] = known
+        return aligned
+
+
+class Trainer:
+    """Fits one site's learner, round after round."""
+
+    def __init__(self, learner: Any, classes: NDArray[Any]) -> None:
+        self._learner = learner
+        self._classes = classes
+        self._wants_codes = wants_codes(learner)
+
+    def fit(
+        self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+    ) -> SiteModel:
+        """A model of `data`, going on from `previous` where the learner can."""
+        if not len(data.private) and not len(data.pseudo):
+            raise ConfigError("There is nothing to train on.")
+        if hasattr(self._learner, "update"):
+            return self._update(data, previous, rng, update)
+        joined = data.joined()
+        present = np.unique(joined.codes)
+        if len(present) == 1:
+            return self._constant(joined, present)
+        if (update.epochs or update.steps) and is_iterative(self._learner):
+            return self._partial_fit(joined, previous, rng, update)
+        return self._fit(joined, present, previous, rng)
+
+    def _fit(
+        self, data: LabelledData, present: Codes, previous: SiteModel | None, rng: np.random.Generator
+    ) -> SiteModel:
+        warm = (
+            previous is not None and goes_on(previous.estimator) and np.array_equal(previous.estimator_codes, present)
+        )
+        estimator = previous.estimator if warm and previous is not None else seeded_clone(self._learner, rng)
+        estimator.fit(data.X, self._targets(data.codes, present))
+        return SiteModel(estimator, self._classes, present.astype(code_dtype(len(self._classes))))
+
+    def _partial_fit(
+        self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+    ) -> SiteModel:
+        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
+        same = previous is not None and np.array_equal(previous.estimator_codes, every)
+        estimator = previous.estimator if same and previous is not None else seeded_clone(self._learner, rng)
+        y, labels = self._targets(data.codes, every), self._targets(every, every)
+        for _ in range(update.epochs or 0 if update.steps is None else 0):
+            order = rng.permutation(len(data))
+            estimator.partial_fit(tables.take(data.X, order), y[order], classes=labels)
+        for _ in range(update.steps or 0):
+            batch = rng.integers(len(data), size=min(2 * _BATCH, len(data)))
+            estimator.partial_fit(tables.take(data.X, batch), y[batch], classes=labels)
+        return SiteModel(estimator, self._classes, every)
+
+    def _update(
+        self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+    ) -> SiteModel:
+        estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
+        pseudo = (data.pseudo.X, self._classes[data.pseudo.codes]) if len(data.pseudo) else None
+        private = data.private
+        estimator.update(
+            private.X,
+            self._classes[private.codes],
+            classes=self._classes,
+            pseudo=pseudo,
+            epochs=update.epochs,
+            steps=update.steps,
+        )
+        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
+        return SiteModel(estimator, self._classes, every)
+
+    def _constant(self, data: LabelledData, present: Codes) -> SiteModel:
+        """Most classifiers refuse data of one class; a site that has only one can say only that."""
+        shape = np.zeros((len(data), 1))
+        estimator = DummyClassifier(strategy="most_frequent").fit(shape, self._targets(data.codes, present))
+        return SiteModel(estimator, self._classes, present.astype(code_dtype(len(self._classes))))
+
+    def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
+        return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]
+
+
+def seeded_clone(learner: Any, rng: np.random.Generator) -> Any:
+    """A fresh copy whose open `random_state`s (nested ones too) are drawn from the site's generator."""
+    copy = clone(learner, safe=False)
+    if hasattr(copy, "get_params"):
+        open_seeds = [
+            name
+            for name, value in sorted(copy.get_params(deep=True).items())
+            if value is None and name.rpartition("__")[2] == "random_state"
+        ]
+        copy.set_params(**{name: int(rng.integers(2**31 - 1)) for name in open_seeds})
+    return copy
+
+
+def wants_codes(learner: Any) -> bool:
+    """Does this learner, or one inside it, take only the labels 0 .. k-1?"""
+    inner = learner.get_params(deep=True).values() if hasattr(learner, "get_params") else []
+    return any(type(part).__module__.partition(".")[0] in _WANT_CODES for part in (learner, *inner))
+
+
+def goes_on(learner: Any) -> bool:
+    """Does a second `fit` go on from the first? (With more trees it would not: ensembles are fitted anew.)"""
+    return bool(getattr(learner, "warm_start", False)) and not hasattr(learner, "n_estimators")
+
+
+def is_iterative(learner: Any) -> bool:
+    """Can it be trained a few steps at a time?"""
+    return hasattr(learner, "partial_fit") and hasattr(learner, "max_iter")
+
+
+def learner_name(learner: Any) -> str:
+    """What to call it in a table: a pipeline goes by its last step."""
+    steps = getattr(learner, "steps", None)
+    return type(steps[-1][1] if steps else learner).__name__

@@ -1,0 +1,264 @@
+"""Neural networks with the scikit-learn interface."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import inf, prod
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from collegium.errors import ConfigError, MissingExtra
+
+try:
+    from torch import nn
+except ModuleNotFoundError as missing:
+    raise MissingExtra("torch", "TorchClassifier") from missing
+
+from collegium.learners import nets
+from collegium.learners.batches import Floats, Labelled, Rows, classes_in, labels_of
+from collegium.learners.training import Training, check_optimizer, check_output, find_device
+
+__all__ = ["TorchClassifier"]
+
+
+class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A neural network as a scikit-learn classifier that can also go on training, round after round.
+
+    Parameters
+    ----------
+    net
+        A name from `collegium.learners.nets.NETS`, an ``nn.Module`` (copied, never trained in place), or a function
+        ``(input_shape, n_classes) -> nn.Module``. The net returns one logit per class.
+    lr, weight_decay, optimizer
+        The optimizer is "adam", "adamw" or "sgd"; it is made together with the net and never reset.
+    batch_size
+        Rows per mini-batch. With pseudo-labelled rows, a batch has as many of those again.
+    epochs, steps
+        How long `fit` and `update` train: `epochs` sweeps over the data or, when given, `steps` mini-batches.
+    warm_start
+        Whether `fit` goes on from the present weights, as `update` always does.
+    device
+        Where it trains: "cpu" or "cuda". A classifier that was trained on CUDA and unpickled on a machine without
+        predicts on the CPU.
+    image_shape
+        (channels, height, width), when the rows of X are flat but the net takes images.
+    random_state
+        An integer makes the weights the same, bit for bit, on the same CPU, torch version and number of torch
+        threads. None starts from fresh entropy. torch's own generator is left as it was. Nets with dropout, and all
+        nets that are not from `NETS`, train one at a time within a process, since torch's layers share one generator;
+        code of your own that draws from it in another thread meanwhile would disturb them.
+
+    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
+    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
+
+    Attributes
+    ----------
+    classes_ : the classes, in the order of the columns of `predict_proba`.
+    input_shape_ : the shape of a row as the net sees it.
+    """
+
+    _training: Training
+    classes_: NDArray[Any]
+    input_shape_: tuple[int, ...]
+
+    def __init__(
+        self,
+        net: Any = "mlp",
+        *,
+        lr: float = 1e-3,
+        batch_size: int = 64,
+        epochs: int = 10,
+        steps: int | None = None,
+        optimizer: str = "adam",
+        weight_decay: float = 0.0,
+        warm_start: bool = False,
+        device: str = "cpu",
+        image_shape: Sequence[int] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.net = net
+        self.lr = lr
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.steps = steps
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.warm_start = warm_start
+        self.device = device
+        self.image_shape = image_shape
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None) -> TorchClassifier:
+        """Train anew (or go on, with `warm_start`) on (X, y) and the pseudo-labelled rows `pseudo=(U, L)`, if any.
+
+        The classes are all those in y and L. Every row is checked before the training starts.
+        """
+        anew = not (self.warm_start and self.__sklearn_is_fitted__())
+        given = self._read(X, y, pseudo, anew=anew)
+        classes = classes_in([labels for _, labels in given]) if anew else self.classes_
+        return self._train(given, classes, self.epochs, self.steps, anew=anew, check_all=True)
+
+    def update(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        classes: Any,
+        pseudo: tuple[Any, Any] | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+    ) -> TorchClassifier:
+        """Go on training from the present weights, optimizer state and place in the shuffled data.
+
+        `classes` are all classes of the study, also those that this site has no case of; they must be the same in
+        every call. Each mini-batch has `batch_size` rows of X and as many of `pseudo=(U, L)`; an epoch covers the
+        larger of the two once. `epochs` or `steps` stand in for the constructor's in this call. With `steps`, only
+        the rows that are drawn are checked, so that a single step is cheap however long the data.
+        """
+        anew = not self.__sklearn_is_fitted__()
+        order = _class_order(classes)
+        if not anew and not np.array_equal(order, self.classes_):
+            raise ConfigError("These are not the classes, in their order, that this classifier was first trained with.")
+        if epochs is None:
+            epochs = self.epochs
+            steps = self.steps if steps is None else steps
+        given = self._read(X, y, pseudo, anew=anew)
+        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        logits = self.predict_logits(X)
+        labels: NDArray[Any] = self.classes_[logits.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Class probabilities, with columns in the order of `classes_`."""
+        probabilities: NDArray[np.float64] = softmax(self.predict_logits(X).astype(np.float64), axis=1)
+        return probabilities
+
+    def predict_logits(self, X: Any) -> Floats:
+        """The net's outputs before the softmax, with columns in the order of `classes_`."""
+        check_is_fitted(self)
+        rows = self._rows(X, self.input_shape_)
+        return self._training.logits(rows, len(self.classes_), find_device(self.device, or_cpu=True))
+
+    def get_weights(self) -> dict[str, NDArray[Any]]:
+        """A copy of the net's state_dict: its parameters and its buffers, such as batch norm's running means."""
+        check_is_fitted(self)
+        return self._training.get_weights()
+
+    def set_weights(self, weights: dict[str, NDArray[Any]]) -> TorchClassifier:
+        """Replace the net's state_dict, buffers included. The optimizer's state stays as it is."""
+        check_is_fitted(self)
+        self._training.set_weights(weights)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_training")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _read(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None, *, anew: bool) -> list[tuple[Rows, NDArray[Any]]]:
+        """The private and, if there are any, the pseudo-labelled rows, each with their labels."""
+        private = self._rows(X, None if anew else self.input_shape_)
+        given = [(private, labels_of(y, private))]
+        if pseudo is not None:
+            public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
+            given.append((public, labels_of(pseudo[1], public, name="the pseudo-labels")))
+        given = [(rows, labels) for rows, labels in given if len(rows) > 0]
+        if not given:
+            raise ConfigError("There are no rows to learn from.")
+        return given
+
+    def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
+        rows = Rows(X, self.image_shape, name=name)
+        if rows.are_flat:
+            validate_data(self, X, reset=expected is None, skip_check_array=True)
+        elif expected is None:
+            self.n_features_in_ = prod(rows.shape)
+        if expected not in (None, rows.shape):
+            raise ConfigError(f"A row of {name} has the shape {rows.shape}, but the net takes {expected}.")
+        return rows
+
+    def _train(
+        self,
+        given: list[tuple[Rows, NDArray[Any]]],
+        classes: NDArray[Any],
+        epochs: int,
+        steps: int | None,
+        *,
+        anew: bool,
+        check_all: bool,
+    ) -> TorchClassifier:
+        self._check_params(epochs, steps)
+        device = find_device(self.device)
+        sets = [Labelled(rows, labels, classes) for rows, labels in given]
+        if check_all:
+            for labelled in sets:
+                labelled.check()
+        input_shape = given[0][0].shape
+        training = self._new_training(input_shape, len(classes)) if anew else self._training
+        training.train(
+            sets,
+            batch_size=self.batch_size,
+            epochs=epochs,
+            steps=steps,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            device=device,
+        )
+        self._training, self.classes_, self.input_shape_ = training, classes, input_shape
+        return self
+
+    def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
+        return Training(
+            lambda: self._new_net(input_shape, n_classes),
+            optimizer=self.optimizer,
+            seed=self.random_state,
+            deterministic=isinstance(self.net, str),
+        )
+
+    def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        if isinstance(self.net, str):
+            return nets.build(self.net, input_shape, n_classes)
+        if isinstance(self.net, nn.Module):
+            net = copy.deepcopy(self.net)
+        else:
+            net = self.net(input_shape, n_classes) if callable(self.net) else self.net
+        return check_output(net, input_shape, n_classes)
+
+    def _check_params(self, epochs: int, steps: int | None) -> None:
+        """Refuse settings that cannot be trained with."""
+        check_optimizer(self.optimizer)
+        _check_number("epochs", epochs, Integral, at_least=1)
+        _check_number("batch_size", self.batch_size, Integral, at_least=1)
+        _check_number("lr", self.lr, Real, at_least=0)
+        _check_number("weight_decay", self.weight_decay, Real, at_least=0)
+        if steps is not None:
+            _check_number("steps", steps, Integral, at_least=1)
+        if self.random_state is not None:
+            _check_number("random_state", self.random_state, Integral, at_least=0)
+
+
+def _class_order(classes: Any) -> NDArray[Any]:
+    order = np.array(classes)
+    if order.ndim != 1 or len(order) == 0 or len(set(order.tolist())) < len(order):
+        raise ConfigError("classes must be a list of the distinct classes of the study.")
+    return order
+
+
+def _check_number(name: str, value: Any, kind: Any, *, at_least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not at_least <= value < inf:
+        what = "a whole number" if kind is Integral else "a number"
+        raise ConfigError(f"{name} must be {what} of at least {at_least}, not {value!r}.")

@@ -1,0 +1,1 @@
+"""How orders reach sites: in process, in worker processes, or from a record."""

@@ -1,0 +1,61 @@
+"""What a process needs to host sites of a simulation, and how many threads each site may use."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from collegium.core.agent import Agent
+from collegium.core.gate import Gate
+from collegium.core.ledger import Ledger
+from collegium.core.site import ActiveSite, Exam, PublicSet, Site
+
+
+@dataclass(frozen=True, eq=False)
+class Hosting:
+    """Sites of one simulated run, and what they share."""
+
+    sites: tuple[Site, ...]
+    classes: NDArray[Any]
+    public: PublicSet | None
+    exam: Exam | None
+    seed: int
+    folder: Path | None = None
+    """The run's folder; without one nothing is stored and the run cannot be resumed."""
+
+    def only(self, names: set[str]) -> Hosting:
+        """The same for some of the sites."""
+        return replace(self, sites=tuple(site for site in self.sites if site.name in names))
+
+    def agents(self) -> dict[str, Agent]:
+        """One running agent per site."""
+        return {site.name: self._agent(site) for site in self.sites}
+
+    def _agent(self, site: Site) -> Agent:
+        ledger = Ledger(site.name, None if self.folder is None else self.folder / "ledger.db")
+        gate = Gate(site.name, site.policy, ledger, simulation=True)
+        active = ActiveSite(site, self.classes, self.public, self.seed)
+        folder = None if self.folder is None else self.folder / "sites" / site.name
+        return Agent(active, gate, folder=folder, exam=self.exam, simulation=True)
+
+
+@contextmanager
+def threads_per_site(limit: int = 1) -> Iterator[None]:
+    """Numerical libraries use `limit` threads inside: sums then come out the same on every link, bit for bit."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch is not None else 0
+    with threadpool_limits(limits=limit):
+        if torch is not None:
+            torch.set_num_threads(limit)
+        try:
+            yield
+        finally:
+            if torch is not None:
+                torch.set_num_threads(before)

@@ -1,0 +1,92 @@
+"""Sites in this process, a thread for each that is at work."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as DeadlinePassed
+from contextlib import ExitStack
+from functools import cached_property
+
+from threadpoolctl import threadpool_limits
+
+from collegium.core.agent import Agent
+from collegium.learners.base import SiteModel
+from collegium.links.hosting import Hosting, threads_per_site
+
+
+class AgentPool:
+    """Runs agents in threads: never two orders of one site at a time."""
+
+    def __init__(self, agents: Mapping[str, Agent], threads: int | None = None) -> None:
+        self.agents = dict(agents)
+        self._size = max(1, min(len(self.agents), threads or os.cpu_count() or 1))
+        self._locks = {party: threading.Lock() for party in self.agents}
+        self._executor = self._start()
+
+    def _start(self) -> ThreadPoolExecutor:
+        # OpenMP counts its threads per calling thread, so the limit is set in each of ours.
+        return ThreadPoolExecutor(self._size, initializer=threadpool_limits, initargs=(1,))
+
+    def submit(self, party: str, frame: bytes, deadline: float | None) -> Future[bytes | None]:
+        """Serve a frame; None if the site was still busy with an older order when the deadline passed."""
+        return self._executor.submit(self._serve, party, frame, deadline)
+
+    def _serve(self, party: str, frame: bytes, deadline: float | None) -> bytes | None:
+        lock = self._locks[party]
+        if not lock.acquire(timeout=-1 if deadline is None else deadline):
+            return None
+        try:
+            return self.agents[party].serve(frame)
+        finally:
+            lock.release()
+
+    def abandon(self) -> None:
+        """Leave threads that hang behind; the next orders get fresh ones."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._executor = self._start()
+
+    def close(self) -> None:
+        """Let go of threads and files."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        for agent in self.agents.values():
+            agent.gate.ledger.close()
+
+
+class LocalLink:
+    """Sites in this process. `threads` of them work at a time (default: one per core)."""
+
+    def __init__(self, hosting: Hosting, threads: int | None = None) -> None:
+        self.parties = tuple(site.name for site in hosting.sites)
+        self._limits = ExitStack()
+        self._limits.enter_context(threads_per_site())
+        self._pool = AgentPool(hosting.agents(), threads)
+
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+        """One frame to each party; replies as they come."""
+        pending = {self._pool.submit(party, frame, deadline): party for party, frame in orders.items()}
+        try:
+            for future in as_completed(pending, timeout=deadline):
+                reply = future.result()
+                if reply is not None:
+                    yield pending[future], reply
+        except DeadlinePassed:
+            self._pool.abandon()
+
+    @cached_property
+    def models(self) -> dict[str, SiteModel]:
+        """The sites' models (simulation only: a real site keeps its own)."""
+        sites = {party: agent.site for party, agent in self._pool.agents.items()}
+        return {party: site.model for party, site in sites.items() if site.model is not None}
+
+    @property
+    def logs(self) -> dict[str, list[str]]:
+        """The sites' logs (simulation only)."""
+        return {party: agent.log.lines for party, agent in self._pool.agents.items()}
+
+    def close(self) -> None:
+        """Let go of threads and files."""
+        self._pool.close()
+        self._limits.close()

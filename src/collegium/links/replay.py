@@ -1,0 +1,46 @@
+"""A link that answers from the coordinator's record first, and then goes live, recording on.
+
+That is how a killed run resumes, whatever the algorithm: its code runs again from the start, gets the recorded replies,
+and so comes to the same state, without any checkpoint code in it. Sites are asked again only for what is not recorded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+
+from collegium.core.federation import Link
+from collegium.core.record import Record
+from collegium.errors import RecordError
+
+
+class ReplayLink:
+    """The recorded exchanges, then those of the live link."""
+
+    def __init__(self, live: Link, record: Record) -> None:
+        self.parties = live.parties
+        self._live = live
+        self._record = record
+        self._next = 0
+
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+        """From the record where it has this exchange, from the sites otherwise."""
+        number, self._next = self._next, self._next + 1
+        asked = orders_hash(orders)
+        if number >= self._record.length:
+            yield from self._record.write(number, asked, self._live.exchange(orders, deadline))
+            return
+        if self._record.orders_hash(number) != asked:
+            raise RecordError(
+                f"{self._record.path}: exchange {number} was asked differently when it was recorded. The algorithm, "
+                "its settings or the versions of libraries have changed: start a new run."
+            )
+        yield from self._record.replies(number)
+
+
+def orders_hash(orders: Mapping[str, bytes]) -> str:
+    """Identifies what was asked of whom."""
+    digest = hashlib.sha256()
+    for party in sorted(orders):
+        digest.update(party.encode() + b"\0" + hashlib.sha256(orders[party]).digest())
+    return digest.hexdigest()

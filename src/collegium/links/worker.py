@@ -1,0 +1,84 @@
+"""The program of one worker process: ``python -m collegium.links.worker SETUP ADDRESS``, the key on standard input.
+
+The setup file was written by the process that started this one, for it alone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from concurrent.futures import Future
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import joblib
+
+from collegium import registry
+from collegium.core import wire
+from collegium.core.site import PublicSet
+from collegium.core.steps import INSTALLED
+from collegium.links.hosting import Hosting, threads_per_site
+from collegium.links.local import AgentPool
+
+
+def main() -> None:
+    """Serve sites until the connection ends."""
+    setup, address = Path(sys.argv[1]), sys.argv[2]
+    connection = Client(address, authkey=sys.stdin.buffer.read())
+    with setup.open("rb") as file:
+        sys.path[:] = pickle.load(file)
+        hosting, mappable, extra_steps = pickle.load(file)
+    registry.install_steps()
+    INSTALLED.update(extra_steps)
+    public = joblib.load(setup.parent / "public.joblib", mmap_mode="r" if mappable else None)
+    shared = Hosting(
+        hosting.sites,
+        hosting.classes,
+        None if public is None else PublicSet(public),
+        hosting.exam,
+        hosting.seed,
+        hosting.folder,
+    )
+    with threads_per_site():
+        _serve(connection, AgentPool(shared.agents()))
+    os._exit(0)  # a site that hangs in a thread must not keep the process
+
+
+def _serve(connection: Connection, pool: AgentPool) -> None:
+    sending = threading.Lock()
+
+    def send(header: dict[str, Any], payload: bytes) -> None:
+        with sending:
+            connection.send_bytes(wire.join(header, payload))
+
+    while True:
+        try:
+            header, frame = wire.cut(connection.recv_bytes())
+        except (EOFError, OSError):
+            pool.close()
+            return
+        if header["do"] == "collect":
+            parties = sorted(pool.agents)
+            for party in parties:
+                file = Path(header["folder"]) / f"model-{header['order'].index(party)}.pkl"
+                file.write_bytes(cloudpickle.dumps(pool.agents[party].site.model))
+            send({"logs": {party: pool.agents[party].log.lines for party in parties}}, b"")
+        else:
+            _answer(pool, header, frame, send)
+
+
+def _answer(pool: AgentPool, header: dict[str, Any], frame: bytes, send: Any) -> None:
+    def done(future: Future[bytes | None]) -> None:
+        reply = future.result()
+        head = {"party": header["party"], "exchange": header["exchange"], "answered": reply is not None}
+        send(head, reply or b"")
+
+    pool.submit(header["party"], frame, header["deadline"]).add_done_callback(done)
+
+
+if __name__ == "__main__":
+    main()

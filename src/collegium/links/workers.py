@@ -1,0 +1,204 @@
+"""Sites in worker processes. Each site stays with its worker; only frames of the wire format go to and fro.
+
+Workers are started as plain programs, not forked: numerical libraries with threads of their own do not survive a fork,
+and a user's script needs no ``if __name__ == "__main__"``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from multiprocessing.connection import Connection, Listener, wait
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import joblib
+import numpy as np
+from scipy import sparse
+
+from collegium.core import wire
+from collegium.core.steps import INSTALLED
+from collegium.errors import CollegiumError, ConfigError
+from collegium.learners.base import SiteModel
+from collegium.links.hosting import Hosting
+
+_START_SECONDS = 120.0
+
+
+class WorkersLink:
+    """Sites in `workers` processes; each process serves its sites in threads."""
+
+    def __init__(self, hosting: Hosting, workers: int) -> None:
+        if workers < 1:
+            raise ConfigError(f"workers must be at least 1 here, not {workers} (0 keeps sites in this process).")
+        self.parties = tuple(site.name for site in hosting.sites)
+        self._folder = tempfile.TemporaryDirectory(prefix="collegium-")
+        self._exchange = 0
+        self._connections: list[Connection] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._home = _assign(hosting, min(workers, len(self.parties)))
+        try:
+            self._start(hosting)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, hosting: Hosting) -> None:
+        folder = Path(self._folder.name)
+        public = None if hosting.public is None else hosting.public.X
+        joblib.dump(public, folder / "public.joblib")
+        shared = Hosting(hosting.sites, hosting.classes, None, hosting.exam, hosting.seed, hosting.folder)
+        extra = {
+            name: step for name, step in INSTALLED.items() if not step.function.__module__.startswith("collegium.")
+        }
+        with contextlib.ExitStack() as listeners:
+            waiting = []
+            for worker in range(len(set(self._home.values()))):
+                mine = shared.only({party for party, home in self._home.items() if home == worker})
+                setup = folder / f"worker-{worker}.pkl"
+                with setup.open("wb") as file:
+                    cloudpickle.dump(sys.path, file)
+                    cloudpickle.dump((mine, _is_mappable(public), extra), file)
+                key = secrets.token_bytes(32)
+                listener = listeners.enter_context(Listener(authkey=key))
+                waiting.append((listener, self._launch(setup, str(listener.address), key)))
+            self._connections = [_accept(listener, process) for listener, process in waiting]
+
+    def _launch(self, setup: Path, address: str, key: bytes) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "collegium.links.worker", str(setup), address],
+            stdin=subprocess.PIPE,
+            env=_environment(),
+        )
+        self._processes.append(process)
+        if process.stdin is not None:
+            process.stdin.write(key)
+            process.stdin.close()
+        return process
+
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+        """One frame to each party; replies as they come. A worker that died leaves its parties out."""
+        self._exchange += 1
+        pending = set(orders)
+        for party, frame in orders.items():
+            head = {"do": "serve", "party": party, "exchange": self._exchange, "deadline": deadline}
+            if not self._send(self._home[party], wire.join(head, frame)):
+                pending.discard(party)
+        end = None if deadline is None else time.monotonic() + deadline
+        while pending:
+            alive = [connection for connection in self._connections if not connection.closed]
+            left = None if end is None else max(0.0, end - time.monotonic())
+            ready = wait(alive, timeout=left)
+            if not ready:
+                return
+            for connection in ready:
+                header, reply = self._read(connection)  # type: ignore[arg-type]
+                if header is None:
+                    pending -= {party for party in pending if self._connections[self._home[party]].closed}
+                elif header.get("exchange") == self._exchange and header["party"] in pending:
+                    pending.discard(header["party"])
+                    if header.get("answered"):
+                        yield header["party"], reply
+
+    def _send(self, worker: int, frame: bytes) -> bool:
+        try:
+            self._connections[worker].send_bytes(frame)
+        except OSError:
+            return False
+        return True
+
+    def _read(self, connection: Connection) -> tuple[dict[str, Any] | None, bytes]:
+        try:
+            return wire.cut(connection.recv_bytes())
+        except (EOFError, OSError):
+            connection.close()
+            return None, b""
+
+    @cached_property
+    def _collected(self) -> tuple[dict[str, SiteModel], dict[str, list[str]]]:
+        models: dict[str, SiteModel] = {}
+        logs: dict[str, list[str]] = {}
+        for connection in self._connections:
+            if connection.closed:
+                continue
+            with contextlib.suppress(OSError):
+                connection.send_bytes(
+                    wire.join({"do": "collect", "folder": self._folder.name, "order": list(self.parties)}, b"")
+                )
+            header: dict[str, Any] | None = {}
+            while header is not None and "logs" not in header:  # late replies may still be on the way
+                header, _ = self._read(connection)
+            for party, lines in (header or {}).get("logs", {}).items():
+                logs[party] = lines
+                file = Path(self._folder.name) / f"model-{list(self.parties).index(party)}.pkl"
+                model = cloudpickle.loads(file.read_bytes())
+                if model is not None:
+                    models[party] = model
+        return models, logs
+
+    @property
+    def models(self) -> dict[str, SiteModel]:
+        """The sites' models, in the order of the sites (simulation only)."""
+        return {party: self._collected[0][party] for party in self.parties if party in self._collected[0]}
+
+    @property
+    def logs(self) -> dict[str, list[str]]:
+        """The sites' logs (simulation only)."""
+        return self._collected[1]
+
+    def close(self) -> None:
+        """End the workers and remove what was shared with them."""
+        for connection in self._connections:
+            connection.close()
+        for process in self._processes:
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._folder.cleanup()
+
+
+def _assign(hosting: Hosting, workers: int) -> dict[str, int]:
+    """A worker for each site: the largest first, each to the worker with the fewest rows so far."""
+    load, home = [0] * workers, {}
+    for site in sorted(hosting.sites, key=len, reverse=True):
+        worker = load.index(min(load))
+        home[site.name] = worker
+        load[worker] += max(1, len(site))
+    return home
+
+
+def _is_mappable(table: Any) -> bool:
+    """Arrays of numbers can be shared between workers through one mapped file."""
+    return sparse.issparse(table) or (isinstance(table, np.ndarray) and table.dtype != object)
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONPATH": root if not path else os.pathsep.join([root, path])}
+
+
+def _accept(listener: Listener, process: subprocess.Popen[bytes]) -> Connection:
+    """Wait for the worker to connect, but not for one that died before it could."""
+    socket = getattr(listener._listener, "_socket", None)  # type: ignore[attr-defined]
+    if socket is not None:  # a named pipe (Windows) has none, and waits
+        socket.settimeout(0.2)
+    end = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            connection = listener.accept()
+        except TimeoutError:
+            if process.poll() is not None or time.monotonic() > end:
+                raise CollegiumError("A worker process did not start; what it printed says why.") from None
+            continue
+        return connection

@@ -1,0 +1,48 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from collegium.core.ledger import read_ledger
+
+
+def bytes_text(size: int) -> str:
+    """A number of bytes for people."""
+    if size < 1000:
+        return f"{size} B"
+    amount, units = size / 1000, ["kB", "MB", "GB"]
+    while amount >= 1000 and len(units) > 1:
+        amount, units = amount / 1000, units[1:]
+    return f"{amount:.1f} {units[0]}"
+
+
+def ledger_table(path: Path, most: int | None = None) -> Table:
+    """The rows of a ledger (the last `most` of them)."""
+    rows = sorted(read_ledger(path), key=lambda row: (row["time"], row["number"], row["party"]))
+    shown = rows if most is None else rows[-most:]
+    title = f"What left ({path.name}" + (
+        f", the last {len(shown)} of {len(rows)} releases)" if len(shown) < len(rows) else ")"
+    )
+    table = Table(title=title)
+    for column in ("site", "round", "step", "kind", "bytes", "privacy", "sha256"):
+        table.add_column(column, justify="right" if column in ("round", "bytes") else "left")
+    for row in shown:
+        table.add_row(
+            row["party"],
+            str(row["round"]),
+            row["step"],
+            row["kind"],
+            str(row["bytes"]),
+            "unprotected" if row["event"] is None else "protected",
+            row["sha256"][:12],
+        )
+    return table
+
+
+def print_ledger(path: Path) -> None:
+    """Print all rows of a ledger."""
+    Console().print(ledger_table(path))
