@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collegium.consensus.majority import QualifiedMajority as QualifiedMajority
     from collegium.consensus.weighted import WeightedMajority as WeightedMajority
     from collegium.core.algorithm import Algorithm as Algorithm
-    from collegium.core.ledger import verify as verify_ledger
+    from collegium.core.ledger import verify_ledger as verify_ledger
     from collegium.core.policy import Policy as Policy
     from collegium.core.site import Site as Site
     from collegium.data.partition import (
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from collegium.learners.torch import TorchClassifier as TorchClassifier
     from collegium.results import Run as Run
     from collegium.results import load as load
-    from collegium.run import run as run
+    from collegium.runner import run as run
 
 __version__ = "0.1.0"
 
@@ -114,16 +114,15 @@ _HOMES = {
     ],
     "collegium.learners.torch": ["TorchClassifier"],
     "collegium.results": ["Run", "load"],
-    "collegium.run": ["run"],
+    "collegium.runner": ["run"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
-_RENAMED = {"verify_ledger": "verify"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'collegium' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOME_OF[name]), _RENAMED.get(name, name))
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 

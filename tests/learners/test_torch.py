@@ -12,7 +12,7 @@ import tracemalloc
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -67,7 +67,8 @@ class Net(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = functional.dropout(self.norm(self.hidden(x)).relu(), 0.5, self.training)
-        return self.out(hidden)
+        logits: torch.Tensor = self.out(hidden)
+        return logits
 
 
 def make_net(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
@@ -480,7 +481,7 @@ def test_nan_and_infinity_are_refused(value: float, where: str, blobs: Data) -> 
     model = TorchClassifier("linear", steps=1).fit(X, y)
     bad = X.copy()
     bad[-1, 3] = value
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "fit": lambda: model.fit(bad, y),
         "pseudo": lambda: model.fit(X, y, pseudo=(bad, y)),
         "update": lambda: model.update(bad, y, classes=[0, 1, 2], steps=2),
@@ -573,7 +574,7 @@ def test_settings_that_cannot_be(settings: dict[str, Any], text: str, blobs: Dat
 
 
 @pytest.mark.parametrize("length", [{"epochs": 0}, {"steps": 0}])
-def test_an_update_of_no_length(length: dict[str, int], blobs: Data) -> None:
+def test_an_update_of_no_length(length: dict[str, Any], blobs: Data) -> None:
     with pytest.raises(ConfigError, match="at least 1"):
         TorchClassifier("linear").update(*blobs, classes=[0, 1, 2], **length)
 
@@ -599,6 +600,30 @@ def test_same_seed_same_bits(net: Any, blobs: Data) -> None:
     assert not same(*(clone(first).set_params(random_state=None).fit(*blobs) for _ in range(2)))
 
 
+def test_a_named_net_with_dropout_is_reproducible_too() -> None:
+    X, y = np.random.default_rng(0).random((16, 3, 8, 8), dtype=np.float32), np.arange(16) % 2
+    first = TorchClassifier("cnn_svhn", random_state=7, batch_size=8, epochs=1).fit(X, y)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    assert same(first, clone(first).fit(X, y))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_every_step_draws_new_random_numbers(blobs: Data) -> None:
+    class Recorder(nn.Linear):
+        draws: ClassVar[list[float]] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.training:
+                self.draws.append(torch.rand(()).item())
+            return super().forward(x)
+
+    model = TorchClassifier(Recorder(5, 3), random_state=0)
+    for _ in range(3):
+        model.update(*blobs, classes=[0, 1, 2], steps=4)
+    assert len(set(Recorder.draws)) == 12
+
+
 def test_another_number_of_classes_does_not_share_the_batches_stream(blobs: Data) -> None:
     """Batches come from a generator of their own, so that they do not depend on the size of the net."""
     X, y = blobs
@@ -612,12 +637,13 @@ def test_another_number_of_classes_does_not_share_the_batches_stream(blobs: Data
 @pytest.mark.parametrize("net", ["linear", Net()])
 def test_global_generators_are_left_alone(net: Any, blobs: Data) -> None:
     torch.manual_seed(5)
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()
+    np.random.seed(5)
+    state = torch.get_rng_state()
     TorchClassifier(net, epochs=2).fit(*blobs).update(*blobs, classes=[0, 1, 2]).predict(blobs[0])
     with pytest.raises(ConfigError):
         TorchClassifier(lambda shape, n: torch.rand(3)).fit(*blobs)
-    assert torch.equal(torch.get_rng_state(), states[0])
-    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.equal(torch.get_rng_state(), state)
+    assert np.random.random() == np.random.RandomState(5).random()
 
 
 @pytest.mark.parametrize("net", ["mlp", make_net])

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 import collegium as cg
-from collegium.core.ledger import verify
+from collegium.core.ledger import verify_ledger
 from collegium.errors import ConfigError
 from collegium.reports.tables import bytes_text, ledger_table
 
@@ -63,7 +63,7 @@ def run_demo(out: Path, *, force: bool = False) -> None:
         )
     console.print(table)
     console.print(ledger_table(out / "ledger.db", most=5))
-    rows = verify(out / "ledger.db")
+    rows = verify_ledger(out / "ledger.db")
     console.print(f"{sum(rows.values())} releases in the ledger, hash chain intact.")
     console.print(f"\nPicture: {out / 'demo.png'}\nRun:     {out}\nLedger:  {out / 'ledger.db'}")
     console.print(f"Done in {time.perf_counter() - start:.1f} s.")

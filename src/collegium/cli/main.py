@@ -45,9 +45,9 @@ def ledger_show(file: Annotated[Path, typer.Argument(help="A ledger file (ledger
 @ledger_app.command("verify")
 def ledger_verify(file: Annotated[Path, typer.Argument(help="A ledger file (ledger.db).")]) -> None:
     """Check a ledger's hash chain; exit code 1 if it was changed, cut or damaged."""
-    from collegium.core.ledger import verify
+    from collegium.core.ledger import verify_ledger
 
-    rows = verify(file)
+    rows = verify_ledger(file)
     for party, count in rows.items():
         typer.echo(f"{party}: {count} releases, chain intact")
     if not rows:

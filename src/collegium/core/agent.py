@@ -68,7 +68,6 @@ class Agent:
         self._exam = exam
         self._simulation = simulation
         self._known = wire.KnownLabels(keep=1)
-        self._restored_run: str | None = None
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = SiteLog(folder / "site.log" if folder else None)
@@ -83,7 +82,6 @@ class Agent:
             done = self.gate.ledger.sent(run, last)
             if done is not None:
                 return done[1] if done[0] == request else self._refusal(last, "", "other-order", {})
-            self._restore(run)
             batch = Batch(run, header["public"], wire.unpack(payload, self._known)["orders"])
             if batch.last != last:
                 raise WireError("A batch's number is not that of its last order.")
@@ -204,8 +202,9 @@ class Agent:
             path.write_bytes(data)
         return path.name, hashlib.sha256(data).hexdigest()
 
-    def _restore(self, run: str) -> None:
-        if self._folder is None or self._restored_run == run:
+    def restore(self, run: str) -> None:
+        """Go on from the state in which this site left a run, if it has one."""
+        if self._folder is None:
             return
         stored = self.gate.ledger.state_file(run)
         if stored is not None:
@@ -216,4 +215,3 @@ class Agent:
             self.site.model, self.site.state, labels = cloudpickle.loads(data)
             if labels is not None:
                 self._known.remember(labels)
-        self._restored_run = run

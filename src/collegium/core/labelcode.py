@@ -39,7 +39,7 @@ _MAX_FREE: Final = 1 << 26  # labels of a single class cost no bytes, so only th
 _MAX_ALPHABET: Final = 1 << 16  # for a Huffman code
 _OTHER: Final = 0  # in a table, stands for all differences that are not listed: none of them is 0
 _ENTRY_PRICE: Final = 4  # bits of content that one more character in the header must save
-_MAX_PLANES: Final = 60  # 2^31 symbols cannot give a longer Huffman code
+_MAX_PLANES: Final = 60  # 2^30 symbols cannot give a longer Huffman code
 _CHUNK: Final = 1 << 12  # of bytes per bit of a group: a plain chunk is 8 * _CHUNK groups
 
 
@@ -79,8 +79,8 @@ def decode(
     if content.dtype != np.uint8 or content.ndim != 1:
         raise WireError("The content of labels must be a row of bytes.")
     n, s = _integer(header, "n"), _integer(header, "s")
-    if n > _MAX or s - n_classes not in (0, 1):
-        raise WireError("The header of labels names a number of labels or symbols that cannot be.")
+    if s - n_classes not in (0, 1):
+        raise WireError("The header of labels names a number of symbols that cannot be.")
     if header.get("code") == "plain":
         return _decode_plain(content, n, s, n_classes)
     if header.get("code") == "diff":
@@ -282,7 +282,7 @@ def _huffman_levels(counts: NDArray[np.integer[Any]]) -> list[list[int]]:
 
 
 def _write_planes(symbols: NDArray[np.int32], levels: list[list[int]], s: int) -> tuple[list[str], list[Bits]]:
-    if sum(map(len, levels)) == 1:
+    if _is_lone(levels):
         return [], []
     plane_bits = _plane_bits(levels, s)
     lengths = np.zeros(s, np.uint8)
@@ -309,7 +309,7 @@ def _plane_bits(levels: list[list[int]], s: int) -> NDArray[np.bool_]:
     return bits
 
 
-def _read_table(table: str, s: int) -> list[NDArray[np.int32]]:
+def _read_table(table: str, s: int) -> list[list[int]]:
     """Symbols by the length of their code. Each occurs once, and together they form a complete code."""
     levels = [_numbers(level) if level else [] for level in table.split("/", _MAX_PLANES)]
     symbols = [symbol for level in levels for symbol in level]
@@ -318,11 +318,13 @@ def _read_table(table: str, s: int) -> list[NDArray[np.int32]]:
     nodes = 1
     for level in levels:
         nodes = 2 * nodes - len(level)
-        if not 0 <= nodes <= len(symbols):
-            break
-    if nodes and len(symbols) > 1:
+    if nodes and not _is_lone(levels):
         raise WireError("The table of a label code is not that of a complete code.")
-    return [np.array(level, np.int32) for level in levels]
+    return levels
+
+
+def _is_lone(levels: list[list[int]]) -> bool:
+    return [len(level) for level in levels] == [1]
 
 
 def _numbers(text: str) -> list[int]:
@@ -428,22 +430,20 @@ class _Reader:
             raise WireError("The content of labels names a place past their end.")
         return places
 
-    def huffman(self, n: int, levels: list[NDArray[np.int32]], planes: list[list[int]]) -> NDArray[np.int32]:
+    def huffman(self, n: int, levels: list[list[int]], planes: list[list[int]]) -> NDArray[np.int32]:
         """n symbols, in as many planes as the code has levels."""
-        if len(levels) == 1 and levels[0].size == 1:
-            levels, lone = [], levels[0]
-            symbols = np.repeat(lone, n)
-        else:
-            symbols = np.empty(n, np.int32)
-        if len(planes) != len(levels):
+        if len(planes) != (0 if _is_lone(levels) else len(levels)):
             raise WireError("The header of labels does not have the planes of its code.")
+        if _is_lone(levels):
+            return np.full(n, levels[0][0], np.int32)
+        symbols = np.empty(n, np.int32)
         active, node = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
         for level, plane in zip(levels, planes, strict=True):
             node <<= 1
             node[self.places(node.size, plane)] += 1
-            leaf = node < level.size
-            symbols[active[leaf]] = level[node[leaf]]
-            active, node = active[~leaf], node[~leaf] - np.int32(level.size)
+            leaf = node < len(level)
+            symbols[active[leaf]] = np.array(level, np.int32)[node[leaf]]
+            active, node = active[~leaf], node[~leaf] - np.int32(len(level))
         return symbols
 
     def _numbers(self, count: int, width: int) -> NDArray[np.unsignedinteger[Any]]:

@@ -1,7 +1,7 @@
 """The ledger: what left a site, append-only and hash-chained, in SQLite.
 
 One row per release. Each row's hash covers the row and the hash before it, and the head of the chain is
-kept beside the rows, so that a changed, inserted, removed or cut-off row is found by `verify`. What the
+kept beside the rows, so that a changed, inserted, removed or cut-off row is found by `verify_ledger`. What the
 chain cannot show by itself is a ledger replaced as a whole: for that, every release carries the hash of
 its row to the coordinator, which keeps it.
 
@@ -77,7 +77,8 @@ class Ledger:
             try:
                 yield
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk ends it by itself
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 
@@ -151,7 +152,7 @@ def read_ledger(path: Path) -> list[dict[str, Any]]:
         return _rows(db)
 
 
-def verify(path: Path) -> dict[str, int]:
+def verify_ledger(path: Path) -> dict[str, int]:
     """Check every party's chain; returns the number of rows per party, or raises LedgerError."""
     with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
         if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":

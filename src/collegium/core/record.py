@@ -6,7 +6,6 @@ chained by hashes like a ledger's, so a damaged or shortened record is found bef
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import sqlite3
@@ -111,7 +110,7 @@ class Record:
             with storage_errors(self.path, RecordError):
                 self._finish(number, orders)
         except BaseException:
-            with contextlib.suppress(sqlite3.Error):
+            if self._db.in_transaction:  # a full disk ends it by itself
                 self._db.execute("ROLLBACK")
             raise
 

@@ -88,7 +88,7 @@ class Tally:
         """
         if not 0.0 <= quorum <= 1.0:
             raise ValueError(f"quorum must lie in 0 .. 1, not {quorum}.")
-        # The small slack keeps 0.9 of 10 at 9 votes: 0.9 * 10 may exceed 9 in floating point.
+        # The small slack keeps 0.55 of 100 at 55 votes: in floating point the product is a little more.
         needed = np.ceil(quorum * np.arange(self._added + 1) - 1e-9)
         won = winners(self._counts, seed)
         for part in _chunks(won.size if quorum > 0.0 else 0):
@@ -110,7 +110,7 @@ def winners(scores: NDArray[np.floating[Any]] | NDArray[np.integer[Any]], seed: 
     if scores.ndim != 2 or not len(scores) or scores.dtype.kind not in "iuf":
         raise ValueError("Scores must be a numeric array of shape (n_classes, n_samples).")
     won: Codes = np.empty(scores.shape[1], code_dtype(scores.shape[0]))
-    for part in _chunks(won.size, max(_CHUNK // 16, 8 * _CHUNK // scores[:, :1].nbytes)):
+    for part in _chunks(won.size, max(_CHUNK // 16, 8 * _CHUNK // (len(scores) * scores.itemsize))):
         block = scores[:, part]
         best = block.max(axis=0)
         if best.dtype.kind == "f" and np.isnan(best).any():

@@ -25,7 +25,7 @@ OPTIMIZERS: Final[dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optim
     "sgd": torch.optim.SGD,
 }
 
-# Initialisation and dropout draw from torch's process-wide generator. Whoever uses it as his own holds this lock.
+# Initialisation and dropout draw from torch's process-wide generator: one stream of our own at a time plays through it.
 _GLOBAL_GENERATOR = threading.RLock()
 
 
@@ -150,7 +150,7 @@ def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.M
     """The net as it is, or a ConfigError if it does not give one number per class for such rows."""
     if not isinstance(net, nn.Module):
         raise ConfigError(f"net must be a name, a torch.nn.Module or a function that gives one, not {type(net)}.")
-    net.eval()
+    net.to(CPU).eval()
     try:
         with torch.no_grad():
             shape = tuple(net(torch.zeros(2, *input_shape)).shape)

@@ -27,6 +27,7 @@ class Hosting:
     public: PublicSet | None
     exam: Exam | None
     seed: int
+    run: str = ""
     folder: Path | None = None
     """The run's folder; without one nothing is stored and the run cannot be resumed."""
 
@@ -43,7 +44,9 @@ class Hosting:
         gate = Gate(site.name, site.policy, ledger, simulation=True)
         active = ActiveSite(site, self.classes, self.public, self.seed)
         folder = None if self.folder is None else self.folder / "sites" / site.name
-        return Agent(active, gate, folder=folder, exam=self.exam, simulation=True)
+        agent = Agent(active, gate, folder=folder, exam=self.exam, simulation=True)
+        agent.restore(self.run)
+        return agent
 
 
 @contextmanager

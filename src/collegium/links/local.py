@@ -24,6 +24,7 @@ class AgentPool:
         self.agents = dict(agents)
         self._size = max(1, min(len(self.agents), threads or os.cpu_count() or 1))
         self._locks = {party: threading.Lock() for party in self.agents}
+        self._abandoned = False
         self._executor = self._start()
 
     def _start(self) -> ThreadPoolExecutor:
@@ -45,14 +46,16 @@ class AgentPool:
 
     def abandon(self) -> None:
         """Leave threads that hang behind; the next orders get fresh ones."""
+        self._abandoned = True
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = self._start()
 
     def close(self) -> None:
         """Let go of threads and files."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        for agent in self.agents.values():
-            agent.gate.ledger.close()
+        self._executor.shutdown(wait=not self._abandoned, cancel_futures=True)
+        for party, agent in self.agents.items():
+            if self._locks[party].acquire(blocking=False):  # a site that still hangs keeps its file
+                agent.gate.ledger.close()
 
 
 class LocalLink:

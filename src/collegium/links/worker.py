@@ -5,11 +5,13 @@ The setup file was written by the process that started this one, for it alone.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from collegium import registry
 from collegium.core import wire
 from collegium.core.site import PublicSet
 from collegium.core.steps import INSTALLED
-from collegium.links.hosting import Hosting, threads_per_site
+from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
 
 
@@ -33,16 +35,12 @@ def main() -> None:
         sys.path[:] = pickle.load(file)
         hosting, mappable, extra_steps = pickle.load(file)
     registry.install_steps()
-    INSTALLED.update(extra_steps)
+    for packed in extra_steps:
+        with contextlib.suppress(Exception):  # a step whose module is not to be found here stays unknown
+            step = pickle.loads(packed)
+            INSTALLED[step.name] = step
     public = joblib.load(setup.parent / "public.joblib", mmap_mode="r" if mappable else None)
-    shared = Hosting(
-        hosting.sites,
-        hosting.classes,
-        None if public is None else PublicSet(public),
-        hosting.exam,
-        hosting.seed,
-        hosting.folder,
-    )
+    shared = replace(hosting, public=None if public is None else PublicSet(public))
     with threads_per_site():
         _serve(connection, AgentPool(shared.agents()))
     os._exit(0)  # a site that hangs in a thread must not keep the process

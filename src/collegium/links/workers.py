@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
@@ -55,10 +56,8 @@ class WorkersLink:
         folder = Path(self._folder.name)
         public = None if hosting.public is None else hosting.public.X
         joblib.dump(public, folder / "public.joblib")
-        shared = Hosting(hosting.sites, hosting.classes, None, hosting.exam, hosting.seed, hosting.folder)
-        extra = {
-            name: step for name, step in INSTALLED.items() if not step.function.__module__.startswith("collegium.")
-        }
+        shared = replace(hosting, public=None)
+        extra = _users_own_steps()
         with contextlib.ExitStack() as listeners:
             waiting = []
             for worker in range(len(set(self._home.values()))):
@@ -175,6 +174,16 @@ def _assign(hosting: Hosting, workers: int) -> dict[str, int]:
         home[site.name] = worker
         load[worker] += max(1, len(site))
     return home
+
+
+def _users_own_steps() -> list[bytes]:
+    """Steps that do not come with the package. One that cannot be packed stays here: sites will say they lack it."""
+    packed = []
+    for step in INSTALLED.values():
+        if not step.function.__module__.startswith("collegium."):
+            with contextlib.suppress(Exception):
+                packed.append(cloudpickle.dumps(step))
+    return packed
 
 
 def _is_mappable(table: Any) -> bool:

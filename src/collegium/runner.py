@@ -7,6 +7,7 @@ import uuid
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from collegium import checks
 from collegium.core import tables
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
+from collegium.core.ledger import verify_ledger
 from collegium.core.record import Record
 from collegium.core.samples import LabelledData
 from collegium.core.site import Exam, PublicSet, Site
@@ -76,18 +78,23 @@ def run(
     workers = _whole_number("workers", workers)
 
     folder = None if out is None else _prepare_folder(Path(out), resume=resume)
-    hosting = Hosting(checked, all_classes, shared, None if exam is None else Exam(*exam), seed, folder)
+    hosting = Hosting(
+        checked, all_classes, shared, None if exam is None else Exam(*exam), seed, uuid.uuid4().hex, folder
+    )
     started, clock = datetime.now(UTC), time.perf_counter()
     about = _about(algorithm, hosting, quorum)
+    if resume and folder is not None and (folder / "ledger.db").exists():
+        verify_ledger(folder / "ledger.db")
     with ExitStack() as stack:
         record = None if folder is None else Record(folder / "record", about, resume=resume)
         if record is not None:
             stack.callback(record.close)
+            hosting = replace(hosting, run=record.run)
         live: WorkersLink | LocalLink = WorkersLink(hosting, workers) if workers else LocalLink(hosting)
         stack.callback(live.close)
         fed = Federation(
             live if record is None else ReplayLink(live, record),
-            run=about["run"] if record is None else record.run,
+            run=hosting.run,
             n_classes=len(all_classes),
             seed=seed,
             public=shared,
@@ -103,7 +110,7 @@ def run(
             fed.observed,
             about=about
             | {
-                "run": about["run"] if record is None else record.run,
+                "run": hosting.run,
                 "started": started.isoformat(timespec="seconds"),
                 "seconds": time.perf_counter() - clock,
                 "learners": {site.name: learner_name(site.learner) for site in checked},
@@ -125,7 +132,7 @@ def run(
 
 def _about(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, Any]:
     return {
-        "run": uuid.uuid4().hex,
+        "run": hosting.run,
         "algorithm": repr(algorithm),
         "seed": hosting.seed,
         "parties": [site.name for site in hosting.sites],

@@ -1,0 +1,1 @@
+"""Programs that measure the speed and the size of what Collegium does."""

@@ -1,0 +1,163 @@
+"""Speed of the majority vote: the streamed tally beside other ways to count, on one core.
+
+    python -m benchmarks.majority [--sites 100] [--samples 10_000_000]
+
+Every way counts the same kind of labels: each site agrees with a common truth in 80 % of the samples,
+abstains in 2 %, and is at random otherwise. Making the labels is not timed. The slower ways need all
+labels at once and run on fewer samples; what is compared is labels per second. The peak of memory is that
+of counts, winners and temporaries, and of all labels where a way needs them at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+from scipy import stats
+
+from collegium.core.tally import Tally
+
+N_CLASSES = 10
+SLOW_SHARE = 50
+"""The ways that hold all labels at once run on this fraction of the samples."""
+
+
+def site_labels(site: int, n_samples: int, n_classes: int) -> NDArray[np.int8]:
+    """One site's labels of the public set."""
+    truth = np.arange(n_samples, dtype=np.int64) * 7919 // 13 % n_classes
+    rng = np.random.default_rng(site)
+    dice = rng.integers(0, 100, n_samples, dtype=np.uint8)
+    labels = np.where(dice < 80, truth.astype(np.int8), rng.integers(0, n_classes, n_samples, dtype=np.int8))
+    labels[dice >= 98] = -1
+    return labels
+
+
+def measure(sites: int = 100, samples: int = 10_000_000, n_classes: int = N_CLASSES) -> list[dict[str, Any]]:
+    """One row per way to count: its labels, seconds, labels per second, ratio to ours, and peak of memory."""
+    few = max(1, samples // SLOW_SHARE)
+    votes = np.stack([site_labels(site, few, n_classes) for site in range(sites)])
+    with _one_core():
+        rows = [
+            _streamed(sites, samples, n_classes),
+            _timed("scipy.stats.mode", votes, lambda: stats.mode(votes, axis=0)),
+            _timed("one-hot sum in numpy", votes, lambda: _one_hot_winners(votes, n_classes)),
+            _one_pass(sites, samples, n_classes),
+        ]
+    for row in rows:
+        row["labels_per_second"] = row["labels"] / row["seconds"]
+        row["ratio"] = row["labels_per_second"] / rows[0]["labels_per_second"]
+    return rows
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _streamed(sites: int, samples: int, n_classes: int) -> dict[str, Any]:
+    start = time.perf_counter()
+    tally = Tally(samples, n_classes, sites)
+    seconds = time.perf_counter() - start
+    for site in range(sites):
+        labels = site_labels(site, samples, n_classes)
+        start = time.perf_counter()
+        tally.add(labels)
+        seconds += time.perf_counter() - start
+    start = time.perf_counter()
+    tally.winners(seed=0)
+    seconds += time.perf_counter() - start
+
+    def with_one_site() -> None:
+        tally = Tally(samples, n_classes, sites)
+        tally.add(labels)
+        tally.winners(seed=0)
+
+    return _row("Collegium, streamed", sites, samples, seconds, _peak_bytes(with_one_site))
+
+
+def _one_hot_winners(votes: NDArray[np.int8], n_classes: int) -> NDArray[np.intp]:
+    one_hot: NDArray[np.bool_] = votes[:, :, None] == np.arange(n_classes, dtype=np.int8)
+    winner: NDArray[np.intp] = one_hot.sum(axis=0).argmax(axis=1)
+    return winner
+
+
+def _timed(way: str, votes: NDArray[np.int8], count: Callable[[], object]) -> dict[str, Any]:
+    start = time.perf_counter()
+    count()
+    seconds = time.perf_counter() - start
+    sites, samples = votes.shape
+    return _row(way, sites, samples, seconds, votes.nbytes + _peak_bytes(count))
+
+
+def _one_pass(sites: int, samples: int, n_classes: int) -> dict[str, Any]:
+    seconds = 0.0
+    passes = min(sites, 10)
+    for site in range(passes):
+        labels = site_labels(site, samples, n_classes).view(np.uint8)
+        start = time.perf_counter()
+        labels.sum(dtype=np.uint64)
+        seconds += time.perf_counter() - start
+    return _row("one pass over the bytes (sum)", passes, samples, seconds, 0)
+
+
+def _row(way: str, sites: int, samples: int, seconds: float, peak: int) -> dict[str, Any]:
+    return {
+        "way": way,
+        "labels": sites * samples,
+        "seconds": seconds,
+        "peak_bytes": peak,
+        "peak_bytes_per_sample": peak / samples,
+    }
+
+
+def _peak_bytes(action: Callable[[], object]) -> int:
+    """Peak of what the action allocates; apart from the timing, which tracing would slow down."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Speed of the majority vote, on one core.")
+    parser.add_argument("--sites", type=int, default=100)
+    parser.add_argument("--samples", type=int, default=10_000_000)
+    options = parser.parse_args()
+    table = Table(title=f"Majority vote of {options.sites} sites on {options.samples:,} samples, C = {N_CLASSES}")
+    table.add_column("way")
+    for column in ("labels", "seconds", "million labels/s", "to ours", "peak MB", "bytes per sample"):
+        table.add_column(column, justify="right")
+    for row in measure(options.sites, options.samples):
+        table.add_row(
+            row["way"],
+            f"{row['labels']:,}",
+            f"{row['seconds']:.2f}",
+            f"{row['labels_per_second'] / 1e6:,.1f}",
+            f"{row['ratio']:.3f}",
+            f"{row['peak_bytes'] / 1e6:,.1f}",
+            f"{row['peak_bytes_per_sample']:.1f}",
+        )
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+from sklearn.tree import DecisionTreeClassifier
+from threadpoolctl import threadpool_info
+
+import collegium as cg
+
+
+class Concurrent(DecisionTreeClassifier):
+    """Notes how many fits run at the same time, and how many threads each may use."""
+
+    lock = threading.Lock()
+    now = most = 0
+    threads: set[int] = set()  # noqa: RUF012
+
+    def fit(self, X, y):
+        with Concurrent.lock:
+            Concurrent.now += 1
+            Concurrent.most = max(Concurrent.most, Concurrent.now)
+            Concurrent.threads |= {library["num_threads"] for library in threadpool_info()}
+        time.sleep(0.05)
+        with Concurrent.lock:
+            Concurrent.now -= 1
+        return super().fit(X, y)
+
+
+def test_sites_work_side_by_side_each_with_one_thread(cancer, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    before = [library["num_threads"] for library in threadpool_info()]
+    cancer.run(cg.Local(), Concurrent())
+    assert Concurrent.most == 3
+    assert Concurrent.threads == {1}
+    assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+def test_the_same_seed_gives_the_same_result_and_another_one_does_not(digits):
+    first, again = (digits.run(cg.FedCT(rounds=3), DecisionTreeClassifier(max_features=8)) for _ in range(2))
+    other = digits.run(cg.FedCT(rounds=3), DecisionTreeClassifier(max_features=8), seed=1)
+    assert first.metrics.equals(again.metrics)
+    assert list(first.releases["sha256"]) == list(again.releases["sha256"])
+    assert list(first.releases["sha256"]) != list(other.releases["sha256"])
+
+
+def test_a_users_own_random_state_is_kept(digits):
+    run = digits.run(cg.Local(), DecisionTreeClassifier(random_state=7))
+    assert {model.estimator.random_state for model in run.models.values()} == {7}
+    drawn = digits.run(cg.Local(), DecisionTreeClassifier())
+    seeds = [model.estimator.random_state for model in drawn.models.values()]
+    assert len(set(seeds)) == 5
+    assert np.all([isinstance(seed, int) for seed in seeds])

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+import collegium as cg
+from collegium.core import ActiveSite, Algorithm, Count, step
+from collegium.core.federation import Federation
+from collegium.core.site import PublicSet
+from collegium.errors import ConfigError
+from collegium.links.hosting import Hosting
+from collegium.links.workers import WorkersLink
+
+
+@step
+def process_id(site: ActiveSite) -> Count:
+    """Where this site lives."""
+    return Count(os.getpid())
+
+
+class DiesAt(DecisionTreeClassifier):
+    """A learner whose native code crashes: the whole process is gone."""
+
+    def fit(self, X, y):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def hosting(sizes=(40, 10, 10, 10), learners=None) -> Hosting:
+    rng = np.random.default_rng(0)
+    sites = [
+        cg.Site(f"s{i}", rng.normal(size=(n, 3)), rng.integers(2, size=n), learner=DecisionTreeClassifier())
+        for i, n in enumerate(sizes)
+    ]
+    return Hosting(tuple(sites), np.arange(2), PublicSet(rng.normal(size=(20, 3))), None, 0)
+
+
+def test_sites_live_in_other_processes_and_stay_there():
+    link = WorkersLink(hosting(), 2)
+    try:
+        fed = Federation(link, run="r", n_classes=2, seed=0)
+        homes = [fed.ask(process_id()) for _ in range(3)]
+        assert homes[0] == homes[1] == homes[2]
+        pids = {party: count.samples for party, count in homes[0].items()}
+        assert os.getpid() not in pids.values()
+        assert len(set(pids.values())) == 2
+        assert pids["s1"] == pids["s2"] == pids["s3"] != pids["s0"]  # the large site has a worker for itself
+    finally:
+        link.close()
+    for pid in set(pids.values()):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_the_same_result_bit_for_bit_with_any_number_of_workers(digits):
+    runs = [digits.run(cg.FedCT(rounds=3), workers=workers) for workers in (0, 1, 3)]
+    for other in runs[1:]:
+        assert other.metrics.equals(runs[0].metrics)
+        assert list(other.releases["sha256"]) == list(runs[0].releases["sha256"])
+        assert list(other.models) == list(runs[0].models)
+
+
+def test_a_worker_that_dies_takes_only_its_own_sites(cancer):
+    sites = cancer.sites()
+    sites[4] = cg.Site("dying", sites[4].X, sites[4].y, learner=DiesAt())
+    with pytest.warns(cg.CollegiumWarning, match="dying"):
+        run = cancer.run(cg.FedCT(rounds=2), sites=sites, workers=5)
+    assert set(run.models) == {"site0", "site1", "site2", "site3"}
+    assert set(run.refusals["party"]) == {"dying"}
+    assert set(run.refusals["code"]) == {"missing"}
+
+
+def test_more_workers_than_sites_is_fine(cancer):
+    assert len(cancer.run(cg.Local(), workers=9).models) == 5
+
+
+def test_a_negative_number_of_workers_is_an_error(cancer):
+    with pytest.raises(ConfigError, match="workers"):
+        cancer.run(cg.Local(), workers=-1)
+
+
+class Custom(Algorithm):
+    """Defined outside the package, with a step of its own."""
+
+    def coordinate(self, fed: Federation) -> None:
+        for party, count in fed.ask(process_id()).items():
+            fed.note("pid", count.samples, party)
+
+
+def test_steps_of_a_users_own_module_reach_the_workers(cancer):
+    run = cancer.run(Custom(), workers=2)
+    assert len(run.metrics[run.metrics["metric"] == "pid"]) == 5
