@@ -328,9 +328,11 @@ def test_hand_made_differences(planes: str, table: str, bits: str, labels: list[
 
 def test_a_single_class_cannot_differ() -> None:
     header = {"code": "diff", "n": 3, "s": 1, "planes": "1,0"}
+    reference = np.zeros(3, np.int8)
     for content in (np.zeros(0, np.uint8), np.ones(1, np.uint8)):
         with pytest.raises(WireError):
-            decode(header, content, 1, np.zeros(3, np.int8))
+            decode(header, content, 1, reference)
+    assert round_trip(reference, 1, reference)[1].size == 0
 
 
 def test_a_count_must_be_a_number() -> None:

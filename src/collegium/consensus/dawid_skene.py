@@ -1,7 +1,8 @@
 """Dawid and Skene (1979): the true labels and every site's confusion matrix, estimated together by EM.
 
 STAPLE (Warfield et al. 2004), known from segmentations by several readers, is the case of two classes. A site that is
-wrong in a regular way is used, not outvoted. The coordinator sees each site's labels: that is what the rule needs.
+wrong in a regular way is used, not outvoted. An abstention is an answer too: a site that never speaks up for a class it
+does not know tells something by speaking up. The coordinator sees each site's labels: that is what the rule needs.
 """
 
 from __future__ import annotations
@@ -51,13 +52,11 @@ class DawidSkene(Consensus):
     def estimate(self, votes: NDArray[np.signedinteger], n_classes: int) -> tuple[Matrix, NDArray[np.float64]]:
         """Posterior of the true class per sample, and each site's expected accuracy. -1 in `votes` abstains."""
         posterior = _vote_shares(votes, n_classes)
+        said = np.where(votes < 0, n_classes, votes)
         for _ in range(self.iterations):
-            prior = posterior.mean(axis=0) + 1e-12
-            confusion = [self._confusion(posterior, site, n_classes) for site in votes]
-            log_posterior = np.log(prior)[None, :].repeat(votes.shape[1], axis=0)
-            for site, matrix in zip(votes, confusion, strict=True):
-                voted = site >= 0
-                log_posterior[voted] += np.log(matrix)[:, site[voted]].T
+            log_posterior = np.log(posterior.mean(axis=0) + 1e-12)[None, :].repeat(votes.shape[1], axis=0)
+            for site in said:
+                log_posterior += np.log(self._confusion(posterior, site, n_classes))[:, site].T
             log_posterior -= log_posterior.max(axis=1, keepdims=True)
             new = np.exp(log_posterior)
             new /= new.sum(axis=1, keepdims=True)
@@ -66,15 +65,15 @@ class DawidSkene(Consensus):
             if moved <= self.tolerance:
                 break
         prior = posterior.mean(axis=0)
-        reliability = [float(prior @ np.diag(self._confusion(posterior, site, n_classes))) for site in votes]
-        return posterior, np.array(reliability)
+        right = [np.diag(self._confusion(posterior, site, n_classes)[:, :n_classes]) for site in said]
+        return posterior, np.array([float(prior @ diagonal) for diagonal in right])
 
-    def _confusion(self, posterior: Matrix, site: NDArray[np.signedinteger], n_classes: int) -> Matrix:
-        """P(site says l | truth is c), row c."""
-        voted = site >= 0
-        said = np.zeros((int(voted.sum()), n_classes))
-        said[np.arange(len(said)), site[voted]] = 1.0
-        counts = posterior[voted].T @ said + self.smoothing
+    def _confusion(self, posterior: Matrix, said: NDArray[np.signedinteger], n_classes: int) -> Matrix:
+        """P(site says l | truth is c), row c; the last column is for abstaining, if the site ever does."""
+        columns = n_classes + int((said == n_classes).any())
+        answers = np.zeros((len(said), columns))
+        answers[np.arange(len(said)), said] = 1.0
+        counts = posterior.T @ answers + self.smoothing
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 

@@ -59,10 +59,9 @@ def encode(
     if problem:
         raise ValueError(problem)
     s = n_classes + int(_abstains(labels))
-    plain_size = _bytes(_radix_size(labels.size, s))
-    if reference is not None and plain_size:
+    if reference is not None:
         difference = _encode_difference(labels, reference, n_classes)
-        if difference[1].size < plain_size:
+        if difference[1].size < _bytes(_radix_size(labels.size, s)):
             return difference
     return {"code": "plain", "n": labels.size, "s": s}, _encode_plain(labels, s, s - n_classes)
 
@@ -172,7 +171,7 @@ def _decode_difference(
     n_classes: int,
     reference: NDArray[np.integer[Any]],
 ) -> Codes:
-    if s < 2 or content.size > _bytes(_radix_size(reference.size, s)):
+    if content.size > _bytes(_radix_size(reference.size, s)):
         raise WireError("A difference of labels is longer than the labels themselves.")
     planes, table = header.get("planes"), header.get("table", "")
     if not isinstance(planes, str) or not isinstance(table, str):
@@ -340,7 +339,7 @@ def _numbers(text: str) -> list[int]:
 @lru_cache(maxsize=64)
 def _grouping(s: int) -> tuple[int, int]:
     """How many symbols of an alphabet of s to write as one number, and its bits: (k, width)."""
-    if s == 1:
+    if s <= 1:
         return 1, 0
     widths = [(k, _width(s, k)) for k in range(1, 64) if s**k <= 1 << 63]
     best = min(width / k for k, width in widths)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,8 @@ from collegium.core.policy import Policy
 from collegium.core.samples import LabelledData, Mixture
 from collegium.errors import ConfigError, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +81,19 @@ class PublicSet:
     def __init__(self, X: Any) -> None:
         self.X = X
         self.digest = tables.digest(X)
+        self._derived: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return tables.n_rows(self.X)
+
+    def derived(self, name: str, make: Callable[[Any], T]) -> T:
+        """Something computed from the public rows alone, once for all sites in this process."""
+        with self._lock:
+            if name not in self._derived:
+                self._derived[name] = make(self.X)
+            value: T = self._derived[name]
+            return value
 
     def labelled(self, L: Labels | None) -> LabelledData:
         """(U, L): the public samples that have a label (none of them, before the first consensus)."""
