@@ -132,12 +132,12 @@ class Run:
             table[column] = self.costs.groupby("party")[column].sum().reindex(parties, fill_value=0)
         table["releases"] = self.releases.groupby("party").size().reindex(parties, fill_value=0)
         table["failures"] = self.refusals.groupby("party").size().reindex(parties, fill_value=0)
-        mean = table.drop(columns="learner").mean(skipna=True)
-        table.loc["mean"] = mean
-        table.loc["mean", "learner"] = ""
+        mean = pd.DataFrame([table.drop(columns="learner").mean(skipna=True)], index=["mean"]).assign(learner="")
         counts = ["samples", "bytes_up", "bytes_down", "releases", "failures"]
-        table[counts] = table[counts].round().astype("int64")
-        return table
+        mean[counts] = mean[counts].round().astype("int64")
+        both = pd.concat([table, mean[table.columns]])
+        both.index.name = "party"
+        return both
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Accuracy per site over rounds, the consensus, and what left each site; saved where a path is given."""

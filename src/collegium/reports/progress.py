@@ -31,7 +31,7 @@ def progress_bar(title: str, show: bool | None = None) -> Iterator[RoundCallback
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, force_terminal=show),
         transient=True,
     )
     with bar:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+import collegium as cg
+
+
+def collegium(*args: str, cwd=None) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "160"}
+    program = [sys.executable, "-c", "from collegium.cli import main; main()", *args]
+    return subprocess.run(program, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def ledger(cancer, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    cancer.run(cg.FedCT(rounds=2), out=folder)
+    return folder / "ledger.db"
+
+
+def test_help_names_the_commands():
+    result = collegium("--help")
+    assert result.returncode == 0
+    assert "demo" in result.stdout
+    assert "ledger" in result.stdout
+
+
+def test_the_ledger_is_shown_and_verified_with_one_command(ledger):
+    shown = collegium("ledger", "show", str(ledger))
+    assert shown.returncode == 0
+    assert shown.stdout.count("fedct.label") == 10
+    assert "unprotected" in shown.stdout
+    verified = collegium("ledger", "verify", str(ledger))
+    assert verified.returncode == 0
+    assert "site0: 2 releases, chain intact" in verified.stdout
+
+
+def test_a_changed_ledger_fails_in_one_line(ledger, tmp_path):
+    copy = tmp_path / "ledger.db"
+    copy.write_bytes(ledger.read_bytes())
+    db = sqlite3.connect(copy)
+    db.execute("UPDATE ledger SET bytes = 1 WHERE seq = 1")
+    db.commit()
+    db.close()
+    result = collegium("ledger", "verify", str(copy))
+    assert result.returncode == 1
+    assert "was changed" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_ledger_that_is_not_there_fails_in_one_line(tmp_path):
+    result = collegium("ledger", "verify", str(tmp_path / "none.db"))
+    assert (result.returncode, result.stdout) == (1, "")
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_the_demo_ends_with_a_table_a_picture_and_where_things_are(tmp_path):
+    result = collegium("demo", "--out", str(tmp_path / "demo"))
+    assert result.returncode == 0, result.stderr
+    assert "together" in result.stdout
+    assert "hash chain intact" in result.stdout
+    assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
+    run = cg.load(tmp_path / "demo")
+    assert len(set(run.about["learners"].values())) == 5
+    assert run.summary().loc["mean", "accuracy"] > run.summary().loc["mean", "first_accuracy"]
+    again = collegium("demo", "--out", str(tmp_path / "demo"))
+    assert again.returncode == 0, again.stderr
+
+
+def test_the_demo_does_not_touch_a_folder_of_something_else(tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    result = collegium("demo", "--out", str(tmp_path))
+    assert result.returncode == 2
+    assert "not empty" in result.stderr
+    assert (tmp_path / "thesis.txt").read_text() == "precious"
