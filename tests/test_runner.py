@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 import warnings
 
 import numpy as np
@@ -181,3 +182,25 @@ def test_out_must_be_a_folder(cancer, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(cg.ConfigError, match="is a file"):
         cancer.run(cg.FedCT(rounds=1), out=tmp_path / "file")
+
+
+class Sleepy(DecisionTreeClassifier):
+    """Takes longer than anybody waits."""
+
+    def fit(self, X, y):
+        time.sleep(3)
+        return super().fit(X, y)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_site_that_takes_too_long_is_left_out_that_time(cancer, workers):
+    sites = cancer.sites()
+    sites[1] = cg.Site("site1", sites[1].X, sites[1].y, learner=Sleepy())
+    with pytest.warns(cg.CollegiumWarning, match="site1.*missing"):
+        run = cancer.run(cg.FedCT(rounds=1), sites=sites, deadline=1.5, workers=workers)
+    assert set(run.releases["party"]) == {"site0", "site2", "site3", "site4"}
+
+
+def test_a_deadline_in_the_past_is_an_error(cancer):
+    with pytest.raises(cg.ConfigError, match="deadline"):
+        cancer.run(cg.FedCT(rounds=1), deadline=0)

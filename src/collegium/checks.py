@@ -106,8 +106,10 @@ def check_features(sites: Sequence[Site], others: dict[str, Any]) -> None:
         problem = _mismatch(first.X, table)
         if problem:
             raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
+    shared = [f"the {name} set" for name, table in others.items() if _has_missing_values(table)]
     for site in sites:
-        _check_missing_values(site, {f"site {site.name!r}": site.X} | {f"the {k} set": v for k, v in others.items()})
+        if not takes_missing_values(site.learner):
+            _refuse_missing_values(site, [f"site {site.name!r}"] * _has_missing_values(site.X) + shared)
 
 
 def _mismatch(X: Any, other: Any) -> str | None:
@@ -123,17 +125,18 @@ def _mismatch(X: Any, other: Any) -> str | None:
     return None
 
 
-def _check_missing_values(site: Site, held: dict[str, Any]) -> None:
-    if takes_missing_values(site.learner):
-        return
-    for where, table in held.items():
-        values = getattr(table, "data", None) if sparse.issparse(table) else table
-        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all():
-            raise SiteError(
-                site.name,
-                f"its learner {type(site.learner).__name__} does not take missing values, and {where} has some (NaN or "
-                "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
-            )
+def _has_missing_values(table: Any) -> bool:
+    values = getattr(table, "data", None) if sparse.issparse(table) else table
+    return isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all()
+
+
+def _refuse_missing_values(site: Site, where: list[str]) -> None:
+    if where:
+        raise SiteError(
+            site.name,
+            f"its learner {type(site.learner).__name__} does not take missing values, and {where[0]} has some (NaN or "
+            "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
+        )
 
 
 def takes_missing_values(learner: Any) -> bool:

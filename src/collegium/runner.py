@@ -44,6 +44,7 @@ def run(
     workers: int = 0,
     classes: Any = None,
     quorum: float = 0.0,
+    deadline: float | None = None,
     global_learner: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -61,6 +62,7 @@ def run(
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
         classes: All classes, if no site has some of them (default: all that any site has).
         quorum: The share of the asked sites that must answer; below it the run ends with QuorumLost.
+        deadline: Seconds that sites have for an answer; one that takes longer is reported as missing that time.
         global_learner: What `run.global_model` is fitted with (default: the first site's learner).
         out: A folder for record, ledger and results. A run with a folder can be resumed.
         resume: Go on with the run in `out` (or start it, if there is none).
@@ -100,6 +102,7 @@ def run(
             public=shared,
             public_truth=truth,
             quorum=quorum,
+            deadline=deadline,
         )
         with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
             algorithm.coordinate(fed)

@@ -78,9 +78,12 @@ class Federation:
         public: PublicSet | None = None,
         public_truth: Codes | None = None,
         quorum: float = 0.0,
+        deadline: float | None = None,
     ) -> None:
         if not 0 <= quorum <= 1:
             raise ConfigError(f"quorum is a share of the sites, between 0 and 1, not {quorum}.")
+        if deadline is not None and not deadline > 0:
+            raise ConfigError(f"deadline is a number of seconds above 0, not {deadline}.")
         self.parties = link.parties
         self.n_classes = n_classes
         self.seed = seed
@@ -93,6 +96,7 @@ class Federation:
         self._public = public
         self._truth = public_truth
         self._quorum = quorum
+        self._deadline = deadline
         self._number = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
@@ -230,7 +234,7 @@ class Federation:
         for labels in {id(each): each for values in sent.values() for each in values}.values():
             self._known.remember(labels)
         silent = dict.fromkeys(asked)
-        for party, frame in self._link.exchange(frames, deadline):
+        for party, frame in self._link.exchange(frames, self._deadline if deadline is None else deadline):
             if party not in silent:
                 continue
             del silent[party]

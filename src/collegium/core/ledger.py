@@ -117,6 +117,8 @@ class Ledger:
 
     def keep_reply(self, run: str, number: int, request: str, reply: bytes) -> None:
         """Remember a reply, to be sent again if asked again. Call inside a transaction."""
+        if self.path is None:  # nothing outlives this process, so nobody can ask for older replies again
+            self._db.execute("DELETE FROM outbox")
         self._db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", (self.party, run, number, request, reply))
 
     def state_file(self, run: str) -> tuple[str, str] | None:
@@ -146,14 +148,16 @@ def genesis(party: str) -> str:
     return hashlib.sha256(f"collegium ledger of {party}".encode()).hexdigest()
 
 
-def read_ledger(path: Path) -> list[dict[str, Any]]:
+def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """All rows of a ledger file, of every party in it."""
+    path = Path(path)
     with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
         return _rows(db)
 
 
-def verify_ledger(path: Path) -> dict[str, int]:
+def verify_ledger(path: str | Path) -> dict[str, int]:
     """Check every party's chain; returns the number of rows per party, or raises LedgerError."""
+    path = Path(path)
     with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
         if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
             raise LedgerError(f"{path} is damaged (SQLite's integrity check fails): restore it from a backup.")

@@ -24,7 +24,6 @@ class AgentPool:
         self.agents = dict(agents)
         self._size = max(1, min(len(self.agents), threads or os.cpu_count() or 1))
         self._locks = {party: threading.Lock() for party in self.agents}
-        self._abandoned = False
         self._executor = self._start()
 
     def _start(self) -> ThreadPoolExecutor:
@@ -46,15 +45,14 @@ class AgentPool:
 
     def abandon(self) -> None:
         """Leave threads that hang behind; the next orders get fresh ones."""
-        self._abandoned = True
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = self._start()
 
     def close(self) -> None:
         """Let go of threads and files."""
-        self._executor.shutdown(wait=not self._abandoned, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
         for party, agent in self.agents.items():
-            if self._locks[party].acquire(blocking=False):  # a site that still hangs keeps its file
+            if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
                 agent.gate.ledger.close()
 
 
@@ -71,10 +69,11 @@ class LocalLink:
         """One frame to each party; replies as they come."""
         pending = {self._pool.submit(party, frame, deadline): party for party, frame in orders.items()}
         try:
-            for future in as_completed(pending, timeout=deadline):
-                reply = future.result()
+            for future in as_completed(list(pending), timeout=deadline):
+                party, reply = pending.pop(future), future.result()
+                del future  # replies are passed on, not kept
                 if reply is not None:
-                    yield pending[future], reply
+                    yield party, reply
         except DeadlinePassed:
             self._pool.abandon()
 

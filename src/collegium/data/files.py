@@ -1,0 +1,184 @@
+"""Reading a user's own files, and checking that a file is the one it should be."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collegium.core.tables import Table
+from collegium.errors import ConfigError
+from collegium.registry import nearest
+
+SUFFIXES: Final = (".csv", ".csv.gz", ".csv.xz", ".parquet", ".npz")
+MOST_NAMES_SHOWN: Final = 12
+DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
+
+
+def sha256_of(path: Path) -> str:
+    """The checksum of the file; it is read once, as long as its size and time stay the same."""
+    try:
+        status = path.stat()
+        return _digest(path.resolve(), status.st_size, status.st_mtime_ns)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def read_table(path: Path, target: str | None) -> tuple[Table, NDArray[Any]]:
+    """The features and the labels in a CSV, Parquet or npz file; the end of its name says which it is."""
+    _check_there(path)
+    name = path.name.lower()
+    if name.endswith(".npz"):
+        return _read_npz(path, target)
+    frame = _read_parquet(path) if name.endswith(".parquet") else _read_csv(path)
+    if frame.empty:
+        raise ConfigError(f"{path}: the file has no rows; give one that has some.")
+    return _take_target(frame, target, path)
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, size: int, mtime_ns: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_there(path: Path) -> None:
+    try:
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder; give the path of a file in it.")
+        if not path.exists():
+            beside = [file.name for file in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise ConfigError(f"There is no file {path}.{nearest(path.name, beside)} Check the path.")
+        if path.stat().st_size == 0:
+            raise ConfigError(f"{path}: the file is empty; save or copy it again.")
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> ConfigError:
+    return ConfigError(
+        f"{path}: the file cannot be read ({type(error).__name__}); "
+        "it may be damaged, incomplete or not yours to read. Copy it again, or check its permissions."
+    )
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    try:
+        header = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        _check_names(header.iloc[0].tolist(), path)
+        frame = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
+    except pd.errors.EmptyDataError:
+        raise ConfigError(f"{path}: the file is empty; save or copy it again.") from None
+    except pd.errors.ParserError as error:
+        raise ConfigError(f"{path}: this is not a table in CSV ({str(error).strip()}); correct it.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: the file is not UTF-8 text; save it as CSV in UTF-8.") from None
+    except DAMAGED as error:
+        raise _unreadable(path, error) from None
+    # pandas takes the first column for row labels where rows have one cell more than the header
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise ConfigError(f"{path}: the rows have more cells than the header has names; give every column a name.")
+    return frame
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    from pyarrow import ArrowException
+
+    try:
+        frame = pd.read_parquet(path)
+    except (ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    _check_names([str(name) for name in frame.columns], path)
+    return frame.reset_index(drop=True)
+
+
+def _check_names(names: list[str], path: Path) -> None:
+    # A second column of the target's name would carry the labels into the features.
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"{path}: several columns are called {_some(twice)}; rename or drop them.")
+
+
+def _take_target(frame: pd.DataFrame, target: str | None, path: Path) -> tuple[pd.DataFrame, NDArray[Any]]:
+    names = [str(name) for name in frame.columns]
+    if target is None:
+        raise ConfigError(f"{path}: which column has the labels? Set target to one of {_some(names)}.")
+    if target not in names:
+        separator = " There is only one column: are its cells separated by commas?" if len(names) == 1 else ""
+        raise ConfigError(
+            f"{path}: there is no column {target!r} for target.{nearest(target, names)}{separator} "
+            f"Set target to one of {_some(names)}."
+        )
+    if len(names) == 1:
+        raise ConfigError(f"{path}: there are no columns but the target {target!r}; add the features.")
+    column = frame.columns[names.index(target)]
+    labels = frame[column].to_numpy()
+    _check_labels(labels, f"{path}: target {target!r}")
+    return frame.drop(columns=[column]), labels
+
+
+def _read_npz(path: Path, target: str | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    label = "y" if target is None else target
+    if not zipfile.is_zipfile(path):
+        raise ConfigError(f"{path}: this is not a complete npz file; write it again with numpy.savez.")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            there = archive.files
+            arrays = [archive[name] for name in ("X", label) if name in there]
+    except DAMAGED as error:
+        raise _unreadable(path, error) from None
+    except ValueError:
+        raise ConfigError(
+            f"{path}: 'X' or {label!r} holds Python objects, and loading them could run code; "
+            "save them as numbers or text, e.g. y.astype(str)."
+        ) from None
+    for name in ("X", label):
+        if name not in there:
+            raise ConfigError(
+                f"{path}: there is no array {name!r}.{nearest(name, there)} It holds {_some(there)}. "
+                "The features must be called 'X'; the labels 'y', or what target says."
+            )
+    X, y = arrays
+    _check_shapes(X, y, label, path)
+    _check_labels(y, f"{path}: array {label!r}")
+    return X, y
+
+
+def _check_shapes(X: NDArray[Any], y: NDArray[Any], label: str, path: Path) -> None:
+    shapes = f"'X' has shape {np.shape(X)} and {label!r} has shape {np.shape(y)}"
+    if np.ndim(X) < 2 or np.ndim(y) != 1:
+        raise ConfigError(f"{path}: {shapes}; give a row of 'X' and one label per case.")
+    if len(X) != len(y):
+        raise ConfigError(f"{path}: {shapes}; give one label per row of 'X'.")
+    if not len(y):
+        raise ConfigError(f"{path}: 'X' has no rows; give some.")
+
+
+def _check_labels(labels: NDArray[Any], what: str) -> None:
+    missing = int(np.sum(pd.isna(labels)))
+    if missing:
+        raise ConfigError(
+            f"{what}: {missing} of {len(labels)} rows have no label "
+            "(in a CSV, words such as NA, None and null count as missing); drop these rows."
+        )
+    try:
+        classes = len(pd.unique(labels))
+    except TypeError:
+        raise ConfigError(f"{what}: the labels are lists or tables; give one number or word per row.") from None
+    if classes < 2:
+        raise ConfigError(f"{what}: all rows have the same label, and learning needs two classes; is it the right one?")
+
+
+def _some(names: Iterable[str]) -> str:
+    quoted = [repr(name) for name in names]
+    more = len(quoted) - MOST_NAMES_SHOWN
+    return ", ".join(quoted[:MOST_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,114 @@
+"""Data sets by name or by path, as a study file gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.tables import Table, n_rows
+from collegium.data.benchmarks import BENCHMARKS, is_available, read_benchmark
+from collegium.data.files import SUFFIXES, read_table
+from collegium.errors import ConfigError
+from collegium.registry import nearest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """What `load_source` reads.
+
+    `X` is a DataFrame for tables and texts, an array for images and npz files, and a sparse matrix for
+    svmlight files; `y` has one label per row. `test` is the data set's own test split, where it has one.
+    `about` says in one line what it is, under which licence, and what to cite.
+    """
+
+    name: str
+    X: Table
+    y: NDArray[Any]
+    test: tuple[Table, NDArray[Any]] | None
+    about: str
+
+    def __repr__(self) -> str:
+        test = f", test: {n_rows(self.test[0])} rows" if self.test else ""
+        return f"Dataset({self.name}: {n_rows(self.X)} rows{test})"
+
+
+class SourceInfo(NamedTuple):
+    """One row of `list_sources`; `rows` and `features` are those of the training rows."""
+
+    name: str
+    kind: str
+    rows: int
+    features: int
+    available: bool
+    about: str
+
+
+EMBEDDED: Final = {
+    "breast_cancer": (569, 30, "Breast Cancer Wisconsin (Diagnostic), malignant or benign; UCI, CC BY 4.0."),
+    "digits": (1797, 64, "Handwritten digits, 8x8 pixels; test part of UCI's optical digits, CC BY 4.0."),
+    "iris": (150, 4, "Three species of iris flowers; Fisher 1936, UCI, CC BY 4.0."),
+    "wine": (178, 13, "Chemical analysis of wines from three cultivars; UCI, CC BY 4.0."),
+}
+
+
+def load_source(
+    source: str, *, target: str | None = None, folder: Path | None = None, base: Path | None = None
+) -> Dataset:
+    """The data set that `source` names, or that lies at the path `source`.
+
+    Names are those that `list_sources` lists. Sets that do not come with scikit-learn are looked up in
+    `folder`; without it, in the folder that the environment variable COLLEGIUM_DATA names; without that,
+    in a cache folder of the user. Nothing is ever downloaded.
+
+    A path leads to a .csv (also .csv.gz, .csv.xz), .parquet or .npz file, and starts at `base` if it is
+    relative. `target` is the column with the labels; in an npz file the features are the array X, and
+    the labels the array y, or the one that `target` names.
+    """
+    if source in EMBEDDED or source in BENCHMARKS:
+        if target is not None:
+            raise ConfigError(f"data: {source} brings its own labels; leave out target = {target!r}.")
+        return _embedded(source) if source in EMBEDDED else _benchmark(source, folder)
+    if source.lower().endswith(SUFFIXES):
+        return _file((base or Path.cwd()) / Path(source).expanduser(), target)
+    names = [*EMBEDDED, *BENCHMARKS]
+    raise ConfigError(
+        f"data: there is no source {source!r}.{nearest(source, names)} Known: {', '.join(names)}; "
+        f"or give the path of a file that ends in {', '.join(SUFFIXES)}."
+    )
+
+
+def list_sources(folder: Path | None = None) -> list[SourceInfo]:
+    """All data sets with a name, and whether their files are there; `pandas.DataFrame` makes a table of it."""
+    embedded = [
+        SourceInfo(name, "images" if name == "digits" else "table", rows, features, True, about)
+        for name, (rows, features, about) in EMBEDDED.items()
+    ]
+    return embedded + [
+        SourceInfo(name, entry.kind, entry.rows, entry.features, is_available(entry, folder), entry.about)
+        for name, entry in BENCHMARKS.items()
+    ]
+
+
+def _embedded(name: str) -> Dataset:
+    from sklearn import datasets
+
+    loaded = getattr(datasets, f"load_{name}")(as_frame=name != "digits")
+    y = np.asarray(loaded.target)
+    if name != "digits":
+        y = np.asarray(loaded.target_names)[y]
+    return Dataset(name, loaded.data, y, None, EMBEDDED[name][2])
+
+
+def _benchmark(name: str, folder: Path | None) -> Dataset:
+    X, y, test = read_benchmark(name, folder)
+    return Dataset(name, X, y, test, BENCHMARKS[name].about)
+
+
+def _file(path: Path, target: str | None) -> Dataset:
+    X, y = read_table(path, target)
+    labels = f"labels from {target!r}" if target is not None else "labels from 'y'"
+    return Dataset(path.name, X, y, None, f"A file of yours, {path.name}; {labels}.")
