@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types imports unit bench clean
+.PHONY: demo test lint types imports unit bench reproduce clean
 
 demo: $(VENV)/.core
 	$(BIN)/collegium demo
@@ -25,7 +25,10 @@ unit: $(VENV)/.dev
 	$(BIN)/pytest -n 2
 
 bench: $(VENV)/.dev
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks --write
+
+reproduce: $(VENV)/.dev
+	$(BIN)/python -m benchmarks reproduce --write
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit("Collegium needs Python 3.11 or newer: set PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'

@@ -5,20 +5,19 @@ python -m benchmarks.label_bytes [--samples 50_000] [--classes 10]
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.report import Column, Report, print_with_options
 from collegium.core.labelcode import encode
 
 MLP_PARAMETERS = 669_706
 CHANGED = (0.0, 0.001, 0.01, 0.05, 0.2)
+SMALL = {"samples": 5_000}
 
 
 def measure(samples: int = 50_000, n_classes: int = 10) -> list[dict[str, Any]]:
@@ -38,7 +37,8 @@ def measure(samples: int = 50_000, n_classes: int = 10) -> list[dict[str, Any]]:
         "int64 codes": samples * 8,
         f"FedAvg: {MLP_PARAMETERS:,} weights in float32": MLP_PARAMETERS * 4,
     }
-    return rows + [{"what": what, "bytes": math.ceil(size)} for what, size in others.items()]
+    rows += [{"what": what, "bytes": math.ceil(size)} for what, size in others.items()]
+    return [row | {"to_first": row["bytes"] / rows[0]["bytes"]} for row in rows]
 
 
 def _row(what: str, coded: tuple[dict[str, Any], NDArray[np.uint8]], theory: float, limit: float) -> dict[str, Any]:
@@ -60,31 +60,23 @@ def _entropy_bytes(labels: NDArray[np.int16], reference: NDArray[np.int16], n_cl
     return abs(float(labels.size * (share @ np.log2(share)) / 8))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Bytes of one site's labels.")
-    parser.add_argument("--samples", type=int, default=50_000)
-    parser.add_argument("--classes", type=int, default=10)
-    options = parser.parse_args()
-    rows = measure(options.samples, options.classes)
-    first = rows[0]["bytes"]
-    table = Table(title=f"Labels of {options.samples:,} samples, C = {options.classes}")
-    table.add_column("what")
-    for column in ("content bytes", "header bytes", "entropy bytes", "ratio", "limit", "within", "to first round"):
-        table.add_column(column, justify="right")
-    for row in rows:
-        coded = "limit" in row
-        table.add_row(
-            row["what"],
-            f"{row['bytes']:,}",
-            f"{row['header_bytes']}" if coded else "",
-            f"{row['theory_bytes']:,.1f}" if coded else "",
-            f"{row['ratio']:.4f}" if coded and row["theory_bytes"] else "",
-            f"{row['limit']}" if coded else "",
-            ("yes" if row["within"] else "NO") if coded else "",
-            f"{row['bytes'] / first:,.4f}",
-        )
-    Console().print(table)
+def report(samples: int = 50_000, classes: int = 10) -> Report:
+    """The table."""
+    return Report(
+        f"Labels of {samples:,} samples, C = {classes}",
+        {
+            "what": Column("what"),
+            "content bytes": Column("bytes", ","),
+            "header bytes": Column("header_bytes"),
+            "entropy bytes": Column("theory_bytes", ",.1f"),
+            "ratio": Column("ratio", ".4f"),
+            "limit": Column("limit"),
+            "within": Column("within"),
+            "to first round": Column("to_first", ",.4f"),
+        },
+        measure(samples, classes),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    print_with_options(report, __doc__)

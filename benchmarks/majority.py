@@ -10,25 +10,23 @@ of counts, winners and temporaries, and of all labels where a way needs them at 
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 from scipy import stats
 
+from benchmarks.machine import limited_to
+from benchmarks.report import Column, Report, print_with_options
 from collegium.core.tally import Tally
 
 N_CLASSES = 10
 SLOW_SHARE = 50
 """The ways that hold all labels at once run on this fraction of the samples."""
+SMALL = {"sites": 20, "samples": 100_000}
 
 
 def site_labels(site: int, n_samples: int, n_classes: int) -> NDArray[np.int8]:
@@ -45,7 +43,7 @@ def measure(sites: int = 100, samples: int = 10_000_000, n_classes: int = N_CLAS
     """One row per way to count: its labels, seconds, labels per second, ratio to ours, and peak of memory."""
     few = max(1, samples // SLOW_SHARE)
     votes = np.stack([site_labels(site, few, n_classes) for site in range(sites)])
-    with _one_core():
+    with limited_to(cores=1):
         rows = [
             _streamed(sites, samples, n_classes),
             _timed("scipy.stats.mode", votes, lambda: stats.mode(votes, axis=0)),
@@ -56,19 +54,6 @@ def measure(sites: int = 100, samples: int = 10_000_000, n_classes: int = N_CLAS
         row["labels_per_second"] = row["labels"] / row["seconds"]
         row["ratio"] = row["labels_per_second"] / rows[0]["labels_per_second"]
     return rows
-
-
-@contextmanager
-def _one_core() -> Iterator[None]:
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(allowed)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 def _streamed(sites: int, samples: int, n_classes: int) -> dict[str, Any]:
@@ -137,27 +122,22 @@ def _peak_bytes(action: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Speed of the majority vote, on one core.")
-    parser.add_argument("--sites", type=int, default=100)
-    parser.add_argument("--samples", type=int, default=10_000_000)
-    options = parser.parse_args()
-    table = Table(title=f"Majority vote of {options.sites} sites on {options.samples:,} samples, C = {N_CLASSES}")
-    table.add_column("way")
-    for column in ("labels", "seconds", "million labels/s", "to ours", "peak MB", "bytes per sample"):
-        table.add_column(column, justify="right")
-    for row in measure(options.sites, options.samples):
-        table.add_row(
-            row["way"],
-            f"{row['labels']:,}",
-            f"{row['seconds']:.2f}",
-            f"{row['labels_per_second'] / 1e6:,.1f}",
-            f"{row['ratio']:.3f}",
-            f"{row['peak_bytes'] / 1e6:,.1f}",
-            f"{row['peak_bytes_per_sample']:.1f}",
-        )
-    Console().print(table)
+def report(sites: int = 100, samples: int = 10_000_000) -> Report:
+    """The table."""
+    return Report(
+        f"Majority vote of {sites} sites on {samples:,} samples, C = {N_CLASSES}, on one core",
+        {
+            "way": Column("way"),
+            "labels": Column("labels", ","),
+            "seconds": Column("seconds", ".2f"),
+            "million labels/s": Column("labels_per_second", ",.1f", per=1e6),
+            "to ours": Column("ratio", ".3f"),
+            "peak MB": Column("peak_bytes", ",.1f", per=1e6),
+            "bytes per sample": Column("peak_bytes_per_sample", ".1f"),
+        },
+        measure(sites, samples),
+    )
 
 
 if __name__ == "__main__":
-    main()
+    print_with_options(report, __doc__)

@@ -63,7 +63,7 @@ def test_two_sites_of_one_name():
     refused("Two sites are called 'ukb'", [site(), site()])
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "../x", None, "a\0b"])
+@pytest.mark.parametrize("name", ["", "a/b", "../x", None, "a\0b", "coordinator", "mean"])
 def test_a_name_that_cannot_be_a_folder(name):
     with pytest.raises(cg.ConfigError, match="name"):
         site(name)

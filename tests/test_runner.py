@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.compose import make_column_transformer
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -204,3 +205,81 @@ def test_a_site_that_takes_too_long_is_left_out_that_time(cancer, workers):
 def test_a_deadline_in_the_past_is_an_error(cancer):
     with pytest.raises(cg.ConfigError, match="deadline"):
         cancer.run(cg.FedCT(rounds=1), deadline=0)
+
+
+class FailsTheTest(DecisionTreeClassifier):
+    """Cannot predict the test set."""
+
+    def predict(self, X):
+        if len(X) == 114:
+            raise ValueError("SECRET")
+        return super().predict(X)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_model_that_cannot_take_the_test_takes_part_all_the_same(cancer, workers):
+    sites = cancer.sites()
+    sites[1] = cg.Site("site1", sites[1].X, sites[1].y, learner=FailsTheTest())
+    run = cancer.run(cg.FedCT(rounds=2), sites=sites, workers=workers)
+    assert run.refusals.empty
+    assert "site1" not in run.accuracy.columns
+    assert "SECRET" in "".join(run.logs["site1"])
+
+
+class NoPickle(DecisionTreeClassifier):
+    """Cannot be stored."""
+
+    def __getstate__(self):
+        raise TypeError("SECRET")
+
+
+def test_a_model_that_cannot_be_stored_fails_at_its_site_only(cancer, tmp_path):
+    sites = cancer.sites()
+    sites[1] = cg.Site("site1", sites[1].X, sites[1].y, learner=NoPickle())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = cancer.run(cg.FedCT(rounds=2), sites=sites, out=tmp_path / "run")
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "step-failed" in said
+    assert "cannot be stored" in said
+    assert "SECRET" not in said
+    assert set(run.releases["party"]) == {"site0", "site2", "site3", "site4"}
+    assert set(cg.load(tmp_path / "run").models) == {"site0", "site2", "site3", "site4"}
+
+
+def test_a_first_site_that_fails_costs_only_the_global_model(cancer):
+    sites = cancer.sites()
+    sites[0] = cg.Site("site0", sites[0].X, sites[0].y, learner=Secretive())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        run = cancer.run(cg.FedCT(rounds=2), sites=sites)
+    assert run.global_model is None
+    assert len(run.models) == 4
+    said = " ".join(str(warning.message) for warning in caught)
+    assert "No global model" in said
+    assert "global_learner" in said
+    assert "SECRET" not in said
+
+
+def test_filters_for_warnings_are_put_back(digits):
+    before = list(warnings.filters)
+    digits.run(cg.FedCT(rounds=2), RandomForestClassifier(10))
+    assert warnings.filters == before
+
+
+def test_labels_that_are_fractions(cancer):
+    split = cancer.split
+    half = {"malignant": 0.5, "benign": 1.0}
+    sites = [
+        cg.Site(name, X, [half[label] for label in y], learner=learner)
+        for (name, (X, y)), learner in zip(
+            zip(split.names, split.sites, strict=True),
+            [DecisionTreeClassifier(), LogisticRegression(), KNeighborsClassifier(3)] * 2,
+            strict=False,
+        )
+    ]
+    test = (split.test[0], np.array([half[label] for label in split.test[1]]))
+    run = cancer.run(cg.FedCT(rounds=2), sites=sites, test=test)
+    assert run.refusals.empty
+    assert set(run.models["site0"].predict(split.test[0])) == {0.5, 1.0}
+    assert run.summary().loc["mean", "accuracy"] > 0.7

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collegium.algorithms.centralized import Centralized as Centralized
     from collegium.algorithms.fedct import FedCT as FedCT
     from collegium.algorithms.local import Local as Local
+    from collegium.callbacks import Callback as Callback
+    from collegium.callbacks import EarlyStopping as EarlyStopping
     from collegium.consensus.base import Consensus as Consensus
     from collegium.consensus.base import Voters as Voters
     from collegium.consensus.dawid_skene import DawidSkene as DawidSkene
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
     from collegium.results import Run as Run
     from collegium.results import load as load
     from collegium.runner import run as run
+    from collegium.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -85,6 +88,7 @@ _HOMES = {
     "collegium.algorithms.centralized": ["Centralized"],
     "collegium.algorithms.fedct": ["FedCT"],
     "collegium.algorithms.local": ["Local"],
+    "collegium.callbacks": ["Callback", "EarlyStopping"],
     "collegium.consensus.base": ["Consensus", "Voters"],
     "collegium.consensus.dawid_skene": ["DawidSkene"],
     "collegium.consensus.familiar": ["Familiar"],
@@ -115,6 +119,7 @@ _HOMES = {
     "collegium.learners.torch": ["TorchClassifier"],
     "collegium.results": ["Run", "load"],
     "collegium.runner": ["run"],
+    "collegium.study": ["Study"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -11,8 +11,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import is_regressor
+from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from collegium.callbacks import Callback
 from collegium.core import tables
 from collegium.core.algorithm import Algorithm
 from collegium.core.site import PublicSet, Site, as_labels, encode_labels, shorten
@@ -24,6 +26,16 @@ def check_algorithm(algorithm: Any) -> None:
     if not isinstance(algorithm, Algorithm):
         hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
         raise ConfigError(f"The first argument is an algorithm, such as {hint}, not {type(algorithm).__name__}.")
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Objects with the methods of a Callback."""
+    for callback in callbacks:
+        if isinstance(callback, type) or not isinstance(callback, Callback):
+            name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
+            raise ConfigError(
+                f"callbacks holds {name}: each must be an instance of a class that derives from Callback."
+            )
 
 
 def check_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
@@ -141,7 +153,7 @@ def _refuse_missing_values(site: Site, where: list[str]) -> None:
 
 def takes_missing_values(learner: Any) -> bool:
     """What scikit-learn's tags say; pipelines and learners without tags are trusted."""
-    if hasattr(learner, "steps") or not hasattr(learner, "__sklearn_tags__"):
+    if isinstance(learner, Pipeline) or not hasattr(learner, "__sklearn_tags__"):
         return True
     try:
         return bool(get_tags(learner).input_tags.allow_nan)

@@ -10,12 +10,14 @@ Other packages add names through entry points of the group ``collegium.<kind>``:
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import warnings
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from collegium.errors import ConfigError, MissingExtra
+from collegium.errors import CollegiumWarning, ConfigError, MissingExtra
 
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "algorithm": {
@@ -89,7 +91,7 @@ def lookup(kind: str, name: str) -> Any:
         raise ConfigError(f"There is no {kind} {name!r}.{nearest(name, table)} Known: {', '.join(sorted(table))}.")
     module, _, attribute = table[name].partition(":")
     try:
-        return getattr(importlib.import_module(module), attribute)
+        return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     except ModuleNotFoundError as missing:
         extra = EXTRA_OF_MODULE.get((missing.name or "").partition(".")[0])
         if extra is None:
@@ -101,7 +103,16 @@ def install_steps() -> None:
     """Import everything that brings steps, so that a site can be asked for them."""
     for kind in ("algorithm", "consensus", "voters"):
         for name in names(kind):
-            lookup(kind, name)
+            try:
+                lookup(kind, name)
+            except Exception as error:
+                if name in BUILT_IN[kind]:
+                    raise
+                warnings.warn(
+                    f"The plug-in for {kind} {name!r} cannot be imported ({type(error).__name__}): it is left out.",
+                    CollegiumWarning,
+                    stacklevel=2,
+                )
 
 
 def nearest(name: str, known: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
 from collegium.core.observations import COST_COLUMNS, Observations
-from collegium.errors import ConfigError, StorageError
+from collegium.environment import environment
+from collegium.errors import CollegiumWarning, ConfigError, StorageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +32,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "releases": ("party", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "entry", "protected"),
     "costs": ("round", "party", *COST_COLUMNS),
     "refusals": ("round", "party", "step", "code"),
+    "orders": ("round", "party", "steps", "bytes"),
 }
 _FORMAT: Final = 1
 
@@ -42,17 +45,22 @@ class Run:
         metrics: One row per number: round, party, split, metric, value. Rounds count from 0.
         releases: One row per release that left a site: party, round, step, kind, bytes, sha256, ...
         costs: Per round and party: bytes up and down on the wire, seconds in fit, predict, consensus and wire.
+        orders: What each site was asked to run, and in how many bytes.
         refusals: Who refused, failed or was missing, and with which code.
         about: The run's id, algorithm, seed, sites and versions.
         classes: The study's classes.
         labels: The last consensus, as class codes (None where the algorithm makes none).
         logs: The sites' own logs, in a simulation. They are not saved with the run.
+        study: The study file's text, for a run of a study.
+        environment: Versions of Python and libraries, and the kind of machine.
+        finished: False for the folder of a run that was killed and not resumed.
     """
 
     metrics: pd.DataFrame
     releases: pd.DataFrame
     costs: pd.DataFrame
     refusals: pd.DataFrame
+    orders: pd.DataFrame
     about: dict[str, Any]
     classes: NDArray[Any]
     class_counts: pd.DataFrame
@@ -60,6 +68,9 @@ class Run:
     _models: Mapping[str, Any] = field(repr=False)
     _global_model: Any = field(default=None, repr=False)
     logs: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    study: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict, repr=False)
+    finished: bool = True
 
     @classmethod
     def from_observations(
@@ -73,6 +84,7 @@ class Run:
         global_model: SiteModel | None,
         logs: dict[str, list[str]],
         class_counts: dict[str, list[int]],
+        study: str | None = None,
     ) -> Run:
         """Build from what the coordinator noted."""
         costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
@@ -81,8 +93,9 @@ class Run:
             "releases": observed.releases,
             "costs": costs,
             "refusals": observed.refusals,
+            "orders": observed.orders,
         }
-        frames = {
+        frames: dict[str, Any] = {
             name: _tidy(pd.DataFrame(rows[name], columns=list(_COLUMNS[name])), about["parties"]) for name in rows
         }
         frames["costs"] = frames["costs"].astype({"bytes_up": "int64", "bytes_down": "int64"})
@@ -99,6 +112,8 @@ class Run:
             _models=models,
             _global_model=global_model,
             logs=logs,
+            study=study,
+            environment=environment(),
         )
 
     @cached_property
@@ -153,32 +168,70 @@ class Run:
         folder = Path(path)
         if (folder / "run.json").exists() and not overwrite:
             raise ConfigError(f"There is a run in {folder} already: choose another folder, or pass overwrite=True.")
-        models, global_model = self.models, self.global_model
         with storage_errors(folder, StorageError):
-            (folder / "tables").mkdir(parents=True, exist_ok=True)
-            (folder / "models").mkdir(exist_ok=True)
-            for name in (*_COLUMNS, "class_counts"):
-                _write(folder / "tables" / f"{name}.parquet", lambda file, n=name: getattr(self, n).to_parquet(file))
-            files = {party: f"{number}-{_file_name(party)}.pkl" for number, party in enumerate(models)}
-            for party, model in models.items():
-                _write_bytes(folder / "models" / files[party], cloudpickle.dumps(model))
-            if global_model is not None:
-                _write_bytes(folder / "models" / "global.pkl", cloudpickle.dumps(global_model))
+            self.write_tables(folder)
+            files = self._write_models(folder)
             if self.labels is not None:
                 codes = self.labels.codes
-                _write(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))
-            about = {"format": _FORMAT, "about": self.about, "models": files, "global": global_model is not None}
-            about |= {"classes": self.classes.tolist()}
-            _write_bytes(folder / "run.json", json.dumps(about, indent=1).encode())
+                write_file(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))
+            self.write_about(folder, files, finished=True)
         return folder
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that people can read and print."""
+        from collegium.reports.html import render_report
+
+        file = Path(path)
+        text = render_report(self).encode()
+        with storage_errors(file, StorageError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, lambda out: out.write(text))
+        return file
+
+    def write_tables(self, folder: Path) -> None:
+        """The tables alone, as Parquet."""
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+        for name in (*_COLUMNS, "class_counts"):
+            write_file(folder / "tables" / f"{name}.parquet", lambda file, n=name: getattr(self, n).to_parquet(file))
+
+    def write_about(self, folder: Path, models: dict[str, str], *, finished: bool) -> None:
+        """What the run is, and which files belong to it."""
+        about = {"format": _FORMAT, "finished": finished, "about": self.about, "models": models}
+        about |= {"global": (folder / "models" / "global.pkl").is_file(), "classes": self.classes.tolist()}
+        texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
+        if self.study is not None:
+            texts["study.toml"] = self.study
+        for name, text in texts.items():
+            write_file(folder / name, lambda file, t=text: file.write(t.encode()))
+
+    def _write_models(self, folder: Path) -> dict[str, str]:
+        """Each model in a file of its own; one that cannot be pickled is left out, and said so."""
+        (folder / "models").mkdir(exist_ok=True)
+        files = {party: f"{number}-{_file_name(party)}.pkl" for number, party in enumerate(self.models)}
+        stored: dict[str, Any] = dict(self.models)
+        if self.global_model is not None:
+            stored["global model"] = self.global_model
+        for name, model in stored.items():
+            try:
+                data = cloudpickle.dumps(model)
+            except Exception as error:
+                files.pop(name, None)
+                what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
+                warnings.warn(what, CollegiumWarning, stacklevel=2)
+                continue
+            write_file(folder / "models" / files.get(name, "global.pkl"), lambda file, d=data: file.write(d))
+        return files
 
 
 def load(path: str | Path) -> Run:
-    """Read a saved run. Models are unpickled when first used: load only runs that you trust."""
+    """Read a run's folder, also that of a run that was killed (`run.finished` is False, and it has no models).
+
+    Models are unpickled when first used: load only runs that you trust.
+    """
     folder = Path(path)
     if not (folder / "run.json").is_file():
-        hint = " It holds a run that was not finished: go on with it by cg.run(..., out=..., resume=True)."
-        raise StorageError(f"There is no finished run in {folder}.{hint if (folder / 'record').exists() else ''}")
+        hint = " One was begun there: go on with it by cg.run(..., out=..., resume=True)."
+        raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
     try:
         stored = json.loads((folder / "run.json").read_text())
         if stored["format"] != _FORMAT:
@@ -195,6 +248,9 @@ def load(path: str | Path) -> Run:
             labels=None if codes is None else Labels(codes, len(classes)),
             _models={party: folder / "models" / file for party, file in stored["models"].items()},
             _global_model=folder / "models" / "global.pkl" if stored["global"] else None,
+            study=_text(folder / "study.toml"),
+            environment=json.loads(_text(folder / "env.json") or "{}"),
+            finished=stored["finished"],
         )
     except StorageError:
         raise
@@ -219,15 +275,15 @@ def _read_model(stored: Any) -> Any:
         raise StorageError(f"The model {stored} is missing.") from None
 
 
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
 def _file_name(party: str) -> str:
     return re.sub(r"[^\w.-]", "_", party)
 
 
-def _write_bytes(path: Path, data: bytes) -> None:
-    _write(path, lambda file: file.write(data))
-
-
-def _write(path: Path, write: Any) -> None:
+def write_file(path: Path, write: Any) -> None:
     """All of a file or nothing: written beside it, then moved into place."""
     beside = path.with_name(path.name + ".part")
     try:

@@ -6,16 +6,17 @@ import time
 import uuid
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium import checks
+from collegium.callbacks import Callback, RoundReport
 from collegium.core import tables
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
@@ -24,6 +25,7 @@ from collegium.core.record import Record
 from collegium.core.samples import LabelledData
 from collegium.core.site import Exam, PublicSet, Site
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
+from collegium.folder import RunFolder
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.local import LocalLink
@@ -31,6 +33,9 @@ from collegium.links.replay import ReplayLink
 from collegium.links.workers import WorkersLink
 from collegium.reports.progress import progress_bar
 from collegium.results import Run
+
+if TYPE_CHECKING:
+    from collegium.study import Study
 
 
 def run(
@@ -49,6 +54,8 @@ def run(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
+    study: Study | None = None,
 ) -> Run:
     """Run an algorithm over sites on this machine and return its results.
 
@@ -56,7 +63,7 @@ def run(
         algorithm: For example ``cg.FedCT(rounds=5)``.
         sites: The sites, each with data and a learner.
         public: The unlabelled set that everybody may see (X only).
-        test: ``(X, y)``; sites note their accuracy on it after every local update. It trains nothing.
+        test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
         seed: Same seed, same result, bit for bit, whatever `workers` is.
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
@@ -67,6 +74,8 @@ def run(
         out: A folder for record, ledger and results. A run with a folder can be resumed.
         resume: Go on with the run in `out` (or start it, if there is none).
         progress: Show a progress bar (default: when the run takes long and somebody is watching).
+        callbacks: Told of the start, each round and the end; they may add metrics or stop the run.
+        study: The study that this run carries out; it is kept in the run's folder.
     """
     checks.check_algorithm(algorithm)
     checked = checks.check_sites(sites)
@@ -78,17 +87,17 @@ def run(
     truth = checks.check_truth(public_truth, shared, all_classes)
     seed = _whole_number("seed", seed)
     workers = _whole_number("workers", workers)
+    checks.check_callbacks(callbacks)
 
-    folder = None if out is None else _prepare_folder(Path(out), resume=resume)
-    hosting = Hosting(
-        checked, all_classes, shared, None if exam is None else Exam(*exam), seed, uuid.uuid4().hex, folder
-    )
-    started, clock = datetime.now(UTC), time.perf_counter()
+    folder = None if out is None else RunFolder(Path(out), resume=resume)
+    test_set = None if exam is None else Exam(*exam)
+    path = None if folder is None else folder.path
+    hosting = Hosting(checked, all_classes, shared, test_set, seed, uuid.uuid4().hex, path)
     about = _about(algorithm, hosting, quorum)
-    if resume and folder is not None and (folder / "ledger.db").exists():
-        verify_ledger(folder / "ledger.db")
+    if path is not None and resume and (path / "ledger.db").exists():
+        verify_ledger(path / "ledger.db")
     with ExitStack() as stack:
-        record = None if folder is None else Record(folder / "record", about, resume=resume)
+        record = None if path is None else Record(path / "record", about, resume=resume)
         if record is not None:
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
@@ -104,33 +113,98 @@ def run(
             quorum=quorum,
             deadline=deadline,
         )
+        course = Course(fed, hosting, about | {"run": hosting.run, "workers": workers}, folder, callbacks, study)
         with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
-            algorithm.coordinate(fed)
-            fed.flush()
+            course.begin()
+            course.run(algorithm)
         learner = global_learner if global_learner is not None else checked[0].learner
         global_model = _global_model(fed, learner, shared, all_classes, exam)
-        outcome = Run.from_observations(
-            fed.observed,
-            about=about
-            | {
-                "run": hosting.run,
-                "started": started.isoformat(timespec="seconds"),
-                "seconds": time.perf_counter() - clock,
-                "learners": {site.name: learner_name(site.learner) for site in checked},
-                "samples": {site.name: len(site) for site in checked},
-                "workers": workers,
-            },
-            classes=all_classes,
-            labels=fed.final_labels,
-            models=live.models,
-            global_model=global_model,
-            logs=live.logs,
-            class_counts=_class_counts(checked, all_classes),
-        )
-    _warn_of_failures(outcome, folder)
+        outcome = course.outcome(live.models, global_model, live.logs)
+    _warn_of_failures(outcome, path)
     if folder is not None:
-        outcome.save(folder, overwrite=True)
+        folder.finish(outcome)
+    for callback in callbacks:
+        callback.on_end(outcome)
     return outcome
+
+
+class Course:
+    """A run on its way: what it has come to so far, its folder, and who is told of each round."""
+
+    def __init__(
+        self,
+        fed: Federation,
+        hosting: Hosting,
+        about: dict[str, Any],
+        folder: RunFolder | None,
+        callbacks: Sequence[Callback],
+        study: Study | None,
+    ) -> None:
+        self._fed = fed
+        self._hosting = hosting
+        self._folder = folder
+        self._callbacks = callbacks
+        self._study = None if study is None else study.to_toml()
+        self._clock = time.perf_counter()
+        sites = hosting.sites
+        self._about = about | {
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "learners": {site.name: learner_name(site.learner) for site in sites},
+            "samples": {site.name: len(site) for site in sites},
+            "study": None if study is None else study.name,
+        }
+
+    def begin(self) -> None:
+        """Tell the callbacks, and listen for the ends of rounds."""
+        for callback in self._callbacks:
+            callback.on_start(dict(self._about))
+        self._fed.observed.on_round_end = self._round_ends
+        if self._folder is not None:
+            self._folder.snapshot(self.outcome({}, None, {}))
+
+    def run(self, algorithm: Algorithm) -> None:
+        """Let the algorithm coordinate; whatever ends it, the folder holds what there is."""
+        try:
+            algorithm.coordinate(self._fed)
+            self._fed.flush()
+            self._fed.observed.end_round()
+        except BaseException:
+            if self._folder is not None:
+                with suppress(StorageError):
+                    self._folder.snapshot(self.outcome({}, None, {}), now=True)
+            raise
+
+    def _round_ends(self, number: int, of: int) -> bool:
+        stop = False
+        for callback in self._callbacks:
+            metrics = tuple(row for row in self._fed.observed.metrics if row["round"] == number)
+            answer = callback.on_round(RoundReport(number, of, metrics))
+            if isinstance(answer, dict):
+                for metric, value in answer.items():
+                    self._fed.note(metric, value, split="callback")
+            elif answer is not None and bool(answer):
+                stop = True
+        if self._folder is not None:
+            self._folder.snapshot(self.outcome({}, None, {}))
+        return stop
+
+    def outcome(self, models: dict[str, SiteModel], global_model: SiteModel | None, logs: dict[str, list[str]]) -> Run:
+        """The results so far."""
+        classes = self._hosting.classes
+        counts = {
+            site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in self._hosting.sites
+        }
+        return Run.from_observations(
+            self._fed.observed,
+            about=self._about | {"seconds": time.perf_counter() - self._clock},
+            classes=classes,
+            labels=self._fed.final_labels,
+            models=models,
+            global_model=global_model,
+            logs=logs,
+            class_counts=counts,
+            study=self._study,
+        )
 
 
 def _about(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, Any]:
@@ -141,6 +215,7 @@ def _about(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, A
         "parties": [site.name for site in hosting.sites],
         "classes": [str(value) for value in hosting.classes.tolist()],
         "public_sha256": None if hosting.public is None else hosting.public.digest,
+        "public_size": 0 if hosting.public is None else len(hosting.public),
         "quorum": quorum,
     }
 
@@ -149,18 +224,6 @@ def _whole_number(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
         raise ConfigError(f"{name} is a whole number of at least 0, not {value!r}.")
     return int(value)
-
-
-def _prepare_folder(folder: Path, *, resume: bool) -> Path:
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file: choose a folder for out.")
-    if folder.is_dir() and any(folder.iterdir()) and not resume:
-        raise ConfigError(f"{folder} is not empty. Go on with the run in it by resume=True, or choose another folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be made: {error.strerror}.") from None
-    return folder
 
 
 def _global_model(
@@ -173,14 +236,20 @@ def _global_model(
     nothing = LabelledData(tables.take(public.X, np.zeros(0, dtype=np.intp)), labels.codes[:0])
     with threads_per_site():
         rng = np.random.default_rng([fed.seed, 1])
-        model = Trainer(learner, classes).fit(public.labelled(labels) + nothing, None, rng, LocalUpdate())
-        if exam is not None:
-            fed.note("global_accuracy", float(np.mean(model.predict_codes(exam[0]) == exam[1])), COORDINATOR, "test")
+        try:
+            model = Trainer(learner, classes).fit(public.labelled(labels) + nothing, None, rng, LocalUpdate())
+            accuracy = None if exam is None else float(np.mean(model.predict_codes(exam[0]) == exam[1]))
+        except Exception as error:
+            warnings.warn(
+                f"No global model: {learner_name(learner)} raised {type(error).__name__} on the public set. Choose "
+                "another one with global_learner=....",
+                CollegiumWarning,
+                stacklevel=3,
+            )
+            return None
+    if accuracy is not None:
+        fed.note("global_accuracy", accuracy, COORDINATOR, "test")
     return model
-
-
-def _class_counts(sites: Sequence[Site], classes: NDArray[Any]) -> dict[str, list[int]]:
-    return {site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in sites}
 
 
 def _warn_of_failures(outcome: Run, folder: Path | None) -> None:

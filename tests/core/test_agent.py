@@ -194,3 +194,13 @@ def test_labels_release_is_small_once_the_consensus_is_known():
     header, _ = wire.cut(mine.serve(frame(train(consensus, None, None), label(), number=3)))
     assert header["kind"] == HardLabels.kind
     assert header["bytes"] == 0
+
+
+@step
+def unpackable(site: ActiveSite) -> Count:
+    """A release that is no plain data."""
+    return Count(object())  # type: ignore[arg-type]
+
+
+def test_a_release_that_is_no_plain_data_is_refused():
+    assert answer(agent().serve(frame(unpackable())))[0]["refused"] == "not-a-release"

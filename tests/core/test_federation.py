@@ -226,3 +226,49 @@ def test_announce_notes_size_change_and_quality(link):
     assert values["consensus_size", 0] == 0.5
     assert values["consensus_quality", 0] == pytest.approx(2 / 3)
     assert values["consensus_quality", 1] == 1.0
+
+
+def replace_release(link, party: str, plain, kind: str | None = None):
+    """A link on which one site sends something else than it was asked for, with the right hash."""
+    import hashlib
+
+    exchange = link.exchange
+
+    def forged(orders, deadline):
+        for name, frame in exchange(orders, deadline):
+            if name == party:
+                notes, reply = wire.cut(frame)
+                header = wire.cut(reply)[0]
+                payload = wire.pack(plain).data
+                header |= {"sha256": hashlib.sha256(payload).hexdigest(), "kind": kind or header["kind"]}
+                frame = wire.join(notes, wire.join(header, payload))
+            yield name, frame
+
+    link.exchange = forged
+
+
+@pytest.mark.parametrize(
+    ("plain", "kind"),
+    [
+        ({"labels": 5}, None),
+        ({"labels": None}, None),
+        ({"labels": Labels(np.array([0, 1]), 3)}, None),
+        ({"labels": Labels(np.zeros(6, dtype=int), 4)}, None),
+        ({"samples": 3}, "Count"),
+        ({}, "Nothing"),
+        ({"wrong": 1}, None),
+        ([1, 2], None),
+    ],
+)
+def test_a_site_that_sends_something_else_is_left_out(fed, link, plain, kind):
+    replace_release(link, "b", plain, kind)
+    replies = fed.ask(vote(1))
+    assert replies.refused == {"b": "bad-reply"}
+    assert set(replies) == {"a", "c"}
+    assert fed.total(vote(1)).voters == 2
+
+
+@pytest.mark.parametrize("samples", [-1, True, 1.5, "many", None])
+def test_a_count_is_a_whole_number(fed, link, samples):
+    replace_release(link, "b", {"samples": samples})
+    assert fed.ask(recall()).refused == {"b": "bad-reply"}

@@ -16,6 +16,27 @@ def count(site: ActiveSite) -> Count:
     return Count(1)
 
 
+@step
+def labels(site: ActiveSite) -> HardLabels:
+    """Declares labels."""
+    raise AssertionError
+
+
+@step
+def nothing(site: ActiveSite) -> Nothing:
+    """Declares nothing."""
+    raise AssertionError
+
+
+@step
+def records(site: ActiveSite) -> RawRecords:
+    """Declares records."""
+    raise AssertionError
+
+
+DECLARES = {Count: count, HardLabels: labels, Nothing: nothing, RawRecords: records}
+
+
 def gate(policy: Policy | None = None, *, simulation: bool = False) -> Gate:
     return Gate("ukb", policy or Policy(), Ledger("ukb"), simulation=simulation)
 
@@ -33,8 +54,9 @@ def refusal(call) -> str:
 
 
 def seal(gate_: Gate, release, number: int = 1) -> Sealed:
+    order = DECLARES.get(type(release), count)()
     with gate_.ledger.transaction():
-        return gate_.seal(request(number=number), release, None)
+        return gate_.seal(request(number=number, step=order.step, digest=order.digest), release, None)
 
 
 LABELS = HardLabels(Labels(np.array([0, 1, 1, 0, 1, 1, 1, 1]), 2))
@@ -66,6 +88,13 @@ def test_the_pinned_public_set_is_admitted():
 def test_only_a_release_leaves(value):
     mine = gate()
     assert refusal(lambda: seal(mine, value)) == "not-a-release"
+    assert mine.ledger.rows() == []
+
+
+def test_only_what_the_step_declares_leaves():
+    mine = gate()
+    with mine.ledger.transaction():
+        assert refusal(lambda: mine.seal(request(), LABELS, None)) == "not-declared"
     assert mine.ledger.rows() == []
 
 

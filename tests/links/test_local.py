@@ -29,7 +29,7 @@ class Concurrent(DecisionTreeClassifier):
 
 
 def test_sites_work_side_by_side_each_with_one_thread(cancer, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    monkeypatch.setattr("collegium.links.local.available_cores", lambda: 3)
     before = [library["num_threads"] for library in threadpool_info()]
     cancer.run(cg.Local(), Concurrent())
     assert Concurrent.most == 3

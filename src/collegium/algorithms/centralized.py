@@ -23,11 +23,16 @@ def hand_over(site: ActiveSite) -> RawRecords:
 
 
 @step
-def train(
-    site: ActiveSite, header: dict[str, Any], columns: dict[str, Any], codes: Any, epochs: int | None, steps: int | None
-) -> Nothing:
-    """h <- A_i(D_1 u ... u D_m)"""
-    site.fit(LabelledData(tables.from_arrays(header, columns), codes), epochs=epochs, steps=steps)
+def receive(site: ActiveSite, header: dict[str, Any], columns: dict[str, Any], codes: Any) -> Nothing:
+    """D <- D_1 u ... u D_m"""
+    site.state["pool"] = LabelledData(tables.from_arrays(header, columns), codes)
+    return Nothing()
+
+
+@step
+def train(site: ActiveSite, epochs: int | None, steps: int | None) -> Nothing:
+    """h <- A_i(D)"""
+    site.fit(site.state["pool"], epochs=epochs, steps=steps)
     return Nothing()
 
 
@@ -50,6 +55,7 @@ class Centralized(Algorithm):
         parts = [handed[party] for party in fed.parties if party in handed]
         header, columns = tables.to_arrays(tables.stack([tables.from_arrays(p.header, p.columns) for p in parts]))
         codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
+        fed.tell(receive(header, columns, codes))
         for _ in fed.rounds(self.rounds):
-            fed.tell(train(header, columns, codes, self.epochs, self.steps))
+            fed.tell(train(self.epochs, self.steps))
             fed.flush()

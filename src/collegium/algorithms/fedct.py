@@ -61,6 +61,14 @@ class FedCT(Algorithm):
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps", "patience")
+        if not isinstance(self.consensus, Consensus):
+            raise ConfigError(
+                f"{type(self).__name__}: consensus is a rule, such as Majority(), not {self.consensus!r}."
+            )
+        if self.voters is not None and not isinstance(self.voters, Voters):
+            raise ConfigError(
+                f"{type(self).__name__}: voters is None or a rule, such as Familiar(), not {self.voters!r}."
+            )
         if not 0 < self.participation <= 1:
             raise ConfigError(f"{type(self).__name__}: participation must be above 0 and at most 1.")
         if self.period > self.rounds:
@@ -78,7 +86,8 @@ class FedCT(Algorithm):
             if t % self.period == self.period - 1:  # line 4
                 L = self.consensus(fed, self._vote(communications), parties)  # lines 5, 6, 10, 11
                 communications += 1
-                unchanged = unchanged + 1 if fed.announce(L) == 0 else 0  # lines 7, 12
+                changed = fed.announce(L)  # lines 7, 12
+                unchanged = unchanged + 1 if changed == 0 and L.known.any() else 0
                 if self.patience is not None and unchanged >= self.patience:
                     break
 

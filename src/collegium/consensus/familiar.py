@@ -43,6 +43,8 @@ VIEW_ROWS: Final = 4000
 def vote_where_familiar(site: ActiveSite, threshold: float) -> HardLabels:
     """L_i <- h_i(U) where U looks like D_i, else an abstention."""
     predicted = site.predict(site.public).codes
+    if len(predicted) < MIN_ROWS:  # too few to tell what is familiar
+        return HardLabels(Labels(predicted, site.n_classes))
     view, seen = site.public.derived("familiar", _view_of)
     own = view.transform(_flat(site.data.X))
     votes = np.full_like(predicted, -1)
@@ -132,5 +134,8 @@ def _as_words(columns: pd.DataFrame) -> pd.DataFrame:
 
 
 def _flat(X: Any) -> Any:
-    """Images as rows of numbers."""
-    return X.reshape(len(X), -1) if isinstance(X, np.ndarray) and X.ndim > 2 else X
+    """Images as rows of numbers, arrays of words as a table of words."""
+    if not isinstance(X, np.ndarray):
+        return X
+    X = X.reshape(len(X), -1)
+    return pd.DataFrame(X).infer_objects() if X.dtype.kind in "OUS" else X

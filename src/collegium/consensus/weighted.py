@@ -14,6 +14,8 @@ from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Or
 from collegium.core.tally import winners
 from collegium.errors import ConfigError
 
+Scores = NDArray[np.int64]
+
 
 @step
 def sample_count(site: ActiveSite) -> Count:
@@ -34,56 +36,74 @@ class WeightedMajority(Consensus):
     quorum: float = field(default=0.0)
 
     def __post_init__(self) -> None:
-        if isinstance(self.weights, str):
-            if self.weights not in ("samples", "agreement"):
-                raise ConfigError(
-                    f"WeightedMajority: weights is a mapping, 'samples' or 'agreement', not {self.weights!r}."
-                )
-        elif any(not np.isfinite(w) or w < 0 for w in self.weights.values()):
-            raise ConfigError("WeightedMajority: weights are finite numbers of at least 0.")
+        if not isinstance(self.weights, Mapping) and self.weights not in ("samples", "agreement"):
+            raise ConfigError(
+                f"WeightedMajority: weights is a mapping, 'samples' or 'agreement', not {self.weights!r}."
+            )
+        if isinstance(self.weights, Mapping):
+            for weight in self.weights.values():
+                if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+                    raise ConfigError(f"WeightedMajority: weights are finite numbers of at least 0, not {weight!r}.")
         if not 0 <= self.quorum <= 1:
             raise ConfigError(f"WeightedMajority: quorum lies between 0 and 1, not {self.quorum}.")
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         if self.weights == "agreement":
             return self._by_agreement(fed, order, parties)
-        weights = self._known_weights(fed, parties)
-        scores: NDArray[np.float64] | None = None
+        weights = whole_weights(self._known_weights(fed, parties), fed.parties)
+        scores: Scores | None = None
         for party, release in fed.stream(order, parties):
             with fed.observed.watch("consensus"):
                 if scores is None:
-                    scores = np.zeros((fed.n_classes, len(release.labels)))
-                add_votes(scores, release.labels, weights.get(party, 1.0))
+                    scores = np.zeros((fed.n_classes, len(release.labels)), dtype=np.int64)
+                add_votes(scores, release.labels, weights[party])
         return self._decide(fed, scores)
 
     def _known_weights(self, fed: Federation, parties: Sequence[str] | None) -> Mapping[str, float]:
         if isinstance(self.weights, Mapping):
+            unknown = sorted(set(self.weights) - set(fed.parties))
+            if unknown:
+                raise ConfigError(
+                    f"WeightedMajority: there is no site {unknown[0]!r}. Sites: {', '.join(fed.parties)}."
+                )
             return self.weights
-        return {party: float(count.samples) for party, count in fed.ask(sample_count(), parties).items()}
+        counts = {party: float(count.samples) for party, count in fed.ask(sample_count(), parties).items()}
+        typical = float(np.median(list(counts.values())))  # for a site that votes but does not say how many it has
+        return {party: counts.get(party, typical) for party in fed.parties}
 
     def _by_agreement(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None) -> Labels:
         replies = fed.ask(order, parties)
         with fed.observed.watch("consensus"):
             votes = {party: replies[party].labels for party in fed.parties if party in replies}
-            scores = np.zeros((fed.n_classes, len(next(iter(votes.values())))))
+            scores = np.zeros((fed.n_classes, len(next(iter(votes.values())))), dtype=np.int64)
             for labels in votes.values():
-                add_votes(scores, labels, 1.0)
+                add_votes(scores, labels, 1)
             majority = winners(scores, fed.seed)
+            odds = {party: log_odds(labels, majority, fed.n_classes) for party, labels in votes.items()}
+            weights = whole_weights(odds, tuple(votes))
             scores[:] = 0
-            for labels in votes.values():
-                add_votes(scores, labels, log_odds(labels, majority, fed.n_classes))
+            for party, labels in votes.items():
+                add_votes(scores, labels, weights[party])
         return self._decide(fed, scores)
 
-    def _decide(self, fed: Federation, scores: NDArray[np.float64] | None) -> Labels:
+    def _decide(self, fed: Federation, scores: Scores | None) -> Labels:
         if scores is None:
             raise ConfigError("No site has voted.")
         with fed.observed.watch("consensus"):
             codes = winners(scores, fed.seed)
             top, cast = scores.max(axis=0), scores.sum(axis=0)
-            return Labels(np.where((cast > 0) & (top >= self.quorum * cast - 1e-12), codes, -1), fed.n_classes)
+            enough = (cast > 0) & (top >= self.quorum * cast * (1 - 1e-9))
+            return Labels(np.where(enough, codes, -1), fed.n_classes)
 
 
-def add_votes(scores: NDArray[np.float64], labels: Labels, weight: float) -> None:
+def whole_weights(weights: Mapping[str, float], parties: Sequence[str]) -> dict[str, int]:
+    """Weights as whole numbers, the largest 2^32: their sums do not depend on the order in which sites answer."""
+    given = {party: weights.get(party, 1.0) for party in parties}
+    largest = max(given.values(), default=0.0)
+    return {party: round(weight / largest * 2**32) if largest > 0 else 0 for party, weight in given.items()}
+
+
+def add_votes(scores: Scores, labels: Labels, weight: int) -> None:
     """Add one site's votes, `weight` each."""
     voted = np.flatnonzero(labels.known)
     scores[labels.codes[voted], voted] += weight

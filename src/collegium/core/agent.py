@@ -7,6 +7,7 @@ either done an order or not.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
 import traceback
@@ -108,14 +109,16 @@ class Agent:
             code = refusal.code
             self.log.write(f"refused {step} ({code}): {refusal}")
         except StorageError as error:
+            code = "storage-failed"
             self.log.write(f"could not store the outcome of {step}: {error}")
-            return self._refusal(batch.last, step, "storage-failed", self._notes(start))
-        notes = self._notes(start)
-        try:
-            return self._commit(batch, request, lambda: self._refusal(batch.last, step, code, notes))
-        except StorageError as error:
-            self.log.write(f"could not store the refusal of {step}: {error}")
-            return self._refusal(batch.last, step, code, notes)
+        except Exception:
+            code = "step-failed"
+            self.log.write(f"{step} could not be completed:\n{traceback.format_exc()}")
+        refusal_frame = self._refusal(batch.last, step, code, {"seconds": dict(self.site.watch.seconds)})
+        if code != "storage-failed":
+            with contextlib.suppress(Exception):  # a refusal that cannot be stored is still a refusal
+                return self._commit(batch, request, lambda: refusal_frame)
+        return refusal_frame
 
     def _commit(self, batch: Batch, request: str, write_reply: Callable[[], bytes]) -> bytes:
         """Store reply, ledger row and state together; only then may the reply leave."""
@@ -186,8 +189,11 @@ class Agent:
             and self._exam is not None
             and self.site.model is not None
         ):
-            answers = self.site.model.predict_codes(self._exam.X)
-            notes["accuracy"] = float(np.mean(answers == self._exam.codes))
+            try:
+                answers = self.site.model.predict_codes(self._exam.X)
+                notes["accuracy"] = float(np.mean(answers == self._exam.codes))
+            except Exception:
+                self.log.write(f"could not take the test:\n{traceback.format_exc()}")
         notes["busy"] = time.perf_counter() - start
         return notes
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from collegium.errors import ConfigError
 
@@ -20,11 +22,14 @@ class Algorithm(ABC):
     simulation_only: ClassVar[bool] = False
 
     def at_least_one(self, *names: str) -> None:
-        """Check settings that count something; None means 'not set'."""
+        """Check settings that count something; None is allowed where it is the default."""
+        defaults = {field.name: field.default for field in fields(self)}
         for name in names:
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{type(self).__name__}: {name} must be at least 1, not {value}.")
+            if value is None and defaults[name] is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ConfigError(f"{type(self).__name__}: {name} must be at least 1, a whole number, not {value!r}.")
 
     @abstractmethod
     def coordinate(self, fed: Federation) -> None:

@@ -16,7 +16,7 @@ from collegium.core.labels import Codes, Labels
 from collegium.core.observations import Observations
 from collegium.core.releases import KINDS, Nothing, Release, Sum
 from collegium.core.site import PublicSet
-from collegium.core.steps import Order
+from collegium.core.steps import INSTALLED, Order
 from collegium.errors import ConfigError, QuorumLost, WireError
 
 R = TypeVar("R", bound=Release)
@@ -113,6 +113,9 @@ class Federation:
         for self.round in range(n):
             self.observed.begin_round(self.round, n)
             yield self.round
+            # The last round stays open: what was told in it is delivered after the loop.
+            if self.round < n - 1 and self.observed.end_round():
+                return
 
     def sample(self, share: float) -> tuple[str, ...]:
         """A random sample of the parties (at least one), in their usual order."""
@@ -230,7 +233,8 @@ class Federation:
             frames[party] = self._frame(party, orders, packed)
             sent[party] = [value for each in orders for value in each["args"].values() if isinstance(value, Labels)]
             written[party] = str(orders[-1]["step"])
-            self.observed.sent(self.round, party, len(frames[party]), time.perf_counter() - encode)
+            steps = [str(each["step"]) for each in orders]
+            self.observed.sent(self.round, party, steps, len(frames[party]), time.perf_counter() - encode)
         for labels in {id(each): each for values in sent.values() for each in values}.values():
             self._known.remember(labels)
         silent = dict.fromkeys(asked)
@@ -284,7 +288,7 @@ class Federation:
                 notes, frame = header["notes"], payload
                 header, payload = wire.cut(frame)
             code = header.get("refused")
-            release = None if code is not None else self._open(header, payload)
+            release = None if code is not None else self._open(step, header, payload)
         except (WireError, ConfigError, KeyError, TypeError, ValueError):
             header, code, release = {}, "bad-reply", None
         if code is not None:
@@ -300,11 +304,18 @@ class Federation:
             self.observed.released(self.round, party, step, header, len(payload))
         return release
 
-    def _open(self, header: Mapping[str, Any], payload: bytes) -> Release:
+    def _open(self, step: str, header: Mapping[str, Any], payload: bytes) -> Release:
+        """A release from its bytes: of the kind that the step declares, as its hash says, fit for this study."""
         kind = KINDS.get(str(header["kind"]))
-        if kind is None or hashlib.sha256(payload).hexdigest() != header["sha256"]:
-            raise WireError("A reply is of an unknown kind, or not what its hash says.")
-        return kind.from_plain(wire.unpack(payload, self._known))
+        if (
+            kind is None
+            or kind is not INSTALLED[step].releases
+            or hashlib.sha256(payload).hexdigest() != header["sha256"]
+        ):
+            raise WireError("A reply is of another kind than was asked for, or not what its hash says.")
+        release = kind.from_plain(wire.unpack(payload, self._known))
+        release.check(self.n_classes, None if self._public is None else len(self._public))
+        return release
 
     def _require(self, quorum: float | None, asked: int, outcome: Replies[Any], answered: int | None = None) -> None:
         share = self._quorum if quorum is None else quorum

@@ -12,7 +12,7 @@ from collegium.core.ledger import Entry, Ledger
 from collegium.core.policy import Policy
 from collegium.core.releases import Nothing, Release
 from collegium.core.steps import INSTALLED, Step
-from collegium.errors import Refused
+from collegium.errors import Refused, WireError
 
 _GATE_ONLY: Final = object()
 
@@ -64,7 +64,17 @@ class Gate:
         """Check a release, write it to the ledger and turn it into bytes. Call inside a ledger transaction."""
         if not isinstance(release, Release):
             raise Refused("not-a-release", f"Step {request.step!r} returned {type(release).__name__}, not a Release.")
-        packed = wire.pack(release.to_plain(), reference)
+        declared = INSTALLED[request.step].releases
+        if type(release) is not declared:
+            raise Refused(
+                "not-declared", f"Step {request.step!r} declares {declared.kind} and returned {release.kind}."
+            )
+        try:
+            packed = wire.pack(release.to_plain(), reference)
+        except WireError as error:
+            raise Refused(
+                "not-a-release", f"Step {request.step!r} returned something that is no plain data: {error}"
+            ) from None
         sha256 = hashlib.sha256(packed.data).hexdigest()
         if isinstance(release, Nothing):
             return Sealed(release.kind, packed, sha256, None, key=_GATE_ONLY)

@@ -20,16 +20,26 @@ class Observations:
     metrics: list[dict[str, Any]] = field(default_factory=list)
     releases: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, Any]] = field(default_factory=list)
+    orders: list[dict[str, Any]] = field(default_factory=list)
     costs: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
     on_round: Callable[[int, int], None] | None = None
     """Called as (round, rounds in all) when a round begins: for progress bars."""
+    on_round_end: Callable[[int, int], bool] | None = None
+    """Called as (round, rounds in all) when a round ends; True stops the run: for callbacks."""
     round: int = 0
+    _open: tuple[int, int] | None = None
 
     def begin_round(self, number: int, of: int) -> None:
         """A round begins."""
-        self.round = number
+        self.end_round()
+        self.round, self._open = number, (number, of)
         if self.on_round is not None:
             self.on_round(number, of)
+
+    def end_round(self) -> bool:
+        """The open round ends, if there is one; True if no other shall begin."""
+        ended, self._open = self._open, None
+        return ended is not None and self.on_round_end is not None and self.on_round_end(*ended)
 
     def metric(self, number: int, party: str, split: str, name: str, value: float) -> None:
         """One number about a party, or about the consensus."""
@@ -54,8 +64,9 @@ class Observations:
         finally:
             self.cost(self.round, "coordinator", **{f"seconds_{activity}": time.perf_counter() - start})
 
-    def sent(self, number: int, party: str, size: int, seconds: float) -> None:
-        """A frame was written for a party."""
+    def sent(self, number: int, party: str, steps: list[str], size: int, seconds: float) -> None:
+        """A frame with orders was written for a party."""
+        self.orders.append({"round": number, "party": party, "steps": " ".join(steps), "bytes": size})
         self.cost(number, party, bytes_down=size, seconds_wire=seconds)
 
     def exchanged(self, number: int, seconds: float) -> None:

@@ -47,6 +47,9 @@ class Release:
             raise WireError(f"A {cls.kind} has fields {[f.name for f in fields(cls)]}, not {sorted(plain)}.")
         return cls(**plain)
 
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        """Refuse contents that do not fit the study (WireError); a site may send anything."""
+
     @classmethod
     def empty_sum(cls, parties: int) -> Sum:
         """Where `total` adds releases of this kind up; kinds that cannot be summed say so."""
@@ -63,6 +66,12 @@ class HardLabels(Release):
     """One class per public sample, or an abstention. Summed, they become votes."""
 
     labels: Labels
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not isinstance(self.labels, Labels):
+            raise WireError("HardLabels without labels.")
+        if self.labels.n_classes != n_classes or (public_size is not None and len(self.labels) != public_size):
+            raise WireError("HardLabels of other classes, or of another number of public samples.")
 
     @classmethod
     def empty_sum(cls, parties: int) -> VoteSum:
@@ -103,6 +112,10 @@ class Count(Release):
 
     samples: int
 
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 0:
+            raise WireError("A Count that is no whole number.")
+
 
 @dataclass(frozen=True)
 class RawRecords(Release):
@@ -112,3 +125,9 @@ class RawRecords(Release):
     header: dict[str, Any]
     columns: dict[str, NDArray[np.generic]]
     codes: NDArray[np.generic]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not (
+            isinstance(self.header, dict) and isinstance(self.columns, dict) and isinstance(self.codes, np.ndarray)
+        ):
+            raise WireError("RawRecords that are no table.")

@@ -47,6 +47,8 @@ class Site:
             or self.name[0] == "."
         ):
             raise ConfigError(f"A site's name is a string without slashes that could name a folder, not {self.name!r}.")
+        if self.name in ("coordinator", "mean"):
+            raise ConfigError(f"A site cannot be called {self.name!r}: tables use that name for something else.")
         object.__setattr__(self, "X", tables.as_table(self.X, f"Site {self.name!r}: X"))
         object.__setattr__(self, "y", as_labels(self.y, f"Site {self.name!r}: y"))
         if tables.n_rows(self.X) != len(self.y):

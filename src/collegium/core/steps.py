@@ -7,9 +7,9 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from collegium.core.releases import Release
+from collegium.core.releases import KINDS, Release
 
 if TYPE_CHECKING:
     from collegium.core.site import ActiveSite
@@ -38,8 +38,7 @@ class Step(Generic[P, R_co]):
         self.digest = _digest(function)
         self.__doc__ = function.__doc__
         self._signature = inspect.signature(function)
-        if "return" not in function.__annotations__:
-            raise TypeError(f"Step {self.name} does not say what it releases: annotate its return with a Release.")
+        self.releases = _declared_release(self.name, function)
         known = INSTALLED.get(self.name)
         if known is not None and known.function.__module__ != function.__module__:
             raise TypeError(
@@ -57,18 +56,22 @@ class Step(Generic[P, R_co]):
         """Run at the site. Only a gate calls this."""
         return self.function(site, **args)  # type: ignore[call-arg]
 
-    @property
-    def releases(self) -> type[Release]:
-        """The kind of release that the step declares."""
-        hint = get_type_hints(self.function)["return"]
-        if not (isinstance(hint, type) and issubclass(hint, Release)):
-            raise TypeError(f"Step {self.name} must declare one kind of Release as its return type.")
-        return hint
-
 
 def step(function: Callable[Concatenate[ActiveSite, P], R_co]) -> Step[P, R_co]:
     """Install a function as a step: ``@step def label(site: ActiveSite) -> HardLabels: ...``."""
     return Step(function)
+
+
+def _declared_release(name: str, function: Callable[..., Any]) -> type[Release]:
+    """The kind of release in a step's annotation; its name is enough, since kinds have names of their own."""
+    hint = function.__annotations__.get("return")
+    if hint is None:
+        raise TypeError(f"Step {name} does not say what it releases: annotate its return with a Release.")
+    declared = hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
+    kind = KINDS.get(declared.rpartition(".")[2])
+    if kind is None:
+        raise TypeError(f"Step {name} declares {declared}, which is no kind of Release.")
+    return kind
 
 
 def _digest(function: Callable[..., Any]) -> str:

@@ -45,6 +45,7 @@ COVERTYPE_COLUMNS: Final = (
     "Horizontal_Distance_To_Roadways Hillshade_9am Hillshade_Noon Hillshade_3pm Horizontal_Distance_To_Fire_Points "
     + " ".join([f"Wilderness_Area{n}" for n in range(1, 5)] + [f"Soil_Type{n}" for n in range(1, 41)])
 )
+# A1 is the share of A in the first of two sequences, and so on.
 COD_RNA_COLUMNS: Final = "energy length A1 U1 C1 A2 U2 C2"
 AG_NEWS_CLASSES: Final = {1: "World", 2: "Sports", 3: "Business", 4: "Sci/Tech"}
 
@@ -91,7 +92,7 @@ def read_benchmark(name: str, folder: Path | None = None) -> Content:
     missing = [" or ".join(forms) for forms, form in zip(entry.files, found, strict=True) if form is None]
     if missing:
         raise ConfigError(
-            f"data: {name} needs {', '.join(missing)} in the data folder {place}, and it is not there. {entry.how} "
+            f"data: {name} needs {', and '.join(missing)} in the data folder {place}, and it is not there. {entry.how} "
             f"Put it into that folder, or set the environment variable {FOLDER_VARIABLE} to the folder that has it."
         )
     return entry.read(*(_verified(place, *form) for form in found if form is not None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -75,19 +76,21 @@ def _read_csv(path: Path) -> pd.DataFrame:
     try:
         header = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig")
         _check_names(header.iloc[0].tolist(), path)
-        frame = pd.read_csv(path, encoding="utf-8-sig", low_memory=False)
+        with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
+            # Without index_col, one cell more than there are names would silently make the first column row labels.
+            return pd.read_csv(path, encoding="utf-8-sig", low_memory=False, index_col=False)
     except pd.errors.EmptyDataError:
         raise ConfigError(f"{path}: the file is empty; save or copy it again.") from None
+    except pd.errors.ParserWarning:
+        raise ConfigError(
+            f"{path}: the rows have more cells than the header has names; give every column a name."
+        ) from None
     except pd.errors.ParserError as error:
         raise ConfigError(f"{path}: this is not a table in CSV ({str(error).strip()}); correct it.") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: the file is not UTF-8 text; save it as CSV in UTF-8.") from None
     except DAMAGED as error:
         raise _unreadable(path, error) from None
-    # pandas takes the first column for row labels where rows have one cell more than the header
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise ConfigError(f"{path}: the rows have more cells than the header has names; give every column a name.")
-    return frame
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
+from sklearn.pipeline import Pipeline
 
 from collegium.core import tables
 from collegium.core.labels import Codes, code_dtype
@@ -43,10 +44,13 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (`classes_`), and `estimator` is the fitted scikit-learn object itself.
     """
 
-    def __init__(self, estimator: Any, classes: NDArray[Any], estimator_codes: Codes) -> None:
+    def __init__(
+        self, estimator: Any, classes: NDArray[Any], estimator_codes: Codes, estimator_labels: NDArray[Any]
+    ) -> None:
         self.estimator = estimator
         self.classes = classes
         self.estimator_codes = estimator_codes
+        self.estimator_labels = estimator_labels
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -56,11 +60,14 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
+    def fit(self, X: Any, y: Any) -> SiteModel:
+        """Not here: a site's model is trained by a run. (scikit-learn's tools ask for this method.)"""
+        raise ConfigError("A site's model is trained by cg.run; to train it on other data, clone its `estimator`.")
+
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
         answers = np.asarray(self.estimator.predict(X)).reshape(-1)
-        known = np.asarray(self.estimator.classes_)
-        return self.estimator_codes[np.searchsorted(known, answers)]
+        return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The user's own label values."""
@@ -80,7 +87,9 @@ class Trainer:
     def __init__(self, learner: Any, classes: NDArray[Any]) -> None:
         self._learner = learner
         self._classes = classes
-        self._wants_codes = wants_codes(learner)
+        # scikit-learn takes labels such as 0.5 for a regression's.
+        fractions = classes.dtype.kind == "f" and not np.array_equal(classes, np.round(classes))
+        self._wants_codes = fractions or wants_codes(learner)
 
     def fit(
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
@@ -92,10 +101,10 @@ class Trainer:
             return self._update(data, previous, rng, update)
         joined = data.joined()
         present = np.unique(joined.codes)
-        if len(present) == 1:
-            return self._constant(joined, present)
         if (update.epochs or update.steps) and is_iterative(self._learner):
             return self._partial_fit(joined, previous, rng, update)
+        if len(present) == 1:
+            return self._constant(joined, present)
         return self._fit(joined, present, previous, rng)
 
     def _fit(
@@ -106,7 +115,7 @@ class Trainer:
         )
         estimator = previous.estimator if warm and previous is not None else seeded_clone(self._learner, rng)
         estimator.fit(data.X, self._targets(data.codes, present))
-        return SiteModel(estimator, self._classes, present.astype(code_dtype(len(self._classes))))
+        return self._model(estimator, present)
 
     def _partial_fit(
         self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
@@ -121,30 +130,33 @@ class Trainer:
         for _ in range(update.steps or 0):
             batch = rng.integers(len(data), size=min(2 * _BATCH, len(data)))
             estimator.partial_fit(tables.take(data.X, batch), y[batch], classes=labels)
-        return SiteModel(estimator, self._classes, every)
+        return SiteModel(estimator, self._classes, every, labels)
 
     def _update(
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
-        pseudo = (data.pseudo.X, self._classes[data.pseudo.codes]) if len(data.pseudo) else None
-        private = data.private
+        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
+        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, every)) if len(data.pseudo) else None
         estimator.update(
-            private.X,
-            self._classes[private.codes],
-            classes=self._classes,
+            data.private.X,
+            self._targets(data.private.codes, every),
+            classes=self._targets(every, every),
             pseudo=pseudo,
             epochs=update.epochs,
             steps=update.steps,
         )
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        return SiteModel(estimator, self._classes, every)
+        return self._model(estimator, every)
 
     def _constant(self, data: LabelledData, present: Codes) -> SiteModel:
         """Most classifiers refuse data of one class; a site that has only one can say only that."""
         shape = np.zeros((len(data), 1))
         estimator = DummyClassifier(strategy="most_frequent").fit(shape, self._targets(data.codes, present))
-        return SiteModel(estimator, self._classes, present.astype(code_dtype(len(self._classes))))
+        return self._model(estimator, present)
+
+    def _model(self, estimator: Any, present: Codes) -> SiteModel:
+        codes = present.astype(code_dtype(len(self._classes)))
+        return SiteModel(estimator, self._classes, codes, self._targets(present, present))
 
     def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
         return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]
@@ -170,8 +182,9 @@ def wants_codes(learner: Any) -> bool:
 
 
 def goes_on(learner: Any) -> bool:
-    """Does a second `fit` go on from the first? (With more trees it would not: ensembles are fitted anew.)"""
-    return bool(getattr(learner, "warm_start", False)) and not hasattr(learner, "n_estimators")
+    """Does a second `fit` go on from the first? (An ensemble would only add trees: it is fitted anew.)"""
+    ensemble = hasattr(learner, "n_estimators") or type(learner).__module__.startswith("sklearn.ensemble")
+    return bool(getattr(learner, "warm_start", False)) and not ensemble
 
 
 def is_iterative(learner: Any) -> bool:
@@ -181,5 +194,4 @@ def is_iterative(learner: Any) -> bool:
 
 def learner_name(learner: Any) -> str:
     """What to call it in a table: a pipeline goes by its last step."""
-    steps = getattr(learner, "steps", None)
-    return type(steps[-1][1] if steps else learner).__name__
+    return type(learner.steps[-1][1] if isinstance(learner, Pipeline) else learner).__name__

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.multiclass import OneVsRestClassifier
 
@@ -20,15 +21,23 @@ class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A sparse linear model over rules read from small trees: trees of size 4 and at most 200 rules, as in the paper.
 
     imodels' own classifier knows two classes only; with more, one model per class is fitted against the rest.
+    `cv` chooses the strength of the penalty by cross-validation instead of taking the most rules that are allowed; it
+    is several times slower.
     `model_` is the fitted imodels classifier (or the `OneVsRestClassifier` around several).
     """
 
     def __init__(
-        self, tree_size: int = 4, max_rules: int = 200, n_estimators: int = 100, random_state: Any = None
+        self,
+        tree_size: int = 4,
+        max_rules: int = 200,
+        n_estimators: int = 100,
+        cv: bool = False,
+        random_state: Any = None,
     ) -> None:
         self.tree_size = tree_size
         self.max_rules = max_rules
         self.n_estimators = n_estimators
+        self.cv = cv
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> RuleFit:
@@ -42,6 +51,7 @@ class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             tree_size=self.tree_size,
             max_rules=self.max_rules,
             n_estimators=self.n_estimators,
+            cv=self.cv,
             random_state=self.random_state,
         )
         self.model_ = rules if len(self.classes_) <= 2 else OneVsRestClassifier(rules)
@@ -55,7 +65,12 @@ class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities in the order of `classes_`."""
-        return np.asarray(self.model_.predict_proba(np.asarray(X, dtype=float)), dtype=float)
+        X = np.asarray(X, dtype=float)
+        if len(self.classes_) > 2:
+            return np.asarray(self.model_.predict_proba(X), dtype=float)
+        # imodels' own probabilities are cut at a logit of 1/2: they favour the first class.
+        second = expit(self.model_._predict_continuous_output(X))
+        return np.column_stack([1 - second, second])
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,13 @@ class Hosting:
         agent = Agent(active, gate, folder=folder, exam=self.exam, simulation=True)
         agent.restore(self.run)
         return agent
+
+
+def available_cores() -> int:
+    """The cores that this process may use (a container or `taskset` may leave it fewer than there are)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

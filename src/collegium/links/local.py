@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from collegium.core.agent import Agent
 from collegium.learners.base import SiteModel
-from collegium.links.hosting import Hosting, threads_per_site
+from collegium.links.hosting import Hosting, available_cores, threads_per_site
 
 
 class AgentPool:
@@ -22,7 +22,7 @@ class AgentPool:
 
     def __init__(self, agents: Mapping[str, Agent], threads: int | None = None) -> None:
         self.agents = dict(agents)
-        self._size = max(1, min(len(self.agents), threads or os.cpu_count() or 1))
+        self._size = max(1, min(len(self.agents), threads or available_cores()))
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start()
 
@@ -63,6 +63,8 @@ class LocalLink:
         self.parties = tuple(site.name for site in hosting.sites)
         self._limits = ExitStack()
         self._limits.enter_context(threads_per_site())
+        # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
+        self._limits.enter_context(warnings.catch_warnings())
         self._pool = AgentPool(hosting.agents(), threads)
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:

@@ -71,7 +71,7 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
 
 def _answer(pool: AgentPool, header: dict[str, Any], frame: bytes, send: Any) -> None:
     def done(future: Future[bytes | None]) -> None:
-        reply = future.result()
+        reply = None if future.exception() is not None else future.result()
         head = {"party": header["party"], "exchange": header["exchange"], "answered": reply is not None}
         send(head, reply or b"")
 

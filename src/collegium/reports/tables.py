@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from collegium.core.ledger import read_ledger
@@ -32,7 +35,7 @@ def ledger_table(path: Path, most: int | None = None) -> Table:
         table.add_column(column, justify="right" if column in ("round", "bytes") else "left")
     for row in shown:
         table.add_row(
-            row["party"],
+            escape(row["party"]),
             str(row["round"]),
             row["step"],
             row["kind"],
@@ -46,3 +49,18 @@ def ledger_table(path: Path, most: int | None = None) -> Table:
 def print_ledger(path: Path) -> None:
     """Print all rows of a ledger."""
     Console().print(ledger_table(path))
+
+
+def frame_table(frame: pd.DataFrame, title: str) -> Table:
+    """Any DataFrame for the terminal: numbers to the right, words to the left."""
+    table = Table(title=title)
+    numeric = set(frame.select_dtypes("number").columns)
+    for column in frame.columns:
+        table.add_column(str(column), justify="right" if column in numeric else "left")
+    for row in frame.to_dict("records"):
+        table.add_row(*(escape(_cell(value)) for value in row.values()))
+    return table
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

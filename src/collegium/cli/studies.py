@@ -1,0 +1,149 @@
+"""``collegium run``, ``plan`` and ``compare``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from collegium.errors import CollegiumWarning, ConfigError
+from collegium.reports.tables import bytes_text, frame_table
+from collegium.results import Run, load
+from collegium.study import Study
+
+
+def run_study(file: Path, changes: list[str], out: Path | None, *, resume: bool, force: bool, as_json: bool) -> None:
+    """Run a study file and show what came out."""
+    study = Study.from_toml(file, changes)
+    folder = out or _free_folder(study.name, resume=resume or force)
+    if force and not resume:
+        _clear(folder)
+    console = Console(stderr=as_json)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", CollegiumWarning)
+        result = study.run(folder, base=file.parent, resume=resume)
+    for warning in caught:
+        if issubclass(warning.category, CollegiumWarning):
+            console.print(f"Note: {warning.message}", markup=False)
+    console.print(summary_table(result, study.name))
+    console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
+    if as_json:
+        print(json.dumps(outcome(result, folder)))  # noqa: T201
+
+
+def outcome(run: Run, folder: Path) -> dict[str, Any]:
+    """What a program wants to know of a run."""
+    table = run.summary()
+    accuracy = {party: None if pd.isna(value) else float(value) for party, value in table["accuracy"].items()}
+    return {
+        "run": str(folder),
+        "id": run.about["run"],
+        "accuracy": accuracy,
+        "bytes_up": int(run.costs["bytes_up"].sum()),
+        "seconds": float(run.about["seconds"]),
+        "failures": run.refusals.to_dict("records"),
+    }
+
+
+def summary_table(run: Run, title: str) -> Table:
+    """The summary of a run for the terminal."""
+    table = run.summary()
+    for column in ("first_accuracy", "accuracy"):
+        table[column] = table[column].map(lambda value: "-" if pd.isna(value) else f"{value:.3f}")
+    for column in ("bytes_up", "bytes_down"):
+        table[column] = table[column].map(bytes_text)
+    names = {"first_accuracy": "first accuracy", "bytes_up": "sent", "bytes_down": "received"}
+    return frame_table(table.reset_index().rename(columns=names), title)
+
+
+def plan_study(file: Path, changes: list[str], rounds: int, *, as_json: bool) -> None:
+    """Show every order and release of a study's first rounds."""
+    from collegium.rehearsal import rehearse
+
+    study = Study.from_toml(file, changes)
+    rehearsed = rehearse(study, rounds=rounds, base=file.parent)
+    orders = rehearsed.orders.groupby(["round", "steps"], sort=False)["bytes"].agg(["count", "max"]).reset_index()
+    columns = ["round", "step", "kind"]
+    sizes = rehearsed.releases.groupby(columns, sort=False)["bytes"].agg(["count", "max"]).reset_index()
+    if as_json:
+        print(  # noqa: T201
+            json.dumps(
+                {"orders": rehearsed.orders.to_dict("records"), "releases": rehearsed.releases.to_dict("records")}
+            )
+        )
+        return
+    console = Console()
+    console.print(
+        frame_table(
+            orders.rename(columns={"steps": "steps ordered", "count": "sites", "max": "bytes to each site"}),
+            f"What the coordinator would ask ({study.name}, {rehearsed.orders['round'].nunique()} rounds rehearsed)",
+        )
+    )
+    sizes["privacy"] = "unprotected"
+    console.print(
+        frame_table(
+            sizes.rename(columns={"count": "sites", "max": "bytes from each site, at most"}),
+            "What would leave each site",
+        )
+    )
+    console.print(
+        "Sites were made up from public rows with random labels: no private data was touched. Later rounds send less "
+        "when sites agree."
+    )
+    for row in rehearsed.refusals.drop_duplicates(["step", "code"]).to_dict("records"):
+        console.print(f"A site would refuse or fail: {row['step']} ({row['code']}).", markup=False)
+
+
+def compare_folders(folders: list[Path], out: Path, *, force: bool, as_json: bool) -> None:
+    """Show runs side by side, and write the comparison."""
+    from collegium.reports.compare import compare_runs, render_comparison
+
+    if len(folders) < 2:
+        raise ConfigError("compare takes two or more runs' folders.")
+    if out.exists() and not force:
+        raise ConfigError(f"{out} is there already: choose another file with --out, or replace it with --force.")
+    runs = {name: load(folder) for name, folder in zip(_names(folders), folders, strict=True)}
+    table = compare_runs(runs)
+    out.write_text(render_comparison(runs), encoding="utf-8")
+    if as_json:
+        print(json.dumps(json.loads(table.to_json(orient="index"))))  # noqa: T201
+        return
+    console = Console()
+    console.print(frame_table(table.reset_index(), "Runs side by side"))
+    console.print(f"Comparison: {out}", markup=False)
+
+
+def _names(folders: list[Path]) -> list[str]:
+    """The folders' last names, or as much of the path as tells them apart."""
+    short = [folder.resolve().name for folder in folders]
+    if len(set(short)) == len(short):
+        return short
+    whole = [str(folder) for folder in folders]
+    if len(set(whole)) < len(whole):
+        raise ConfigError("compare was given the same folder twice.")
+    return whole
+
+
+def _free_folder(name: str, *, resume: bool) -> Path:
+    folder, number = Path("runs") / name, 1
+    while not resume and folder.exists() and any(folder.iterdir()):
+        number += 1
+        folder = Path("runs") / f"{name}-{number}"
+    return folder
+
+
+def _clear(folder: Path) -> None:
+    """Remove an earlier run; anything else that is in the way is left alone."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not ((folder / "run.json").is_file() or (folder / "record").is_file()):
+        raise ConfigError(
+            f"{folder} holds something that is no run: it is not removed. Choose another folder with --out."
+        )
+    shutil.rmtree(folder)

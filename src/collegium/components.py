@@ -1,0 +1,108 @@
+"""Build what a study names: ``{name = "qualified_majority", quorum = 0.9}`` becomes ``QualifiedMajority(0.9)``.
+
+Every error says where in the study it is, and the nearest right name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from collegium import registry
+from collegium.errors import ConfigError
+
+Table = Mapping[str, Any]
+_STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True)
+
+
+def build(kind: str, table: Table | str, path: str) -> Any:
+    """Build the component of `kind` that a table (or just a name) describes; `path` is where it stands in the study."""
+    if isinstance(table, str):
+        table = {"name": table}
+    if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
+        raise ConfigError(f'{path}: expected a name, such as {{name = "{registry.names(kind)[0]}"}}.')
+    try:
+        cls = registry.lookup(kind, table["name"])
+    except ConfigError as error:
+        raise type(error)(*_with_path(error, f"{path}.name")) from None
+    settings = {key: value for key, value in table.items() if key != "name"}
+    arguments = {key: _argument(cls, key, value, f"{path}.{key}") for key, value in settings.items()}
+    try:
+        component = cls(**arguments)
+        if hasattr(component, "_parameter_constraints"):  # scikit-learn would check only when it fits
+            component._validate_params()
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: {_first_line(error)}") from None
+    return component
+
+
+def settings_of(cls: Any) -> dict[str, Any]:
+    """The names of a component's settings and the types they take (Any, where it does not say)."""
+    return dict(_settings(cls)[0])
+
+
+@cache
+def _settings(cls: Any) -> tuple[tuple[tuple[str, Any], ...], bool]:
+    parameters = list(inspect.signature(cls).parameters.values())
+    try:
+        hints = get_type_hints(cls.__init__) | get_type_hints(cls)
+    except (NameError, TypeError, AttributeError):
+        hints = {}
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if open_ended and hasattr(cls, "get_params"):  # XGBoost and LightGBM list theirs elsewhere
+        names = [*names, *(name for name in cls().get_params() if name not in names)]
+    return tuple((name, hints.get(name, Any)) for name in names), open_ended
+
+
+def _argument(cls: Any, key: str, value: Any, path: str) -> Any:
+    known, open_ended = _settings(cls)
+    hints = dict(known)
+    if key not in hints:
+        if open_ended:
+            return value
+        raise ConfigError(
+            f"{path}: {cls.__name__} has no setting {key!r}.{registry.nearest(key, hints)} Known: {', '.join(hints)}."
+        )
+    nested = _nested_kind(hints[key])
+    if isinstance(value, Mapping) and "name" in value:
+        return build(nested or "learner", value, path)
+    if nested is not None and isinstance(value, str):
+        return build(nested, value, path)
+    return _checked(hints[key], value, path)
+
+
+def _nested_kind(hint: Any) -> str | None:
+    """The registry that a setting's type belongs to, if it is itself a component."""
+    for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+        for parent in getattr(option, "__mro__", ()):
+            if parent.__module__ == "collegium.consensus.base":
+                return {"Consensus": "consensus", "Voters": "voters"}[parent.__name__]
+    return None
+
+
+def _checked(hint: Any, value: Any, path: str) -> Any:
+    if hint is Any:
+        return value
+    try:
+        return TypeAdapter(hint, config=_STRICT).validate_python(value)
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {error.errors()[0]['msg']}, not {value!r}.") from None
+    except Exception:  # a type pydantic cannot express: the component checks for itself
+        return value
+
+
+def _with_path(error: ConfigError, path: str) -> tuple[Any, ...]:
+    extra = getattr(error, "extra", None)
+    return (extra, path) if extra is not None else (f"{path}: {error}",)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,85 @@
+"""What a learner needs in front of it for a given table, for people who do not want to write a Pipeline."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.utils import get_tags
+
+# Learners that compare or add up features of different units do badly without a common scale.
+_SCALED: Final = {
+    "LogisticRegression", "SGDClassifier", "SVC", "KNeighborsClassifier", "MLPClassifier", "TorchClassifier",
+}  # fmt: skip
+_IMAGES: Final = {"TorchClassifier"}
+
+
+def with_preparation(learner: Any, X: Any) -> Any:
+    """The learner behind what `X` asks for: categories encoded, gaps filled, images flattened, features scaled.
+
+    A learner that needs nothing, and one that is a Pipeline already, is returned as it is.
+    """
+    if isinstance(learner, Pipeline):
+        return learner
+    steps = [*_table_steps(learner, X)]
+    return make_pipeline(*steps, learner) if steps else learner
+
+
+def _table_steps(learner: Any, X: Any) -> list[Any]:
+    name = type(learner).__name__
+    if isinstance(X, pd.DataFrame):
+        return _frame_steps(learner, X)
+    if sparse.issparse(X):
+        return []
+    if X.ndim > 2:  # images, already in 0 .. 1
+        return [] if name in _IMAGES else [FunctionTransformer(flatten)]
+    steps: list[Any] = []
+    if X.dtype.kind == "f" and np.isnan(X).any() and not takes_gaps(learner):
+        steps.append(SimpleImputer(strategy="median", keep_empty_features=True))
+    return [*steps, StandardScaler()] if name in _SCALED else steps
+
+
+def _frame_steps(learner: Any, X: pd.DataFrame) -> list[Any]:
+    numbers = list(X.select_dtypes("number").columns)
+    others = [column for column in X.columns if column not in numbers]
+    gaps = bool(X[numbers].isna().any(axis=None)) and not takes_gaps(learner)
+    scaled = type(learner).__name__ in _SCALED
+    if not others and not gaps and not scaled:
+        return []
+    numeric: list[Any] = []
+    if gaps:
+        numeric.append(SimpleImputer(strategy="median", keep_empty_features=True))
+    if scaled:
+        numeric.append(StandardScaler())
+    parts: list[tuple[str, Any, list[Any]]] = []
+    if numbers:
+        parts.append(("numbers", make_pipeline(*numeric) if numeric else "passthrough", numbers))
+    if others:
+        # Rare and unseen categories are lumped together: sites do not see the same ones.
+        encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=50, sparse_output=False)
+        parts.append(("categories", make_pipeline(FunctionTransformer(as_words), encoder), others))
+    return [ColumnTransformer(parts, verbose_feature_names_out=False)]
+
+
+def takes_gaps(learner: Any) -> bool:
+    """Does the learner take missing values by itself?"""
+    try:
+        return bool(get_tags(learner).input_tags.allow_nan)
+    except (AttributeError, TypeError):
+        return False
+
+
+def flatten(X: Any) -> Any:
+    """Images as rows of numbers."""
+    return np.asarray(X).reshape(len(X), -1)
+
+
+def as_words(columns: pd.DataFrame) -> pd.DataFrame:
+    """Text, with one word for what is missing."""
+    return columns.astype(object).where(columns.notna(), "?").astype(str)

@@ -1,0 +1,349 @@
+"""What sums a run up, in numbers and in words; and runs side by side, as a table, a picture and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from collegium.core.federation import COORDINATOR
+from collegium.core.releases import KINDS
+from collegium.errors import ConfigError
+from collegium.reports import svg
+from collegium.reports.style import (
+    Markup,
+    Number,
+    element,
+    facts,
+    figure,
+    join,
+    number,
+    page,
+    paragraph,
+    section,
+    table,
+    text,
+)
+from collegium.reports.tables import bytes_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from collegium.results import Run
+
+_MOST_BANDS: Final = 6
+"""More areas on top of one another cannot be told apart."""
+ROUNDS: Final = svg.Axis("Round", whole=True)
+ACCURACY: Final = svg.Axis("Accuracy on the test set", suffix="%", lowest=0, highest=100)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What sums a run up. Accuracies are shares between 0 and 1; what was not measured is NaN."""
+
+    algorithm: str
+    sites: int
+    rounds: int
+    first_mean: float
+    first_min: float
+    first_max: float
+    last_mean: float
+    last_min: float
+    last_max: float
+    global_accuracy: float
+    consensus_quality: float
+    bytes_up_per_site: float
+    releases: int
+    seconds: float
+
+    @classmethod
+    def of(cls, run: Run) -> Numbers:
+        """Count a run up; first and last accuracies are those of `run.summary()`."""
+        sites = run.summary().iloc[:-1]  # the last row is the mean
+        first, last = sites["first_accuracy"], sites["accuracy"]
+        quality = consensus_table(run).get("consensus_quality", pd.Series(dtype=float)).dropna()
+        overall = run.metrics.loc[run.metrics["metric"] == "global_accuracy", "value"]
+        return cls(
+            algorithm=str(run.about["algorithm"]).partition("(")[0],
+            sites=len(sites),
+            rounds=_count_rounds(run),
+            first_mean=float(first.mean()),
+            first_min=float(first.min()),
+            first_max=float(first.max()),
+            last_mean=float(last.mean()),
+            last_min=float(last.min()),
+            last_max=float(last.max()),
+            global_accuracy=_last(overall),
+            consensus_quality=_last(quality),
+            bytes_up_per_site=float(sites["bytes_up"].mean()),
+            releases=len(run.releases),
+            seconds=float(run.about.get("seconds", np.nan)),
+        )
+
+
+def compare_runs(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """One row per run: accuracy at the first and last round, consensus, bytes, releases, seconds."""
+    rows = [asdict(Numbers.of(run)) for run in _some(runs).values()]
+    names = pd.Index(list(runs), name="run")
+    return pd.DataFrame(rows, index=names, columns=[each.name for each in fields(Numbers)])
+
+
+def plot_comparison(runs: Mapping[str, Run]) -> Figure:
+    """The runs' mean accuracies over rounds, with bands from the worst to the best site."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    picture = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = picture.subplots()
+    for name, curve in _curves(_some(runs)).items():
+        (line,) = axes.plot(curve.index, curve["mean"], marker="o", markersize=3, label=name)
+        if len(runs) <= _MOST_BANDS:
+            axes.fill_between(curve.index, curve["low"], curve["high"], color=line.get_color(), alpha=0.15, linewidth=0)
+    axes.set(title="Mean accuracy of the sites", xlabel="round", ylabel="accuracy on the test set")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if axes.lines:
+        axes.legend(fontsize=8)
+    else:
+        axes.text(0.5, 0.5, "no run has a test set", ha="center", va="center", transform=axes.transAxes)
+    return picture
+
+
+def render_comparison(runs: Mapping[str, Run]) -> str:
+    """One self-contained HTML page: the runs' numbers, their curves, and a few sentences on each."""
+    numbers = compare_runs(runs)
+    title = f"Comparison of {count(len(runs), 'run')}"
+    remarks = [paragraph(remark, class_="warning") for remark in _remarks(runs)]
+    words = facts((name, join([*_spaced(sentences(run)), *_spaced(protection(run))])) for name, run in runs.items())
+    parts = [
+        ("numbers", "The numbers", [*remarks, _table(numbers)]),
+        ("figures", "Figures", [element("div", _figures(runs, numbers), class_="figures")]),
+        ("short", "Each run in short", [words]),
+    ]
+    body = join(section(key, name, *content) for key, name, content in parts)
+    contents = [(key, name) for key, name, _ in parts]
+    return page(title, element("h1", title), body, contents, paragraph("Made with Collegium."))
+
+
+def accuracy_curves(run: Run) -> pd.DataFrame:
+    """Test accuracy by round and site; a site that did not train in a round keeps its last value."""
+    return run.accuracy.ffill()
+
+
+def consensus_table(run: Run) -> pd.DataFrame:
+    """Size, quality and changes of the consensus by round; a column is missing where it was not measured."""
+    rows = run.metrics[(run.metrics["split"] == "public") & (run.metrics["party"] == COORDINATOR)]
+    rows = rows[rows["metric"].isin(["consensus_size", "consensus_quality", "consensus_changed"])]
+    return rows.pivot_table(index="round", columns="metric", values="value", aggfunc="last")
+
+
+def bytes_sent(run: Run) -> int:
+    """All that the sites sent: releases, and the messages around them."""
+    return int(run.summary()["bytes_up"].iloc[:-1].sum())
+
+
+def sentences(run: Run) -> list[str]:
+    """A run in a few sentences: its course, accuracy, consensus, and what left."""
+    n = Numbers.of(run)
+    return [_course(run, n), _accuracy_words(run, n), _consensus_words(run, n), _left_words(run)]
+
+
+def protection(run: Run) -> list[str]:
+    """How far a run's releases are protected; nothing where there are none."""
+    kinds, releases = set(run.releases["kind"]), len(run.releases)
+    protected = int(run.releases["protected"].sum())
+    if not releases:
+        return []
+    if protected:
+        words = [f"{protected:,} of {count(releases, 'release')} are protected by differential privacy."]
+    elif "HardLabels" in kinds:
+        words = ["None of the releases is protected by differential privacy; hard labels alone are no guarantee."]
+    else:
+        words = ["None of the releases is protected by differential privacy."]
+    raw = sorted(kind for kind in kinds if kind in KINDS and KINDS[kind].simulation_only)
+    if raw:
+        words.append(f"Private records themselves left the sites ({', '.join(raw)}): only a simulation can do that.")
+    return words
+
+
+def _course(run: Run, n: Numbers) -> str:
+    if not n.rounds:
+        return f"No round of {n.algorithm} over {count(n.sites, 'site')} has been recorded yet."
+    course = f"{n.algorithm} ran over {count(n.sites, 'site')} for {count(n.rounds, 'round')}"
+    if run.finished:
+        return course + "."
+    return course + " and was interrupted: this report shows what was recorded until then."
+
+
+def _accuracy_words(run: Run, n: Numbers) -> str:
+    if np.isnan(n.last_mean):
+        return "No accuracy on a common test set was recorded."
+    last = f"{percent(n.last_mean)} (sites: {percent(n.last_min)} to {percent(n.last_max)})"
+    start = "On the common test set, the mean accuracy of the sites was "
+    if len(run.accuracy) == 1:
+        return f"{start}{last}."
+    first = f"{percent(n.first_mean)} (sites: {percent(n.first_min)} to {percent(n.first_max)})"
+    return f"{start}{first} in the first round and {last} in the last."
+
+
+def _consensus_words(run: Run, n: Numbers) -> str:
+    sizes = consensus_table(run).get("consensus_size")
+    if sizes is None:
+        return "No consensus on public cases was formed."
+    cases = count(run.about["public_size"], "public case")
+    words = f"The last consensus labels {percent(float(sizes.iloc[-1]))} of the {cases}"
+    if not np.isnan(n.consensus_quality):
+        words += f", and {percent(n.consensus_quality)} of these labels are right"
+    if not np.isnan(n.global_accuracy):
+        words += f"; a model that learned from them alone is right on {percent(n.global_accuracy)} of the test set"
+    return words + "."
+
+
+def _left_words(run: Run) -> str:
+    sent = bytes_text(bytes_sent(run))
+    if run.releases.empty:
+        return f"No release left any site; the sites' replies ({sent}) say only that work was done or refused."
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in run.releases["kind"].value_counts(sort=False).items())
+    content = bytes_text(int(run.releases["bytes"].sum()))
+    releases = count(len(run.releases), "release")
+    return f"{releases} left the sites ({kinds}), with {content} of content; all messages together had {sent}."
+
+
+def count(n: int, thing: str) -> str:
+    """So many things."""
+    return f"{n:,} {thing}{'' if n == 1 else 's'}"
+
+
+def percent(share: float) -> str:
+    """A share for people."""
+    return "-" if np.isnan(share) else f"{share:.1%}"
+
+
+def seconds_text(seconds: float) -> str:
+    """A time for people."""
+    if np.isnan(seconds):
+        return "-"
+    if 0 < seconds < 0.9995:
+        return f"{1000 * seconds:.3g} ms"
+    if seconds < 60:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    hours, minutes = whole // 3600, whole % 3600 // 60
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole % 60} s"
+
+
+def byte_unit(most: float) -> tuple[float, str]:
+    """What to divide bytes by, and the unit's name."""
+    return next(((by, name) for by, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= by), (1.0, "bytes"))
+
+
+def _last(values: pd.Series[float]) -> float:
+    return float(values.iloc[-1]) if len(values) else float("nan")
+
+
+def _count_rounds(run: Run) -> int:
+    return max((int(frame["round"].max()) + 1 for frame in (run.costs, run.metrics) if len(frame)), default=0)
+
+
+def _some(runs: Mapping[str, Run]) -> Mapping[str, Run]:
+    if not runs:
+        raise ConfigError("There is no run to compare: pass a mapping such as {'alone': run1, 'together': run2}.")
+    return runs
+
+
+def _spaced(words: list[str]) -> list[str]:
+    return [word + " " for word in words]
+
+
+def _remarks(runs: Mapping[str, Run]) -> list[str]:
+    """What makes a comparison doubtful."""
+    remarks = []
+    if len({tuple(run.about["parties"]) for run in runs.values()}) > 1:
+        remarks.append("The runs have different sites: their accuracies may not be comparable.")
+    if len({run.about["public_sha256"] for run in runs.values()} - {None}) > 1:
+        remarks.append("The runs have different public sets.")
+    unfinished = [name for name, run in runs.items() if not run.finished]
+    if unfinished:
+        remarks.append(f"Interrupted before the end: {', '.join(unfinished)}.")
+    return remarks
+
+
+def _table(numbers: pd.DataFrame) -> Markup:
+    head = ["Run", "Algorithm", "Sites", "Rounds", "First accuracy", "Last accuracy", "Global model"]
+    head += ["Labels right", "Sent per site", "Releases", "Time"]
+    rows = [[str(name), *_cells(row)] for name, row in numbers.iterrows()]
+    note = "Accuracies are the mean over the sites, with the range from the worst to the best site."
+    return join([table(head, rows, title="Numbers of all runs"), paragraph(note, class_="meta")])
+
+
+def _cells(row: pd.Series[float]) -> list[Markup]:
+    first, last = (_range(row[f"{when}_mean"], row[f"{when}_min"], row[f"{when}_max"]) for when in ("first", "last"))
+    counts = [number(f"{row[name]:,}") for name in ("sites", "rounds")]
+    shares = [number(percent(row[name])) for name in ("global_accuracy", "consensus_quality")]
+    sent = number(bytes_text(round(row["bytes_up_per_site"])))
+    rest = [sent, number(f"{row['releases']:,}"), number(seconds_text(row["seconds"]))]
+    return [text(row["algorithm"]), *counts, first, last, *shares, *rest]
+
+
+def _range(mean: float, low: float, high: float) -> Number:
+    if np.isnan(mean):
+        return number("-")
+    return Number(join([percent(mean), element("br"), element("small", f"{percent(low)} to {percent(high)}")]))
+
+
+def _figures(runs: Mapping[str, Run], numbers: pd.DataFrame) -> Markup:
+    sent = numbers["bytes_up_per_site"]
+    by, unit = byte_unit(float(sent.max()))
+    bars = [svg.Bar(str(name), [value / by], bytes_text(round(value))) for name, value in sent.items()]
+    chart = svg.bar_chart(
+        bars, label="Bar chart of what a site sent in each run", x=svg.Axis("Sent per site", f" {unit}")
+    )
+    caption = "All that the sites sent in a run, messages included: the mean over its sites."
+    return join([_accuracy(runs), figure("fig-bytes", "Sent per site", caption, chart)])
+
+
+def _curves(runs: Mapping[str, Run]) -> dict[str, pd.DataFrame]:
+    """Mean, lowest and highest accuracy over rounds, of the runs that have them.
+
+    A run of one round, such as sites that train alone, is what others are held against: it becomes a level line, and
+    has no band.
+    """
+    tables = {name: table for name, run in runs.items() if not (table := accuracy_curves(run)).empty}
+    curves = {
+        name: pd.DataFrame({"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)})
+        for name, table in tables.items()
+    }
+    rounds = sorted({number for table in tables.values() for number in table.index})
+    for name, curve in curves.items():
+        if len(curve) == 1 < len(rounds):
+            level = float(curve["mean"].iloc[0])
+            curves[name] = pd.DataFrame({"mean": level, "low": np.nan, "high": np.nan}, index=[rounds[0], rounds[-1]])
+    return curves
+
+
+def _accuracy(runs: Mapping[str, Run]) -> Markup:
+    key, title, curves = "fig-accuracy", "Mean accuracy over rounds", _curves(runs)
+    if not curves:
+        return figure(key, title, "No run measured accuracy on a test set.", None)
+    styles = {name: svg.series_style(i) for i, name in enumerate(curves)}
+    shares = {name: 100 * curve for name, curve in curves.items()}
+    lines = [svg.Line(name, list(c.index), c["mean"].to_numpy(), styles[name]) for name, c in shares.items()]
+    few = len(curves) <= _MOST_BANDS
+    bands = [
+        svg.Band(list(c.index), c["low"].to_numpy(), c["high"].to_numpy(), styles[name])
+        for name, c in shares.items()
+        if few
+    ]
+    last = ", ".join(f"{name} {percent(curve['mean'].iloc[-1])}" for name, curve in curves.items())
+    label = f"Line chart of mean accuracy over rounds; in the last round: {last}"
+    chart = svg.line_chart(lines, bands=bands, label=label, x=ROUNDS, y=ACCURACY)
+    caption = "Each line is the mean over a run's sites on the common test set. A run of one round is a level line."
+    caption += " Each area reaches from the worst to the best site." if few else ""
+    left_out = [name for name in runs if name not in curves]
+    if left_out:
+        caption += f" Without a test set: {', '.join(left_out)}."
+    entries = svg.legend([(name, styles[name]) for name in curves])
+    return figure(key, title, caption, join([chart, entries]))

@@ -1,0 +1,393 @@
+"""The report of a run: one self-contained HTML file, for doctors and data-protection officers alike."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pandas as pd
+
+from collegium.core.releases import KINDS
+from collegium.reports import compare, style, svg
+from collegium.reports.compare import bytes_sent, count, percent, seconds_text
+from collegium.reports.style import Markup, code, element, figure, join, number, paragraph
+from collegium.reports.tables import bytes_text
+
+if TYPE_CHECKING:
+    from collegium.results import Run
+
+_NAMED_LINES: Final = 12
+_HAIR_LINES: Final = 200
+_BARS: Final = 40
+_HEAT_ROWS: Final = 30
+_TABLE_CELLS: Final = 400
+_LISTED: Final = 60
+"""Releases and refusals are listed one by one up to this number."""
+
+CODES: Final = {
+    "step-failed": "The work raised an error. The site's own log says why; that text does not leave the site.",
+    "missing": "No answer came (before the deadline).",
+    "unknown-step": "The site does not have the step that it was asked for.",
+    "other-version": "The site has another version of the step that it was asked for.",
+    "step-denied": "The site's policy does not allow this step.",
+    "unprotected": "The site's policy does not let this kind of release leave without a privacy mechanism.",
+    "release-denied": "This kind of release never leaves a site outside a simulation.",
+    "not-a-release": "The step returned something that is not a release: nothing left.",
+    "not-declared": "The step returned another kind of release than it declares.",
+    "too-large": "The release is larger than the site allows.",
+    "bytes-exhausted": "The site has sent as many bytes as it allows for one run.",
+    "other-public-set": "The question is about another public set than the one that the site has pinned.",
+    "other-order": "The site has answered another question under this number before.",
+    "bad-message": "The message to the site could not be read.",
+    "bad-reply": "The site's reply could not be read.",
+    "storage-failed": "The site could not write its ledger: then nothing leaves.",
+}
+"""Why a site did not answer, in plain words."""
+
+
+def render_report(run: Run) -> str:
+    """The whole report as HTML: charts are drawn in place, nothing is loaded, no script runs."""
+    title = str(run.about.get("study") or str(run.about["algorithm"]).partition("(")[0])
+    figures = (_accuracy, _spread, _consensus, _changes, _classes, _bytes, _time)
+    parts = [
+        ("short", "In short", _in_short(run)),
+        ("figures", "Figures", [element("div", join(draw(run) for draw in figures), class_="figures")]),
+        ("sites", "Sites", [_sites(run)]),
+        ("left", "What left each site", _left(run)),
+        ("refusals", "Refusals and failures", [_refusals(run)]),
+        ("study", "Study", [_study(run)]),
+        ("about", "About this run", [_about(run)]),
+    ]
+    body = join(style.section(key, name, *content) for key, name, content in parts)
+    contents = [(key, name) for key, name, _ in parts]
+    version = run.environment.get("packages", {}).get("collegium", "")
+    maker = f"Made with Collegium {version}".strip()
+    foot = paragraph(f"{maker}. Rounds count from 0. This page loads nothing and runs no script.")
+    return style.page(f"{title}: report", _head(run, title), body, contents, foot)
+
+
+def _head(run: Run, title: str) -> Markup:
+    started = str(run.about.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
+    kind, word = ("state", "finished") if run.finished else ("state interrupted", "interrupted")
+    meta = join([code(run.about["algorithm"]), element("br"), f"{started} ", element("span", word, class_=kind)])
+    return join([element("h1", title), element("p", meta, class_="meta")])
+
+
+def _in_short(run: Run) -> list[Markup]:
+    parts = [_tiles(run), paragraph(*compare.sentences(run))]
+    protection = compare.protection(run)
+    if protection:
+        parts.append(paragraph(*protection, class_="warning"))
+    if len(run.refusals):
+        times, sites = count(len(run.refusals), "time"), count(run.refusals["party"].nunique(), "site")
+        words = f"Sites refused, failed or were missing {times} ({sites}):"
+        parts.append(paragraph(words, element("a", "the reasons", href="#refusals"), class_="warning"))
+    return parts
+
+
+def _tiles(run: Run) -> Markup:
+    n, releases, protected = compare.Numbers.of(run), len(run.releases), int(run.releases["protected"].sum())
+    size = run.about["public_size"]
+    cases = (f"{size:,}", "everybody may see them") if size else ("-", "no public set")
+    sent = f"in {count(releases, 'release')}" if releases else "no release, only replies"
+    safe = (f"{protected:,} of {releases:,}", "by differential privacy") if releases else ("-", "nothing was released")
+    return style.tiles(
+        [
+            ("Sites", f"{n.sites:,}", f"{sum(run.about['samples'].values()):,} private cases"),
+            ("Rounds", f"{n.rounds:,}", f"in {seconds_text(n.seconds)}"),
+            ("Mean accuracy", percent(n.last_mean), f"first round: {percent(n.first_mean)}"),
+            ("Public cases", *cases),
+            ("Left the sites", bytes_text(bytes_sent(run)), sent),
+            ("Protected", *safe),
+        ]
+    )
+
+
+# Figures: each gives a sentence where there is nothing to draw.
+
+
+def _accuracy(run: Run) -> Markup:
+    key, title, curves = "fig-accuracy", "Accuracy of each site", 100 * compare.accuracy_curves(run)
+    if curves.empty:
+        return figure(key, title, "No accuracy: there is no common test set, or no round yet.", None)
+    if len(curves) == 1:
+        caption = "How often each site's model is right on the common test set."
+        return _per_site(key, title, curves.iloc[0], "Accuracy on the test set", "%", caption)
+    rounds, mean, few = list(curves.index), curves.mean(axis=1), len(curves.columns) <= _NAMED_LINES
+    shown = curves.columns if few else _evenly(curves.columns, _HAIR_LINES)
+    looks = {party: svg.series_style(i) if few else "hair" for i, party in enumerate(shown)}
+    lines = [svg.Line(str(party), rounds, curves[party].to_numpy(), looks[party]) for party in shown]
+    lines.append(svg.Line("mean of the sites", rounds, mean.to_numpy(), "mean"))
+    low, high = curves.min(axis=1).to_numpy(), curves.max(axis=1).to_numpy()
+    label = f"Line chart: mean accuracy {mean.iloc[0]:.1f}% in round {rounds[0]}, {mean.iloc[-1]:.1f}% in {rounds[-1]}"
+    bands = [] if few else [svg.Band(rounds, low, high, "all")]
+    chart = svg.line_chart(lines, bands=bands, label=label, x=compare.ROUNDS, y=compare.ACCURACY)
+    sites = [(str(party), looks[party]) for party in shown]
+    named = sites if few else [("one site", "hair"), ("from the worst to the best", "band all")]
+    caption = "How often each site's model is right on the common test set, after each round. "
+    caption += "A site that did not train in a round keeps its last value."
+    if len(shown) < len(curves.columns):
+        caption += f" {len(shown)} of {len(curves.columns):,} sites are drawn; mean and area are those of all."
+    many = pd.DataFrame({"mean of the sites": mean, "lowest": low, "highest": high})
+    data = pd.concat([many.iloc[:, :1], curves], axis=1) if few else many
+    entries = svg.legend([("mean of the sites", "mean"), *named])
+    return figure(key, title, caption, join([chart, entries]), _data(data, "%"))
+
+
+def _spread(run: Run) -> Markup:
+    key, title, curves = "fig-spread", "Spread between sites", 100 * compare.accuracy_curves(run)
+    if len(curves) < 2 or len(curves.columns) < 2:
+        return figure(
+            key, title, "The spread over rounds needs the accuracy of two sites in two rounds.", None, half=True
+        )
+    spread = pd.DataFrame(
+        {
+            "range (best - worst)": curves.max(axis=1) - curves.min(axis=1),
+            "standard deviation": curves.std(axis=1, ddof=0),
+        }
+    )
+    caption = "How far apart the sites are: the closer to 0, the more equal their models."
+    return _rounds(key, title, spread, svg.Axis("Percentage points", lowest=0), caption, " points")
+
+
+def _consensus(run: Run) -> Markup:
+    key, title, table = "fig-consensus", "Consensus on the public cases", compare.consensus_table(run)
+    names = {"consensus_size": "labelled", "consensus_quality": "right, of those labelled"}
+    shares = 100 * table[[name for name in names if name in table]].rename(columns=names)
+    if shares.empty:
+        return figure(key, title, "No consensus was formed in this run.", None, half=True)
+    quality = "Whether these labels are right is not known: the true labels were not given."
+    if len(shares.columns) > 1:
+        quality = "Of these labels, the second line shows the share that is right."
+    caption = f"The share of public cases that have a consensus label. {quality}"
+    return _rounds(key, title, shares, svg.Axis("Share of cases", "%", lowest=0, highest=100), caption, "%")
+
+
+def _changes(run: Run) -> Markup:
+    key, title = "fig-changes", "Labels that changed"
+    changed = compare.consensus_table(run).get("consensus_changed", pd.Series(dtype=float)).dropna()
+    if len(changed) < 2:
+        return figure(key, title, "Fewer than two consensuses were formed, so no label could change.", None)
+    later = changed.iloc[1:]
+    columns = [(r - 0.4, r + 0.4, n) for r, n in zip(later.index.tolist(), later.tolist(), strict=True)]
+    label = f"Column chart: {changed.iloc[-1]:,.0f} labels changed in the last round"
+    height = svg.Axis("Labels changed", whole=True, lowest=0)
+    chart = svg.column_chart(columns, label=label, x=compare.ROUNDS, y=height)
+    caption = "Public cases whose consensus label differs from the one before. The first consensus (round "
+    caption += f"{changed.index[0]}, {changed.iloc[0]:,.0f} labels) is not drawn."
+    return figure(key, title, caption, chart, _data(changed.to_frame("labels changed"), ""))
+
+
+def _classes(run: Run) -> Markup:
+    key, title, counts = "fig-classes", "Class balance of the sites", run.class_counts
+    if counts.empty or not counts.to_numpy().sum():
+        return figure(key, title, "How many cases of each class the sites have is not known.", None)
+    caption = "The share of each class in a site's private data. "
+    caption += "It is known because this run is a simulation; sites do not send it."
+    if len(counts) > _BARS:
+        return _class_map(key, title, counts, caption)
+    shown = _with_others(counts, style.PALETTE)
+    shares = 100 * shown.div(shown.sum(axis=1).clip(lower=1), axis=0)
+    totals = (f"n = {total:,}" for total in counts.sum(axis=1))
+    bars = [svg.Bar(str(p), parts, n) for p, parts, n in zip(shares.index, shares.to_numpy(), totals, strict=True)]
+    axis = svg.Axis("Share of cases", "%", highest=100)
+    chart = svg.bar_chart(bars, label="Bars: share of each class by site", x=axis)
+    entries = svg.legend([(str(name), f"s{i}") for i, name in enumerate(shown.columns)], blocks=True)
+    return figure(key, title, caption, join([chart, entries]), _data(counts, ""))
+
+
+def _class_map(key: str, title: str, counts: pd.DataFrame, caption: str) -> Markup:
+    shown = _with_others(counts.loc[_evenly(counts.index, _HAIR_LINES)], _HEAT_ROWS)
+    shares = shown.div(shown.sum(axis=1).clip(lower=1), axis=0).to_numpy().T
+    names = [str(name) for name in shown.columns]
+    label = f"Heat map: share of {len(names)} classes at {len(shown)} sites"
+    chart = svg.heat_map(names, shares, label=label, x_label="Sites drawn, in the order of the table below")
+    if len(shown) < len(counts):
+        caption += f" {len(shown)} of {len(counts):,} sites are drawn, evenly chosen."
+    return figure(key, title, caption, join([chart, svg.heat_legend()]))
+
+
+def _bytes(run: Run) -> Markup:
+    key, title, parties = "fig-bytes", "Bytes that left each site", run.about["parties"]
+    sent = run.summary()["bytes_up"].iloc[:-1]
+    if not sent.sum():
+        return figure(key, title, "Nothing has left any site.", None)
+    by, unit = compare.byte_unit(float(sent.max()))
+    caption = "All that each site sent, messages included."
+    if len(sent) > _BARS:
+        return _per_site(key, title, sent / by, "Sent", f" {unit}", caption)
+    released = run.releases.groupby("party")[["bytes", "wire_bytes"]].sum().reindex(parties, fill_value=0)
+    parts = pd.DataFrame({"content of releases": released["bytes"]})
+    parts["structure around it"] = released["wire_bytes"] - released["bytes"]
+    parts["rest of the messages"] = (sent - released["wire_bytes"]).clip(lower=0)
+    notes = map(bytes_text, sent.tolist())
+    bars = [svg.Bar(str(p), row / by, note) for p, row, note in zip(parties, parts.to_numpy(), notes, strict=True)]
+    chart = svg.bar_chart(bars, label="Bars: bytes sent by site", x=svg.Axis("Sent", f" {unit}"))
+    entries = svg.legend([(name, f"s{i}") for i, name in enumerate(parts.columns)], blocks=True)
+    return figure(key, title, caption, join([chart, entries]), _data(parts, ""))
+
+
+def _time(run: Run) -> Markup:
+    key, title = "fig-time", "Time spent"
+    names = {"fit": "training", "predict": "labelling", "consensus": "consensus", "wire": "messages"}
+    spent = {name: float(run.costs[f"seconds_{part}"].sum()) for part, name in names.items()}
+    if not sum(spent.values()):
+        return figure(key, title, "No time was recorded.", None)
+    bars = [svg.Bar(name, [seconds], seconds_text(seconds)) for name, seconds in spent.items()]
+    chart = svg.bar_chart(bars, label="Bars: seconds by activity", x=svg.Axis("Seconds, all sites together"))
+    caption = "Sums over all sites and rounds. Sites work at the same time: the whole run took "
+    caption += f"{seconds_text(float(run.about.get('seconds', np.nan)))}."
+    return figure(key, title, caption, chart)
+
+
+def _per_site(key: str, title: str, values: pd.Series[float], label: str, suffix: str, caption: str) -> Markup:
+    """One value per site: bars for few sites, for many how often each value occurs."""
+    known = values.dropna()
+    if len(known) <= _BARS:
+        bars = [svg.Bar(str(party), [value], f"{value:,.1f}{suffix}") for party, value in known.items()]
+        chart = svg.bar_chart(bars, label=f"Bars: {label} by site", x=svg.Axis(label, suffix))
+        return figure(key, title, caption, chart)
+    low, middle, high = (f"{value:,.3g}{suffix}" for value in (known.min(), known.median(), known.max()))
+    caption += f" Lowest {low}, median {middle}, highest {high}."
+    chart = svg.histogram(known.to_numpy(), label=f"Histogram: {label}, {len(known)} sites", x=svg.Axis(label, suffix))
+    return figure(key, title, caption, chart)
+
+
+def _rounds(key: str, title: str, table: pd.DataFrame, axis: svg.Axis, caption: str, suffix: str) -> Markup:
+    """A line per column, over rounds."""
+    lines = [svg.Line(str(c), list(table.index), table[c].to_numpy(), f"s{i}") for i, c in enumerate(table.columns)]
+    last = ", ".join(f"{name} {table[name].iloc[-1]:.1f}{suffix}" for name in table.columns)
+    chart = svg.line_chart(lines, label=f"Line chart, last round: {last}", x=compare.ROUNDS, y=axis, size=svg.HALF)
+    entries = svg.legend([(line.name, line.style) for line in lines])
+    return figure(key, title, caption, join([chart, entries]), _data(table, suffix), half=True)
+
+
+def _data(frame: pd.DataFrame, suffix: str) -> Markup:
+    """A figure's numbers, where they are few; whole numbers have no suffix."""
+    if frame.size > _TABLE_CELLS:
+        return Markup("")
+    shown = frame.map(lambda value: "-" if pd.isna(value) else f"{value:.1f}{suffix}" if suffix else f"{value:,.0f}")
+    rows = [[str(key), *map(number, row)] for key, row in zip(shown.index, shown.to_numpy().tolist(), strict=True)]
+    head = [str(frame.index.name or ""), *map(str, frame.columns)]
+    return style.details("Data as table", style.table(head, rows, title="Data of this figure"))
+
+
+def _evenly(items: pd.Index[str], most: int) -> pd.Index[str]:
+    return items[np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).round().astype(int))]
+
+
+def _with_others(counts: pd.DataFrame, most: int) -> pd.DataFrame:
+    """The most frequent classes, and all others as one."""
+    if len(counts.columns) <= most:
+        return counts
+    frequent = counts.sum().nlargest(most - 1).index
+    others = counts.drop(columns=frequent)
+    kept = counts[counts.columns[counts.columns.isin(frequent)]]
+    return pd.concat([kept, others.sum(axis=1).rename(f"{len(others.columns)} others")], axis=1)
+
+
+# Tables.
+
+
+def _sites(run: Run) -> Markup:
+    head = ["Site", "Learner", "Private cases", "First accuracy", "Last accuracy"]
+    head += ["Sent", "Received", "Releases", "Failures"]
+    rows = [
+        [
+            str(party),
+            str(row["learner"]),
+            number(f"{row['samples']:,}"),
+            *(number(percent(row[name])) for name in ("first_accuracy", "accuracy")),
+            *(number(bytes_text(int(row[name]))) for name in ("bytes_up", "bytes_down")),
+            *(number(f"{row[name]:,}") for name in ("releases", "failures")),
+        ]
+        for party, row in run.summary().iterrows()
+    ]
+    return style.table(head, rows, title="Summary per site", total=True)
+
+
+def _left(run: Run) -> list[Markup]:
+    releases = run.releases
+    if releases.empty:
+        return [paragraph("No release has left any site.")]
+    head = ["Site", "Kind", "Releases", "Content", "With structure", "First ledger entry", "Last ledger entry"]
+    rows = []
+    for (party, kind), group in releases.groupby(["party", "kind"], sort=False):
+        sizes = [number(bytes_text(int(group[name].sum()))) for name in ("bytes", "wire_bytes")]
+        entries = [code(group["entry"].iloc[0]), code(group["entry"].iloc[-1])]
+        rows.append([str(party), str(kind), number(f"{len(group):,}"), *sizes, *entries])
+    intro = "Everything that leaves a site passes its gate and is written to its ledger first. The coordinator keeps "
+    intro += "the hash of every entry: a ledger that was changed or replaced later does not fit these hashes."
+    if "HardLabels" in set(releases["kind"]):
+        intro += " Labels are sent as differences from the last consensus where that is shorter: little or no content "
+        intro += "means that a site agreed with it."
+    kinds = style.facts((kind, _meaning(kind)) for kind in map(str, releases["kind"].unique()))
+    listed = _each_release(releases) if len(releases) <= _LISTED else _where_releases(len(releases))
+    return [paragraph(intro), kinds, style.table(head, rows, title="What left, by site and kind"), listed]
+
+
+def _meaning(kind: str) -> str:
+    if kind not in KINDS:
+        return "A kind of release that this version does not know."
+    return " ".join((KINDS[kind].__doc__ or "").split())
+
+
+def _where_releases(n: int) -> Markup:
+    words = [f"This run made {n:,} releases: too many to list here. All of them, each with its hashes, are in"]
+    return paragraph(*words, code("run.releases"), "and in the ledger:", code("collegium ledger show ledger.db"))
+
+
+def _each_release(releases: pd.DataFrame) -> Markup:
+    head = ["Site", "Round", "Step", "Kind", "Content", "Protected", "SHA-256 of what was sent", "Ledger entry"]
+    rows = [
+        [
+            str(row["party"]),
+            number(str(row["round"])),
+            str(row["step"]),
+            str(row["kind"]),
+            number(f"{row['bytes']:,} B"),
+            "yes" if row["protected"] else "no",
+            code(row["sha256"]),
+            code(row["entry"]),
+        ]
+        for row in releases.to_dict("records")
+    ]
+    return join([element("h3", "Every release"), style.table(head, rows, title="Every release")])
+
+
+def _refusals(run: Run) -> Markup:
+    if run.refusals.empty:
+        return paragraph("No site refused, failed or was missing.")
+    by = ["party", "step", "code"] if len(run.refusals) <= _LISTED else ["code", "step"]
+    head = [{"party": "Site", "step": "Step", "code": "Code"}[name] for name in by]
+    rows = []
+    for keys, group in run.refusals.groupby(by, sort=False):
+        numbers = [len(group), group["party"].nunique(), group["round"].min(), group["round"].max()]
+        meaning = CODES.get(str(group["code"].iloc[0]), "The site's own log says why.")
+        rows.append([*map(str, keys), *(number(f"{n:,}") for n in numbers), meaning])
+    return style.table([*head, "Times", "Sites", "First round", "Last round", "Meaning"], rows, title="Refusals")
+
+
+def _study(run: Run) -> Markup:
+    if run.study is not None:
+        return element("pre", element("code", run.study))
+    words = "This run was started from a program, not from a study file. Its algorithm and settings:"
+    return join([paragraph(words), element("pre", element("code", run.about["algorithm"]))])
+
+
+def _about(run: Run) -> Markup:
+    about, machine = run.about, run.environment
+    packages = ", ".join(f"{name} {version}" for name, version in machine.get("packages", {}).items())
+    pairs = [
+        ("Run", code(about["run"])),
+        ("Public set (SHA-256)", "none" if about["public_sha256"] is None else code(about["public_sha256"])),
+        ("Seed", about["seed"]),
+        ("Classes", ", ".join(about["classes"])),
+        ("Quorum", f"{about['quorum']:.0%} of the sites" if about["quorum"] else "at least one site"),
+        ("Worker processes", about.get("workers", "-")),
+        ("Time", seconds_text(float(about.get("seconds", np.nan)))),
+        ("Python", machine.get("python", "-")),
+        ("Machine", f"{machine.get('system', '-')} {machine.get('machine', '')}, {machine.get('cores', '-')} cores"),
+        ("Versions", packages or "-"),
+    ]
+    return style.facts(pairs)

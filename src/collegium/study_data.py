@@ -1,0 +1,89 @@
+"""From a study to data: load the source, split it, deal it to sites, give each site its learner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collegium.components import build
+from collegium.core import tables
+from collegium.core.policy import Policy
+from collegium.core.site import Site
+from collegium.data.public import split
+from collegium.data.sources import Dataset, load_source
+from collegium.errors import ConfigError
+from collegium.learners.prepare import with_preparation
+
+if TYPE_CHECKING:
+    from collegium.study import Prepared, SiteSection, Study
+
+
+def prepare_study(study: Study, base: Path | None = None, folder: Path | None = None) -> Prepared:
+    """Load the data and build everything that `cg.run` takes."""
+    from collegium.study import Prepared
+
+    dataset = load_source(study.data.source, target=study.data.target, folder=folder, base=base)
+    own_test = study.data.test in ("own", None) and dataset.test is not None
+    if study.data.test == "own" and dataset.test is None:
+        raise ConfigError(f"data.test: {dataset.name} has no test rows of its own. Give a count or a fraction.")
+    try:
+        parts = split(
+            *_rows(dataset, own_test=own_test),
+            sites=study.partition.sites,
+            public=study.data.public,
+            test=0 if own_test else _size(study.data.test),
+            train=study.data.train,
+            partition=study.build_partition(),
+            seed=study.seed,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"data, partition: {error}") from None
+    test = _own_test(dataset) if own_test else parts.test
+    sections = [study.sites[number % len(study.sites)] for number in range(len(parts.names))]
+    sites = [
+        _site(name, X, y, section, number % len(study.sites))
+        for number, (name, (X, y), section) in enumerate(zip(parts.names, parts.sites, sections, strict=True))
+    ]
+    global_learner = None
+    if study.global_learner is not None:
+        global_learner = with_preparation(build("learner", study.global_learner, "global_learner"), parts.public)
+    return Prepared(
+        algorithm=study.build_algorithm(),
+        sites=sites,
+        public=parts.public,
+        public_truth=parts.public_truth,
+        test=test,
+        classes=np.unique(dataset.y),
+        global_learner=global_learner,
+    )
+
+
+def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
+    """All rows to split: the data set's own test rows are among them, unless they are kept for testing."""
+    if dataset.test is None or own_test:
+        return _scaled(dataset.X), dataset.y
+    return _scaled(tables.stack([dataset.X, dataset.test[0]])), np.concatenate([dataset.y, dataset.test[1]])
+
+
+def _size(value: Any) -> Any:
+    return 0.2 if value is None else value
+
+
+def _site(name: str, X: Any, y: Any, section: SiteSection, number: int) -> Site:
+    learner = build("learner", section.learner, f"sites[{number}].learner")
+    if section.prepare == "auto":
+        learner = with_preparation(learner, X)
+    return Site(name, X, y, learner=learner, policy=Policy(**section.policy.model_dump()))
+
+
+def _own_test(dataset: Dataset) -> tuple[Any, Any]:
+    if dataset.test is None:
+        raise ConfigError(f"{dataset.name} has no test rows of its own.")
+    return _scaled(dataset.test[0]), dataset.test[1]
+
+
+def _scaled(X: Any) -> Any:
+    """Images of bytes as numbers in 0 .. 1."""
+    return (X / 255.0).astype(np.float32) if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim > 2 else X

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import collegium as cg
+
+STUDY = Path(__file__).resolve().parents[2] / "studies" / "breast_cancer.toml"
+
+
+def collegium(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "160"}
+    program = [sys.executable, "-c", "from collegium.cli import main; main()", *args]
+    return subprocess.run(program, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("studies")
+
+
+@pytest.fixture(scope="module")
+def done(folder):
+    result = collegium("run", str(STUDY), "--out", "a", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return result
+
+
+def test_run_ends_with_one_json_object(done, folder):
+    said = json.loads(done.stdout)
+    assert said["run"] == "a"
+    assert set(said["accuracy"]) == {"mean", *(f"site{i}" for i in range(5))}
+    assert said["bytes_up"] > 0
+    assert said["seconds"] > 0
+    run = cg.load(folder / "a")
+    assert said["accuracy"]["mean"] == pytest.approx(run.summary().loc["mean", "accuracy"])
+    assert (folder / "a" / "report.html").stat().st_size > 5000
+
+
+def test_nothing_is_overwritten_without_force(done, folder):
+    again = collegium("run", str(STUDY), "--out", "a", cwd=folder)
+    assert again.returncode == 2
+    assert "not empty" in again.stderr
+    assert cg.load(folder / "a").finished
+    forced = collegium("run", str(STUDY), "--out", "a", "--force", "--json", cwd=folder)
+    assert forced.returncode == 0, forced.stderr
+    assert json.loads(forced.stdout)["accuracy"] == json.loads(done.stdout)["accuracy"]
+
+
+def test_force_does_not_remove_what_is_no_run(folder):
+    (folder / "thesis").mkdir()
+    (folder / "thesis" / "text.txt").write_text("precious")
+    result = collegium("run", str(STUDY), "--out", "thesis", "--force", cwd=folder)
+    assert result.returncode == 2
+    assert (folder / "thesis" / "text.txt").read_text() == "precious"
+
+
+def test_resume_goes_on_or_starts(done, folder):
+    result = collegium("run", str(STUDY), "--out", "a", "--resume", "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["accuracy"] == json.loads(done.stdout)["accuracy"]
+
+
+def test_without_a_folder_runs_are_numbered(folder):
+    for expected in ("breast-cancer", "breast-cancer-2"):
+        result = collegium("run", str(STUDY), "--set", "algorithm.rounds=1", "--json", cwd=folder)
+        assert Path(json.loads(result.stdout)["run"]) == Path("runs") / expected
+
+
+def test_plan_shows_orders_and_releases(folder):
+    result = collegium("plan", str(STUDY), cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "fedct.label" in result.stdout
+    assert "HardLabels" in result.stdout
+    assert "unprotected" in result.stdout
+    said = json.loads(collegium("plan", str(STUDY), "--json", cwd=folder).stdout)
+    assert {row["kind"] for row in said["releases"]} == {"HardLabels"}
+    assert said["orders"]
+
+
+def test_report_and_compare(done, folder):
+    result = collegium("report", "a", "--out", "again.html", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert (folder / "again.html").read_text().startswith("<!doctype html>")
+    other = collegium("run", str(STUDY), "--out", "b", "--set", "algorithm.rounds=2", "--json", cwd=folder)
+    assert other.returncode == 0, other.stderr
+    compared = collegium("compare", "a", "b", "--json", cwd=folder)
+    assert set(json.loads(compared.stdout)) == {"a", "b"}
+    assert (folder / "comparison.html").exists()
+    again = collegium("compare", "a", "b", cwd=folder)
+    assert again.returncode == 2
+    assert collegium("compare", "a", "b", "--force", cwd=folder).returncode == 0
+    assert collegium("compare", "a", cwd=folder).returncode == 2
+
+
+@pytest.mark.parametrize("what", ["algorithms", "learners", "consensus", "partitions", "data"])
+def test_list(what, folder):
+    rows = json.loads(collegium("list", what, "--json", cwd=folder).stdout)
+    names = {row["name"] for row in rows}
+    expected = {
+        "algorithms": "fedct",
+        "learners": "xgboost",
+        "consensus": "dawid_skene",
+        "partitions": "dirichlet",
+        "data": "adult",
+    }
+    assert expected[what] in names
+
+
+def test_schema_is_json(folder):
+    assert "properties" in json.loads(collegium("schema", cwd=folder).stdout)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (["run", "none.toml"], 2, "no study file"),
+        (["run", str(STUDY), "--set", "algorithm.ruonds=3"], 2, "'rounds'"),
+        (["run", str(STUDY), "--set", "data.source=missing.csv"], 2, "missing.csv"),
+        (["run", str(STUDY), "--set", "data.source=adult", "--out", "x"], 2, "COLLEGIUM_DATA"),
+        (["report", "nowhere"], 1, "no run"),
+        (["list", "everything"], 2, "everything"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)
+def test_mistakes_end_with_a_code_and_no_traceback(args, code, said, folder, monkeypatch):
+    monkeypatch.setenv("COLLEGIUM_DATA", str(folder / "no data here"))
+    result = collegium(*args, cwd=folder)
+    assert result.returncode == code
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_debug_shows_where_an_error_came_from(folder):
+    result = collegium("--debug", "run", "none.toml", cwd=folder)
+    assert result.returncode == 1
+    assert "Traceback" in result.stderr

@@ -1,0 +1,98 @@
+"""What every kind of release must do."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import collegium.core  # noqa: F401 - brings all kinds
+from collegium import registry
+from collegium.core import wire
+from collegium.core.labels import Labels
+from collegium.core.releases import KINDS, Count, HardLabels, Nothing, RawRecords, Release
+from collegium.errors import WireError
+
+registry.install_steps()
+OURS = sorted(kind for kind, cls in KINDS.items() if cls.__module__.startswith("collegium."))
+every_kind = pytest.mark.parametrize("kind", OURS)
+
+EXAMPLES: dict[str, list[Release]] = {
+    "Nothing": [Nothing()],
+    "Count": [Count(0), Count(12345)],
+    "HardLabels": [
+        HardLabels(Labels(np.array([0, 2, -1, 1]), 3)),
+        HardLabels(Labels(np.zeros(0, dtype=int), 2)),
+        HardLabels(Labels(np.arange(500) % 300, 300)),
+    ],
+    "RawRecords": [RawRecords({"table": "array"}, {"values": np.eye(3)}, np.array([0, 1, 0], dtype=np.int8))],
+}
+
+
+def equal(a: Any, b: Any) -> bool:
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, np.ndarray):
+        return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
+    return type(a) is type(b) and bool(a == b)
+
+
+@every_kind
+def test_there_is_an_example_of_it_here(kind: str) -> None:
+    assert kind in EXAMPLES, f"add an example of {kind} to EXAMPLES"
+
+
+@every_kind
+def test_it_is_a_frozen_dataclass_known_by_its_name(kind: str) -> None:
+    cls = KINDS[kind]
+    assert issubclass(cls, Release)
+    assert cls.kind == cls.__name__ == kind
+    assert is_dataclass(cls)
+    assert cls.__dataclass_params__.frozen
+    assert cls.__doc__
+
+
+@every_kind
+def test_it_goes_over_the_wire_and_back(kind: str) -> None:
+    for release in EXAMPLES.get(kind, []):
+        packed = wire.pack(release.to_plain())
+        back = KINDS[kind].from_plain(wire.unpack(packed.data))
+        assert type(back) is type(release)
+        assert equal(back.to_plain(), release.to_plain())
+
+
+@every_kind
+def test_it_is_the_same_bytes_each_time(kind: str) -> None:
+    for release in EXAMPLES.get(kind, []):
+        assert wire.pack(release.to_plain()).data == wire.pack(release.to_plain()).data
+
+
+@every_kind
+def test_other_fields_are_refused(kind: str) -> None:
+    for release in EXAMPLES.get(kind, []):
+        plain = release.to_plain()
+        with pytest.raises(WireError, match=kind):
+            KINDS[kind].from_plain(plain | {"secret": 1})
+        for field in fields(release):
+            with pytest.raises(WireError, match=kind):
+                KINDS[kind].from_plain({name: value for name, value in plain.items() if name != field.name})
+
+
+@every_kind
+def test_it_can_be_summed_or_says_that_it_cannot(kind: str) -> None:
+    for release in EXAMPLES.get(kind, []):
+        try:
+            total = type(release).empty_sum(2)
+        except WireError as refusal:
+            assert kind in str(refusal)  # noqa: PT017 - either is right
+        else:
+            total.add_release(release)
+            total.add_release(release)
+            with pytest.raises(ValueError, match="no room"):
+                total.add_release(release)
+
+
+def test_only_raw_records_are_kept_to_simulations() -> None:
+    assert [kind for kind in OURS if KINDS[kind].simulation_only] == ["RawRecords"]

@@ -1,0 +1,1 @@
+"""An algorithm, a consensus rule and a learner for Collegium, in a package of their own."""

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import numpy as np
+
+from collegium.rehearsal import rehearse
+from collegium.study import Study
+
+TABLE = {
+    "data": {"source": "digits", "public": 700, "test": 300},
+    "partition": {"sites": 4},
+    "algorithm": {"name": "fedct", "rounds": 50},
+    "sites": [{"learner": "decision_tree"}],
+}
+
+
+def test_a_rehearsal_shows_the_orders_and_releases_of_the_first_rounds():
+    run = rehearse(Study.from_dict(TABLE), rounds=2)
+    assert set(run.orders["steps"]) == {"fedct.train fedct.label"}
+    assert len(run.orders) == len(run.releases) == 8
+    first = run.releases[run.releases["round"] == 0]
+    assert (first["bytes"] <= 1.05 * 700 * np.log2(10) / 8).all()
+
+
+def test_a_rehearsal_has_the_sizes_of_the_real_first_round():
+    study = Study.from_dict(TABLE | {"algorithm": {"name": "fedct", "rounds": 1}})
+    assert list(rehearse(study).releases["bytes"]) == list(study.run().releases["bytes"])
+
+
+def test_a_rehearsal_trains_on_no_private_row():
+    from sklearn.tree import DecisionTreeClassifier
+
+    seen = []
+    fit = DecisionTreeClassifier.fit
+    study = Study.from_dict(TABLE)
+    private = {row.tobytes() for site in study.prepare().sites for row in np.ascontiguousarray(site.X)}
+    public = {row.tobytes() for row in np.ascontiguousarray(study.prepare().public)}
+
+    def spy(self, X, y, **options):
+        seen.extend(row.tobytes() for row in np.ascontiguousarray(X))
+        return fit(self, X, y, **options)
+
+    DecisionTreeClassifier.fit = spy
+    try:
+        rehearse(study, rounds=1)
+    finally:
+        DecisionTreeClassifier.fit = fit
+    assert seen
+    assert set(seen) <= public
+    assert not set(seen) & (private - public)
