@@ -213,11 +213,14 @@ def test_records_that_left_are_not_passed_over(cancer):
     assert "hard labels alone" not in text
 
 
-def test_a_run_that_was_killed_before_its_first_round_ended(cancer, tmp_path):
-    class Stops(cg.Algorithm):
-        def coordinate(self, fed):
-            raise KeyboardInterrupt
+class Stops(cg.Algorithm):
+    """Killed before it has asked anything."""
 
+    def coordinate(self, fed):
+        raise KeyboardInterrupt
+
+
+def test_a_run_that_was_killed_before_its_first_round_ended(cancer, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         cancer.run(Stops(), out=tmp_path / "run")
     page = read(render_report(cg.load(tmp_path / "run")))
