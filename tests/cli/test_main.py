@@ -64,6 +64,7 @@ def test_the_demo_ends_with_a_table_a_picture_and_where_things_are(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "together" in result.stdout
     assert "hash chain intact" in result.stdout
+    assert "report.html" in result.stdout
     assert (tmp_path / "demo" / "demo.png").stat().st_size > 10_000
     run = cg.load(tmp_path / "demo")
     assert len(set(run.about["learners"].values())) == 5

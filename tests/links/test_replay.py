@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium.core.ledger import read_ledger, verify_ledger
@@ -133,3 +134,13 @@ def test_damaged_files_are_found_before_anything_is_trained(cancer, tmp_path):
         with pytest.raises(StorageError):
             cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run", resume=True)
         path.write_bytes(good)
+
+
+def test_a_site_with_other_data_or_another_learner_cannot_resume(cancer, tmp_path):
+    cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run")
+    sites = cancer.sites()
+    changed = [cg.Site("site0", sites[0].X + 1e-9, sites[0].y, learner=sites[0].learner), *sites[1:]]
+    with pytest.raises(StorageError, match=r"site0.*other data"):
+        cancer.run(cg.FedCT(rounds=2), sites=changed, out=tmp_path / "run", resume=True)
+    with pytest.raises(StorageError, match="another learner"):
+        cancer.run(cg.FedCT(rounds=2), DecisionTreeClassifier(max_depth=2), out=tmp_path / "run", resume=True)

@@ -65,7 +65,7 @@ def run_demo(out: Path, *, force: bool = False) -> None:
     console.print(ledger_table(out / "ledger.db", most=5))
     rows = verify_ledger(out / "ledger.db")
     console.print(f"{sum(rows.values())} releases in the ledger, hash chain intact.")
-    console.print(f"\nPicture: {out / 'demo.png'}\nRun:     {out}\nLedger:  {out / 'ledger.db'}")
+    console.print(f"\nPicture: {out / 'demo.png'}\nReport:  {out / 'report.html'}\nLedger:  {out / 'ledger.db'}")
     console.print(f"Done in {time.perf_counter() - start:.1f} s.")
 
 

@@ -202,7 +202,7 @@ class Agent:
     def _write_state(self, batch: Batch) -> tuple[str, str] | None:
         if self._folder is None:
             return None
-        data = cloudpickle.dumps((self.site.model, self.site.state, self._known.latest))
+        data = cloudpickle.dumps((self.site.fingerprint, self.site.model, self.site.state, self._known.latest))
         path = self._folder / f"state-{batch.last}.pkl"
         with storage_errors(path, StorageError):
             path.write_bytes(data)
@@ -218,6 +218,11 @@ class Agent:
             data = path.read_bytes() if path.is_file() else b""
             if hashlib.sha256(data).hexdigest() != stored[1]:
                 raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
-            self.site.model, self.site.state, labels = cloudpickle.loads(data)
+            fingerprint, self.site.model, self.site.state, labels = cloudpickle.loads(data)
+            if fingerprint != self.site.fingerprint:
+                raise StorageError(
+                    f"Site {self.site.name!r} has other data or another learner than when this run was begun: resume "
+                    "with what it had, or start a new run."
+                )
             if labels is not None:
                 self._known.remember(labels)

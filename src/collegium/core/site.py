@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -145,7 +147,15 @@ class ActiveSite:
         self.watch = Stopwatch()
         self._public = public
         self._seed = seed
+        self._site = site
         self._trainer = Trainer(site.learner, classes)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Tells whether data and learner are those of an earlier session. It stays at the site."""
+        labels = hashlib.sha256(self.data.codes.tobytes()).hexdigest()
+        learner = re.sub(r" at 0x[0-9a-f]+", "", repr(self._site.learner))  # addresses differ between sessions
+        return hashlib.sha256(f"{tables.digest(self._site.X)} {labels} {learner}".encode()).hexdigest()
 
     @property
     def public(self) -> PublicSet:
