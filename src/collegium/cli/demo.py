@@ -46,8 +46,11 @@ def run_demo(out: Path, *, force: bool = False) -> None:
     (out / "demo").touch()
     together.plot(out / "demo.png")
 
-    table = Table(title="Accuracy on 114 patients nobody trained on")
-    for column in ("hospital", "model", "alone", "together (FedCT)", "all data in one place", "sent"):
+    table = Table(
+        title="Accuracy on 114 patients nobody trained on",
+        caption="together: FedCT; pooled: all data in one place, which nobody may have",
+    )
+    for column in ("hospital", "model", "alone", "together", "pooled", "sent"):
         table.add_column(column, justify="left" if column in ("hospital", "model") else "right")
     first, last, upper = alone.summary(), together.summary(), pooled.summary()
     for party in last.index:
