@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
-from sklearn.tree import DecisionTreeClassifier
+from tests.consensus.meetings import Meetings, say
 
 import collegium as cg
-from collegium.core import ActiveSite, Federation, HardLabels, Labels, step
-from collegium.core.site import PublicSet
+from collegium.core import Labels
 from collegium.errors import ConfigError
-from collegium.links.hosting import Hosting
-from collegium.links.local import LocalLink
-
-Meeting = Callable[..., Federation]
-
-
-@step
-def say(site: ActiveSite) -> HardLabels:
-    """The votes that the test handed to this site as its data; -1 abstains."""
-    return HardLabels(Labels(site.data.X[0].astype(int), site.n_classes))
-
-
-@pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    """Makes a federation whose i-th site says what the i-th row of `votes` says."""
-    with ExitStack() as links:
-
-        def hold(votes, n_classes: int = 3, seed: int = 0) -> Federation:
-            votes = np.asarray(votes)
-            sites = [cg.Site(f"s{i}", row[None], [0], learner=DecisionTreeClassifier()) for i, row in enumerate(votes)]
-            public = PublicSet(np.arange(votes.shape[1])[:, None])
-            link = LocalLink(Hosting(tuple(sites), np.arange(n_classes), public, None, seed))
-            links.callback(link.close)
-            return Federation(link, run="r", n_classes=n_classes, seed=seed, public=public)
-
-        yield hold
 
 
 def answers(truth: np.ndarray, confusion: list[list[float]], rng: np.random.Generator) -> np.ndarray:
@@ -54,7 +24,7 @@ SHIFTS = [[0.05, 0.9, 0.05], [0.05, 0.05, 0.9], [0.9, 0.05, 0.05]]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_three_of_five_sites_may_be_wrong_in_a_regular_way(meeting: Meeting, seed: int) -> None:
+def test_three_of_five_sites_may_be_wrong_in_a_regular_way(meeting: Meetings, seed: int) -> None:
     rng = np.random.default_rng(seed)
     truth = rng.integers(3, size=3000)
     kinds = [GOOD, GOOD, MIXES_1_AND_2, TAKES_2_FOR_0, SHIFTS]
@@ -66,7 +36,7 @@ def test_three_of_five_sites_may_be_wrong_in_a_regular_way(meeting: Meeting, see
     assert found > majority + 0.1
 
 
-def test_a_site_that_always_says_the_opposite_is_worth_as_much_as_a_good_one(meeting: Meeting) -> None:
+def test_a_site_that_always_says_the_opposite_is_worth_as_much_as_a_good_one(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=4000)
     good = [answers(truth, [[0.8, 0.2], [0.2, 0.8]], rng) for _ in range(3)]
@@ -76,20 +46,20 @@ def test_a_site_that_always_says_the_opposite_is_worth_as_much_as_a_good_one(mee
     assert np.mean(cg.DawidSkene()(meeting(good, n_classes=2), say()).codes == truth) < 0.92
 
 
-def test_among_equally_good_sites_it_is_the_majority(meeting: Meeting) -> None:
+def test_among_equally_good_sites_it_is_the_majority(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=3000)
     fed = meeting([answers(truth, [[0.9, 0.1], [0.1, 0.9]], rng) for _ in range(5)], n_classes=2)
     assert cg.DawidSkene()(fed, say()) == cg.Majority()(fed, say())
 
 
-def test_when_all_agree_that_is_the_consensus(meeting: Meeting) -> None:
+def test_when_all_agree_that_is_the_consensus(meeting: Meetings) -> None:
     votes = np.random.default_rng(0).integers(3, size=200)
     assert cg.DawidSkene()(meeting([votes] * 4), say()) == Labels(votes, 3)
     assert cg.DawidSkene()(meeting([votes]), say()) == Labels(votes, 3)
 
 
-def test_two_classes_as_in_staple(meeting: Meeting) -> None:
+def test_two_classes_as_in_staple(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = (rng.random(6000) < 0.2).astype(int)  # a rare finding
     readers = [(0.95, 0.9), (0.9, 0.95), (0.6, 0.98), (0.97, 0.6), (0.7, 0.7)]  # specificity, sensitivity
@@ -112,7 +82,7 @@ def test_reliability_is_noted_for_each_site_and_communication(cancer) -> None:
     assert noted["value"].nunique() > 1
 
 
-def test_a_guessing_site_is_found_out(meeting: Meeting) -> None:
+def test_a_guessing_site_is_found_out(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(3, size=3000)
     fed = meeting([*[answers(truth, GOOD, rng) for _ in range(3)], rng.integers(3, size=3000)])
@@ -122,7 +92,7 @@ def test_a_guessing_site_is_found_out(meeting: Meeting) -> None:
     assert min(noted[f"s{i}"] for i in range(3)) > 0.8
 
 
-def test_a_sample_on_which_all_abstain_gets_no_label(meeting: Meeting) -> None:
+def test_a_sample_on_which_all_abstain_gets_no_label(meeting: Meetings) -> None:
     votes = np.random.default_rng(0).integers(3, size=(3, 100))
     votes[:, :10] = -1
     votes[0, 10:20] = -1
@@ -130,7 +100,7 @@ def test_a_sample_on_which_all_abstain_gets_no_label(meeting: Meeting) -> None:
     np.testing.assert_array_equal(codes < 0, np.arange(100) < 10)
 
 
-def test_a_site_that_abstains_everywhere_changes_nothing(meeting: Meeting) -> None:
+def test_a_site_that_abstains_everywhere_changes_nothing(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(3, size=500)
     votes = [answers(truth, GOOD, rng) for _ in range(3)]
@@ -138,7 +108,7 @@ def test_a_site_that_abstains_everywhere_changes_nothing(meeting: Meeting) -> No
     assert cg.DawidSkene()(meeting([*votes, silent]), say()) == cg.DawidSkene()(meeting(votes), say())
 
 
-def test_who_speaks_up_only_for_what_it_knows_is_believed(meeting: Meeting) -> None:
+def test_who_speaks_up_only_for_what_it_knows_is_believed(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(3, size=3000)
     guessing = [answers(truth, [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]], rng) for _ in range(3)]
@@ -149,7 +119,7 @@ def test_who_speaks_up_only_for_what_it_knows_is_believed(meeting: Meeting) -> N
     assert np.mean(cg.Majority()(fed, say()).codes == truth) < 0.9
 
 
-def test_below_the_confidence_there_is_no_label(meeting: Meeting) -> None:
+def test_below_the_confidence_there_is_no_label(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(2, size=2000)
     votes = [answers(truth, [[0.75, 0.25], [0.25, 0.75]], rng) for _ in range(3)]

@@ -4,62 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
+from tests.consensus.meetings import Meetings, say
 
 import collegium as cg
-from collegium.core import ActiveSite, Federation, HardLabels, Labels, step, wire
-from collegium.core.site import PublicSet
+from collegium.core import Federation, Labels, wire
 from collegium.errors import ConfigError
-from collegium.links.hosting import Hosting
-from collegium.links.local import LocalLink
-
-Meeting = Callable[..., Federation]
 
 
-@step
-def say(site: ActiveSite) -> HardLabels:
-    """The votes that the test handed to this site as its data; -1 abstains."""
-    return HardLabels(Labels(site.data.X[0].astype(int), site.n_classes))
-
-
-@pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    """Makes a federation whose i-th site says what the i-th row of `votes` says."""
-    with ExitStack() as links:
-
-        def hold(votes, n_classes: int = 3, seed: int = 0, kind: type[Federation] = Federation) -> Federation:
-            votes = np.asarray(votes)
-            sites = [cg.Site(f"s{i}", row[None], [0], learner=DecisionTreeClassifier()) for i, row in enumerate(votes)]
-            public = PublicSet(np.arange(votes.shape[1])[:, None])
-            link = LocalLink(Hosting(tuple(sites), np.arange(n_classes), public, None, seed))
-            links.callback(link.close)
-            return kind(link, run="r", n_classes=n_classes, seed=seed, public=public)
-
-        yield hold
-
-
-def test_the_class_with_most_votes_wins(meeting: Meeting) -> None:
+def test_the_class_with_most_votes_wins(meeting: Meetings) -> None:
     fed = meeting([[0, 1, 2, 2], [0, 1, 1, 2], [1, 1, 2, 2]])
     assert cg.Majority()(fed, say()) == Labels(np.array([0, 1, 2, 2]), 3)
 
 
-def test_only_the_parties_asked_are_counted(meeting: Meeting) -> None:
+def test_only_the_parties_asked_are_counted(meeting: Meetings) -> None:
     fed = meeting([[0, 0], [0, 0], [1, 2]])
     assert cg.Majority()(fed, say(), ["s2"]) == Labels(np.array([1, 2]), 3)
 
 
-def test_who_abstains_is_not_counted_and_nobody_gives_no_label(meeting: Meeting) -> None:
+def test_who_abstains_is_not_counted_and_nobody_gives_no_label(meeting: Meetings) -> None:
     fed = meeting([[0, -1, -1], [-1, -1, 2], [-1, -1, 2], [-1, -1, 1]])
     assert cg.Majority()(fed, say()) == Labels(np.array([0, -1, 2]), 3)
 
 
 @pytest.mark.parametrize("tied", [(0, 2), (0, 1, 2)])
-def test_ties_favour_no_class_over_the_whole_set(meeting: Meeting, tied: tuple[int, ...]) -> None:
+def test_ties_favour_no_class_over_the_whole_set(meeting: Meetings, tied: tuple[int, ...]) -> None:
     n = 6000
     fed = meeting([np.full(n, code) for code in tied])
     shares = np.bincount(cg.Majority()(fed, say()).codes, minlength=3) / n
@@ -67,13 +40,13 @@ def test_ties_favour_no_class_over_the_whole_set(meeting: Meeting, tied: tuple[i
     np.testing.assert_allclose(shares, expected, atol=0.03)  # more than 4 standard deviations
 
 
-def test_each_half_of_the_set_is_unbiased_too(meeting: Meeting) -> None:
+def test_each_half_of_the_set_is_unbiased_too(meeting: Meetings) -> None:
     codes = cg.Majority()(meeting([np.zeros(6000), np.ones(6000)]), say()).codes
     for part in (codes[:3000], codes[3000:], codes[::2], codes[1::2]):
         assert part.mean() == pytest.approx(0.5, abs=0.04)
 
 
-def test_a_tie_keeps_its_winner_from_round_to_round(meeting: Meeting) -> None:
+def test_a_tie_keeps_its_winner_from_round_to_round(meeting: Meetings) -> None:
     fed = meeting([np.zeros(500), np.full(500, 2)])
     drawn = [cg.Majority()(fed, say()) for _ in fed.rounds(3)]
     assert drawn[0] == drawn[1] == drawn[2]
@@ -83,7 +56,7 @@ def test_a_tie_keeps_its_winner_from_round_to_round(meeting: Meeting) -> None:
     np.testing.assert_array_equal(again.codes[100:], drawn[0].codes[100:])
 
 
-def test_another_seed_draws_other_winners(meeting: Meeting) -> None:
+def test_another_seed_draws_other_winners(meeting: Meetings) -> None:
     first, second = (cg.Majority()(meeting([np.zeros(500), np.ones(500)], seed=seed), say()) for seed in (0, 1))
     assert 100 < np.count_nonzero(first.codes != second.codes) < 400
 
@@ -105,7 +78,7 @@ def test_run_labels_the_public_set_by_the_majority_of_the_models(cancer) -> None
     np.testing.assert_array_equal(run.classes[run.labels.codes] == "malignant", malignant >= 3)
 
 
-def test_integer_votes_agree_with_a_sum_of_one_hot_votes_on_every_sample(meeting: Meeting) -> None:
+def test_integer_votes_agree_with_a_sum_of_one_hot_votes_on_every_sample(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     votes = rng.integers(-1, 4, size=(7, 2000))
     one_hot = np.zeros((2000, 4))
@@ -145,13 +118,13 @@ def ballots(yes: int, no: int, silent: int) -> np.ndarray:
     ],
 )
 def test_a_qualified_majority_counts_from_its_quorum_on(
-    meeting: Meeting, yes: int, no: int, silent: int, quorum: float, label: int
+    meeting: Meetings, yes: int, no: int, silent: int, quorum: float, label: int
 ) -> None:
     fed = meeting(ballots(yes, no, silent), n_classes=2)
     assert cg.QualifiedMajority(quorum)(fed, say()).codes.tolist() == [label]
 
 
-def test_a_tie_that_meets_the_quorum_is_drawn_as_the_majority_draws_it(meeting: Meeting) -> None:
+def test_a_tie_that_meets_the_quorum_is_drawn_as_the_majority_draws_it(meeting: Meetings) -> None:
     fed = meeting([np.zeros(300), np.ones(300)])
     assert cg.QualifiedMajority(0.5)(fed, say()) == cg.Majority()(fed, say())
 
@@ -177,7 +150,7 @@ class Deaf(Federation):
 
 
 @pytest.mark.parametrize("rule", [cg.Majority(), cg.QualifiedMajority(0.6)])
-def test_no_sites_own_labels_are_asked_for(meeting: Meeting, rule: cg.Consensus) -> None:
+def test_no_sites_own_labels_are_asked_for(meeting: Meetings, rule: cg.Consensus) -> None:
     votes = [[0, 1], [0, 1], [2, 1]]
     assert rule(meeting(votes, kind=Deaf), say()).codes.tolist() == [0, 1]
     with pytest.raises(AssertionError):

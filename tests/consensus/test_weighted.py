@@ -2,64 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-
 import numpy as np
 import pytest
-from sklearn.tree import DecisionTreeClassifier
+from tests.consensus.meetings import Meetings, say
 
 import collegium as cg
-from collegium.consensus.weighted import log_odds, whole_weights
-from collegium.core import ActiveSite, Federation, HardLabels, Labels, step
-from collegium.core.site import PublicSet
+from collegium.consensus.weighted import log_odds
+from collegium.core import Labels
 from collegium.errors import ConfigError
-from collegium.links.hosting import Hosting
-from collegium.links.local import LocalLink
-
-Meeting = Callable[..., Federation]
 
 
-@step
-def say(site: ActiveSite) -> HardLabels:
-    """The votes that the test handed to this site as its data; -1 abstains."""
-    return HardLabels(Labels(site.data.X[0].astype(int), site.n_classes))
-
-
-@pytest.fixture
-def meeting() -> Iterator[Meeting]:
-    """Makes a federation whose i-th site says what the i-th row of `votes` says, and has `samples[i]` samples."""
-    with ExitStack() as links:
-
-        def hold(votes, samples=None, n_classes: int = 3, seed: int = 0) -> Federation:
-            votes = np.asarray(votes)
-            samples = [1] * len(votes) if samples is None else samples
-            sites = [
-                cg.Site(f"s{i}", np.tile(row, (n, 1)), [0] * n, learner=DecisionTreeClassifier())
-                for i, (row, n) in enumerate(zip(votes, samples, strict=True))
-            ]
-            public = PublicSet(np.arange(votes.shape[1])[:, None])
-            link = LocalLink(Hosting(tuple(sites), np.arange(n_classes), public, None, seed))
-            links.callback(link.close)
-            return Federation(link, run="r", n_classes=n_classes, seed=seed, public=public)
-
-        yield hold
-
-
-def test_the_largest_sum_of_weights_wins(meeting: Meeting) -> None:
+def test_the_largest_sum_of_weights_wins(meeting: Meetings) -> None:
     votes = [[0, 0, 0, -1], [1, 1, 0, -1], [1, 2, 1, -1]]
     fed = meeting(votes)
     assert cg.WeightedMajority({"s0": 3, "s1": 1, "s2": 1})(fed, say()).codes.tolist() == [0, 0, 0, -1]
     assert cg.WeightedMajority({"s0": 1, "s1": 1, "s2": 5})(fed, say()).codes.tolist() == [1, 2, 1, -1]
 
 
-def test_a_site_without_a_weight_counts_one(meeting: Meeting) -> None:
+def test_a_site_without_a_weight_counts_one(meeting: Meetings) -> None:
     fed = meeting([[0], [1], [1]])
     assert cg.WeightedMajority({"s0": 1.5})(fed, say()).codes.tolist() == [1]
     assert cg.WeightedMajority({"s0": 2.5})(fed, say()).codes.tolist() == [0]
 
 
-def test_equal_weights_are_the_plain_majority_ties_included(meeting: Meeting) -> None:
+def test_equal_weights_are_the_plain_majority_ties_included(meeting: Meetings) -> None:
     votes = np.random.default_rng(0).integers(-1, 3, size=(6, 2000))
     fed = meeting(votes)
     plain = cg.Majority()(fed, say())
@@ -67,12 +33,12 @@ def test_equal_weights_are_the_plain_majority_ties_included(meeting: Meeting) ->
     assert cg.WeightedMajority({})(fed, say()) == plain
 
 
-def test_a_weight_of_zero_silences_a_site(meeting: Meeting) -> None:
+def test_a_weight_of_zero_silences_a_site(meeting: Meetings) -> None:
     fed = meeting([[0, 0], [1, -1]])
     assert cg.WeightedMajority({"s0": 0})(fed, say()).codes.tolist() == [1, -1]
 
 
-def test_by_samples_a_site_counts_as_much_as_it_has(meeting: Meeting) -> None:
+def test_by_samples_a_site_counts_as_much_as_it_has(meeting: Meetings) -> None:
     fed = meeting([[0, 0], [1, 1], [1, 2]], samples=[10, 4, 5])
     assert cg.WeightedMajority("samples")(fed, say()).codes.tolist() == [0, 0]
     fed = meeting([[0, 0], [1, 1], [1, 2]], samples=[8, 4, 5])
@@ -96,7 +62,7 @@ def test_run_weighs_the_votes_of_the_models(cancer) -> None:
     assert run.labels != cancer.run(cg.FedCT(rounds=1)).labels
 
 
-def test_by_agreement_sites_that_guess_do_not_outvote_the_others(meeting: Meeting) -> None:
+def test_by_agreement_sites_that_guess_do_not_outvote_the_others(meeting: Meetings) -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(3, size=3000)
     good = [np.where(rng.random(3000) < 0.9, truth, rng.integers(3, size=3000)) for _ in range(3)]
@@ -117,7 +83,7 @@ def test_log_odds_are_zero_for_guessing_and_grow_with_agreement() -> None:
     assert log_odds(Labels(np.full(3000, -1), 3), majority, 3) == 0  # said nothing
 
 
-def test_by_agreement_all_who_agree_count_alike(meeting: Meeting) -> None:
+def test_by_agreement_all_who_agree_count_alike(meeting: Meetings) -> None:
     fed = meeting([[0, 1, 2, -1]] * 3)
     assert cg.WeightedMajority("agreement")(fed, say()).codes.tolist() == [0, 1, 2, -1]
 
@@ -125,7 +91,7 @@ def test_by_agreement_all_who_agree_count_alike(meeting: Meeting) -> None:
 @pytest.mark.parametrize(
     ("quorum", "label"), [(0.0, 0), (0.5, 0), (0.75, 0), (0.76, -1), (1.0, -1)]
 )  # site 0 has 3 of the 4 votes cast
-def test_the_quorum_is_a_share_of_the_weight_cast(meeting: Meeting, quorum: float, label: int) -> None:
+def test_the_quorum_is_a_share_of_the_weight_cast(meeting: Meetings, quorum: float, label: int) -> None:
     fed = meeting([[0], [1], [-1]])
     rule = cg.WeightedMajority({"s0": 3, "s1": 1, "s2": 50}, quorum=quorum)
     assert rule(fed, say()).codes.tolist() == [label]
@@ -143,19 +109,29 @@ def test_a_bad_quorum_is_an_error(quorum: float) -> None:
         cg.WeightedMajority(quorum=quorum)
 
 
-def test_whole_weights_add_up_the_same_in_any_order():
-    weights = whole_weights({"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.6}, "abcd")
-    assert weights["d"] == 2**32
-    assert weights["a"] + weights["b"] + weights["c"] == weights["c"] + weights["b"] + weights["a"]
-    assert all(isinstance(weight, int) for weight in weights.values())
-    assert whole_weights({"a": 0.0}, "a") == {"a": 0}
+def test_the_order_in_which_sites_answer_changes_nothing(meeting: Meetings) -> None:
+    outcomes = set()
+    for order in ("s0 s1 s2 s3", "s2 s1 s0 s3", "s3 s1 s0 s2", "s1 s2 s3 s0"):
+        fed = meeting([[0], [0], [0], [1]])
+        exchange = fed._link.exchange
+
+        def reordered(orders, deadline, exchange=exchange, order=order):
+            replies = dict(exchange(orders, deadline))
+            yield from ((party, replies[party]) for party in order.split())
+
+        fed._link.exchange = reordered
+        rule = cg.WeightedMajority({"s0": 0.1, "s1": 0.2, "s2": 0.3, "s3": 0.6})
+        outcomes.add(int(rule(fed, say()).codes[0]))
+    assert len(outcomes) == 1
 
 
-@pytest.mark.parametrize(("heavy", "light"), [(5500, 4500), (55000, 45000), (55e-14, 45e-14)])
-def test_a_share_of_exactly_the_quorum_is_enough_whatever_the_scale(digits, heavy, light):
-    scores = whole_weights({"a": heavy, "b": light}, "ab")
-    assert scores["a"] >= 0.55 * (scores["a"] + scores["b"]) * (1 - 1e-9)
-    assert not scores["b"] >= 0.55 * (scores["a"] + scores["b"]) * (1 - 1e-9)
+@pytest.mark.parametrize("scale", [1.0, 10.0, 1e-16])
+def test_a_share_of_exactly_the_quorum_is_enough_whatever_the_scale(meeting: Meetings, scale: float) -> None:
+    fed = meeting([[0], [1]])
+    heavy = cg.WeightedMajority({"s0": 5500 * scale, "s1": 4500 * scale}, quorum=0.55)
+    assert heavy(fed, say()) == Labels(np.array([0]), 3)
+    even = cg.WeightedMajority({"s0": scale, "s1": scale}, quorum=0.9)
+    assert even(meeting([[0], [1]]), say()) == Labels(np.array([-1]), 3)
 
 
 @pytest.mark.parametrize("weights", [{"a": "x"}, 3, None, "size", {"a": -1}, {"a": float("inf")}])
