@@ -78,7 +78,7 @@ def _row(name: str, runs: list[cg.Run]) -> dict[str, Any]:
     return {
         "method": name,
         "accuracy": float(last.mean()),
-        "spread": float(np.abs(last - last.mean()).max()),
+        "spread": float(np.abs(last - last.mean()).max()) if len(runs) > 1 else None,
         "best": float(np.mean([run.accuracy.mean(axis=1).max() for run in runs])),
         "paper": PAPER[name],
         "quality": float(np.mean([values.iloc[-1] for values in quality])) if len(quality[0]) else None,

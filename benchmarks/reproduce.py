@@ -88,7 +88,7 @@ def _measure(case: dict[str, Any], seeds: int) -> dict[str, Any]:
             accuracies.append(float(run.summary().loc["mean", "accuracy"]))
             seconds += run.about["seconds"] if method == "fedct" else 0.0
     means = {method: float(np.mean(values)) for method, values in found.items()}
-    spread = float(np.max(np.abs(np.array(found["fedct"]) - means["fedct"])))
+    spread = float(np.max(np.abs(np.array(found["fedct"]) - means["fedct"]))) if seeds > 1 else None
     return case | means | {"spread": spread, "seconds": seconds / seeds}
 
 

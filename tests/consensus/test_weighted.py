@@ -126,9 +126,12 @@ def test_the_order_in_which_sites_answer_changes_nothing(meeting: Meetings) -> N
 
 
 @pytest.mark.parametrize("scale", [1.0, 10.0, 1e-16])
-def test_a_share_of_exactly_the_quorum_is_enough_whatever_the_scale(meeting: Meetings, scale: float) -> None:
+@pytest.mark.parametrize("share", [0.51, 0.53, 0.55, 0.57, 0.6, 0.7, 0.9])
+def test_a_share_of_exactly_the_quorum_is_enough_whatever_the_scale(
+    meeting: Meetings, scale: float, share: float
+) -> None:
     fed = meeting([[0], [1]])
-    heavy = cg.WeightedMajority({"s0": 5500 * scale, "s1": 4500 * scale}, quorum=0.55)
+    heavy = cg.WeightedMajority({"s0": share * scale, "s1": (1 - share) * scale}, quorum=share)
     assert heavy(fed, say()) == Labels(np.array([0]), 3)
     even = cg.WeightedMajority({"s0": scale, "s1": scale}, quorum=0.9)
     assert even(meeting([[0], [1]]), say()) == Labels(np.array([-1]), 3)
