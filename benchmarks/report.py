@@ -48,6 +48,8 @@ class Report:
     rows: Sequence[Row]
     notes: str = ""
     words: int = 1
+    machine: str = ""
+    """Where it was measured, if that need not be here."""
 
     def print(self) -> None:
         """Show it in the terminal."""
@@ -81,10 +83,15 @@ def watched(items: Iterable[T], what: str, total: int) -> Iterable[T]:
 
 
 def print_with_options(make: Callable[..., Report], description: str | None) -> None:
-    """Run a benchmark from the command line; its parameters, whole numbers and words, are the options."""
+    """Run a benchmark from the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, parameter in inspect.signature(make).parameters.items():
-        shown = f"{parameter.default:,}" if isinstance(parameter.default, int) else parameter.default or "all"
-        kind = type(parameter.default)
-        parser.add_argument(f"--{name}", type=kind, default=parameter.default, help=f"default: {shown}")
+    add_options(parser, make)
     make(**vars(parser.parse_args())).print()
+
+
+def add_options(parser: argparse.ArgumentParser, make: Callable[..., Report]) -> None:
+    """The parameters of a benchmark, whole numbers and words, as options of the command line."""
+    for name, parameter in inspect.signature(make).parameters.items():
+        shown = f"{parameter.default:,}" if isinstance(parameter.default, int) else parameter.default
+        text = f"default: {shown}" if parameter.default else None  # the description says what none means
+        parser.add_argument(f"--{name}", type=type(parameter.default), default=parameter.default, help=text)

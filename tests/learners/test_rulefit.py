@@ -46,6 +46,29 @@ def test_two_classes(two: RuleFit, tumours) -> None:
     assert 0 < len(two.model_.rules_) <= 12
 
 
+@pytest.mark.parametrize("limit", [3, 8, 30])
+def test_rules_and_linear_terms_together_keep_to_the_limit(limit: int, tumours) -> None:
+    model = RuleFit(n_estimators=20, max_rules=limit, random_state=0).fit(*tumours).model_
+    assert np.count_nonzero(model.coef) <= limit
+    assert len(model.rules_) == np.count_nonzero(model.coef[6:])
+    assert all(rule.args[0] != 0 and 0 < rule.support < 1 for rule in model.rules_without_feature_names_)
+
+
+def test_it_is_as_right_as_imodels_own_search() -> None:
+    from imodels import RuleFitClassifier
+
+    X, y = load_breast_cancer(return_X_y=True)
+    ours, theirs = [], []
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(X))
+        train, test = order[:60], order[60:]
+        settings = {"tree_size": 4, "max_rules": 60, "n_estimators": 20, "cv": False, "random_state": seed}
+        ours.append(RuleFit(**settings).fit(X[train], y[train]).score(X[test], y[test]))
+        own = RuleFitClassifier(**settings).fit(X[train], y[train])
+        theirs.append(((own._predict_continuous_output(X[test]) > 0) == y[test]).mean())
+    assert np.mean(ours) > np.mean(theirs) - 0.02
+
+
 def test_the_penalty_can_be_chosen_by_cross_validation(two: RuleFit, tumours) -> None:
     X, y = tumours
     chosen = RuleFit(**SMALL, cv=True, random_state=0).fit(X, y)
@@ -72,6 +95,9 @@ def test_three_classes_with_names_in_any_order() -> None:
     assert chances.shape == (178, 3)
     np.testing.assert_allclose(chances.sum(axis=1), 1)
     assert len(model.model_.estimators_) == 3
+    even = model.model_.estimators_[0]
+    second = even.predict_proba(X)[:, 1]
+    np.testing.assert_array_equal(second > 0.5, even._predict_continuous_output(X) > 0)
 
 
 def test_the_same_seed_gives_the_same_rules_even_when_several_threads_fit(two: RuleFit, tumours) -> None:
