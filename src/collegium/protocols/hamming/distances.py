@@ -1,0 +1,48 @@
+"""What the ways to compute Hamming distances have in common: checked codes, words for distances, the server's end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import ConfigError
+from collegium.protocols.errors import ProtocolError
+
+Bits = NDArray[np.uint8]
+Distances = NDArray[np.int64]
+
+
+def checked_bits(bits: NDArray[Any]) -> Bits:
+    """Codes as 0 and 1, one row per point; anything else is refused."""
+    array = np.asarray(bits)
+    if array.ndim != 2 or not array.size or array.dtype.kind not in "biuf":
+        raise ConfigError(f"Codes are a table of bits, points by bits, not {array.dtype} of shape {array.shape}.")
+    if not ((array == 0) | (array == 1)).all():
+        raise ConfigError("Codes consist of 0 and 1: unpack them first (collegium.protocols.seed.unpack).")
+    return np.ascontiguousarray(array, np.uint8)
+
+
+def word(length: int) -> np.dtype[Any]:
+    """The narrowest words in which all distances 0 .. length differ; arithmetic is modulo their size."""
+    for name in ("u1", "<u2", "<u4"):
+        dtype = np.dtype(name)
+        if length < 1 << 8 * dtype.itemsize:
+            return dtype
+    raise ConfigError(f"Codes of {length} bits are too long: at most 2^32 - 1.")
+
+
+def checked_share(party: str, share: object, shape: tuple[int, int], length: int) -> NDArray[Any]:
+    """A share of distances that a site sent."""
+    if not isinstance(share, np.ndarray) or share.shape != shape or share.dtype != word(length):
+        what = f"{share.dtype} {share.shape}" if isinstance(share, np.ndarray) else type(share).__name__
+        raise ProtocolError(party, f"sent {what} as its share of distances, not {word(length)} {shape}.")
+    return share
+
+
+def in_range(distances: NDArray[Any], length: int, *parties: str) -> Distances:
+    """Distances between codes of that length, or the parties whose shares do not fit are named."""
+    if int(distances.max()) > length:
+        raise ProtocolError(parties, f"sent shares that give a distance above {length}: one of them did not follow.")
+    return distances.astype(np.int64)

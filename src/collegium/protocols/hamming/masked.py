@@ -1,0 +1,137 @@
+"""Hamming distances with the help of the server: the fastest, for sites that trust each other not to side with it.
+
+All sites share a key that the server does not have; random tables A_j (as large as the codes of site j) and R_jk are
+drawn from it. With codes as X = +1 and -1, modulo 2^16: every site sends U_j = X_j + A_j once. For each pair, j sends
+X_j A_k' + R_jk and k sends A_j U_k' - R_jk. The server subtracts both from U_j U_k' and gets X_j X_k' = L - 2 h.
+
+All that the server has could be made up from the distances and random numbers. But the server together with ANY ONE
+site can read all codes of all sites.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.errors import ConfigError
+from collegium.protocols import primitives
+from collegium.protocols.errors import ProtocolError
+from collegium.protocols.hamming.distances import Bits, Distances, checked_bits
+from collegium.protocols.hamming.transcript import Transcript
+from collegium.protocols.keys import Once
+from collegium.protocols.primitives import KEY_BYTES, bind
+
+LEARNS = {
+    "server": "the distance of every pair of points of different sites, and nothing else",
+    "site": "nothing but the numbers of the others' points",
+    "server and one site": "ALL codes of ALL sites: they share the key that hides them",
+}
+LONGEST: Final = (1 << 15) - 1
+_WORD: Final = np.dtype("<u2")
+Words = NDArray[np.uint16]
+
+
+class Site:
+    """A site that shares `key` with all others. One session, one set of codes: begin another to send others."""
+
+    def __init__(self, bits: Bits, party: str, key: bytes, session: str, points: Mapping[str, int]) -> None:
+        self._bits = checked_bits(bits)
+        if self._bits.shape[1] > LONGEST:
+            raise ConfigError(f"Backend 'masked' takes codes of at most {LONGEST} bits, not {self._bits.shape[1]}.")
+        if len(key) != KEY_BYTES or points.get(party) != len(bits):
+            raise ConfigError(
+                f"Site {party!r} needs a key of {KEY_BYTES} bytes and the right number of its own points."
+            )
+        self._party, self._points = party, dict(points)
+        self._key = primitives.hkdf(key, bind("collegium masked hamming v1", session))
+        self._used = Once("a message of this session for")
+
+    def codes(self) -> Words:
+        """To the server, once for all pairs: the masked codes."""
+        self._used.use(self._party, "the server")
+        return self._masked()
+
+    def share(self, partner: str) -> Words:
+        """To the server, for the pair with that partner: a row per point of the one whose name comes first."""
+        if partner not in self._points or partner == self._party:
+            raise ConfigError(f"Site {self._party!r} has no partner {partner!r} in this session.")
+        self._used.use(self._party, partner)
+        low, high = sorted([self._party, partner])
+        hiding = self._table("pair", low, high, shape=(self._points[low], self._points[high]))
+        mask = self._mask(partner)
+        if self._party == low:
+            # Bytes of the mask apart: the sums stay below 2^24, where single precision is exact, and twice as fast.
+            signs = 1 - 2 * self._bits.astype(np.float32)
+            lowest = _words(signs @ (mask & 255).astype(np.float32).T)
+            return lowest + (_words(signs @ (mask >> 8).astype(np.float32).T) << np.uint16(8)) + hiding
+        return _words(mask.astype(np.float64) @ self._masked().astype(np.float64).T) - hiding
+
+    def _masked(self) -> Words:
+        signs = (1 - 2 * self._bits.astype(np.int16)).view(np.uint16)
+        return signs + self._mask(self._party)
+
+    def _mask(self, party: str) -> Words:
+        return self._table("codes", party, shape=(self._points[party], self._bits.shape[1]))
+
+    def _table(self, *name: str, shape: tuple[int, int]) -> Words:
+        key = primitives.hkdf(self._key, bind(*name, *shape))
+        return primitives.stream(key, _WORD.itemsize * shape[0] * shape[1]).view(_WORD).reshape(shape)
+
+
+class Server:
+    """Takes the masks off, pair by pair."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._codes: dict[str, Words] = {}
+
+    def add(self, party: str, points: int, codes: object) -> None:
+        """Take one site's masked codes."""
+        if party in self._codes:
+            raise ProtocolError(party, "sends its codes twice in one session.")
+        self._codes[party] = _checked(party, codes, (points, self._length))
+
+    def distances(self, a: str, of_a: object, b: str, of_b: object) -> Distances:
+        """From both sites' shares: distances of shape (points of a, points of b)."""
+        if a > b:
+            return self.distances(b, of_b, a, of_a).T
+        one, other = self._codes[a], self._codes[b]
+        shape = (len(one), len(other))
+        product = _words(one.astype(np.float64) @ other.astype(np.float64).T)
+        product -= _checked(a, of_a, shape)
+        product -= _checked(b, of_b, shape)
+        twice = self._length - product.view(np.int16).astype(np.int64)
+        if (twice & 1).any() or int(twice.min()) < 0 or int(twice.max()) > 2 * self._length:
+            raise ProtocolError((a, b), "sent shares that give no distances: one of them did not follow.")
+        return twice >> 1
+
+
+def _words(exact: NDArray[Any]) -> Words:
+    """Whole numbers held as floating point, modulo 2^16."""
+    return exact.astype(np.int64).astype(np.uint16)
+
+
+def _checked(party: str, table: object, shape: tuple[int, int]) -> Words:
+    if not isinstance(table, np.ndarray) or table.dtype != _WORD or table.shape != shape:
+        raise ProtocolError(party, f"sent something else than {_WORD} of shape {shape}.")
+    return table
+
+
+def run(a: Bits, b: Bits, transcript: Transcript, session: str = "one process") -> Distances:
+    """All parties in one process."""
+    key, points = secrets.token_bytes(KEY_BYTES), {"a": len(a), "b": len(b)}
+    server = Server(a.shape[1])
+    shares = {}
+    for party, partner, bits in (("a", "b", a), ("b", "a", b)):
+        with transcript.at(party):
+            site = Site(bits, party, key, session, points)
+            codes = transcript.send(party, "server", site.codes())
+            shares[party] = transcript.send(party, "server", site.share(partner))
+        with transcript.at("server"):
+            server.add(party, len(bits), codes)
+    with transcript.at("server"):
+        return server.distances("a", shares["a"], "b", shares["b"])
