@@ -1,0 +1,162 @@
+"""What may be said about the privacy of a release, a site or a run - and what it stands on.
+
+A `Charge` is what a release costs, as data; a `PrivacyClaim` is what is said about it. Three kinds, never added up:
+
+- ``dp``: differential privacy, by construction. It holds whatever the data and the learner are.
+- ``conditional``: it holds if an assumption does that nobody has verified.
+- ``nominal``: a diagnostic number. It guarantees nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, get_args
+
+from collegium.errors import ConfigError
+from collegium.privacy.events import Event
+
+Kind = Literal["dp", "conditional", "nominal"]
+Unit = Literal["record", "party"]
+Relation = Literal["replace", "add_remove", "any"]
+UNPROTECTED: Final = "unprotected"
+SEEDED_NOISE: Final = (
+    "simulated noise: drawn from the run's seed, so that it can be repeated; at a real site it comes from the "
+    "operating system's secure generator"
+)
+
+
+@dataclass(frozen=True)
+class PrivacyClaim:
+    """A statement about privacy with everything it stands on."""
+
+    kind: Kind
+    unit: Unit
+    relation: Relation
+    epsilon: float
+    delta: float
+    rounds: int
+    """How many releases or fits it adds up."""
+    accountant: str
+    """How they were added up."""
+    assumptions: tuple[str, ...] = ()
+    publishable: bool = True
+    """False where the number itself depends on private data."""
+
+    def __post_init__(self) -> None:
+        _check(self.kind, self.unit, self.relation)
+        # It holds for both; replacing a record is the one that needs no known number of them.
+        if self.relation == "any":
+            object.__setattr__(self, "relation", "replace")
+        if not self.epsilon >= 0 or not 0 <= self.delta <= 1:
+            raise ConfigError(
+                f"A claim's epsilon is at least 0 and its delta in 0 .. 1, not {self.epsilon}, {self.delta}."
+            )
+
+    def __str__(self) -> str:
+        words = {"dp": "differentially private", "conditional": "conditional", "nominal": "nominal, no guarantee"}
+        each = {"replace": "replacing", "add_remove": "adding or removing"}
+        holds = f"{words[self.kind]}; {each[self.relation]} one {self.unit}"
+        text = f"epsilon {self.epsilon:.6g} at delta {self.delta:.3g} ({holds})"
+        return text if self.publishable else f"{text}; depends on private data: not for publication"
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data."""
+        epsilon = self.epsilon if math.isfinite(self.epsilon) else None  # JSON knows no infinity
+        return {
+            "kind": self.kind, "unit": self.unit, "relation": self.relation, "epsilon": epsilon, "delta": self.delta,
+            "rounds": self.rounds, "accountant": self.accountant, "assumptions": list(self.assumptions),
+            "publishable": self.publishable,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What one release or one private fit costs: the events, and what the claim about them will say."""
+
+    events: tuple[Event, ...]
+    kind: Kind = "dp"
+    unit: Unit = "record"
+    relation: Relation = "any"
+    """For which neighbours the events hold; ``any``: for both relations."""
+    delta: float = 1e-5
+    """At which delta its owner wants it reported."""
+    assumptions: tuple[str, ...] = ()
+    publishable: bool = True
+
+    def __post_init__(self) -> None:
+        _check(self.kind, self.unit, self.relation)
+        if not 0 < self.delta < 1:
+            raise ConfigError(f"delta lies between 0 and 1, not {self.delta}.")
+
+    @property
+    def group(self) -> tuple[str, str]:
+        """Charges of one group may be added up; others never."""
+        return self.kind, self.unit
+
+    def assuming(self, *assumptions: str) -> Charge:
+        """The same, standing on more."""
+        return replace(self, assumptions=(*self.assumptions, *(a for a in assumptions if a not in self.assumptions)))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "kind": self.kind, "unit": self.unit, "relation": self.relation, "delta": self.delta,
+            "assumptions": list(self.assumptions), "publishable": self.publishable,
+            "events": [event.to_plain() for event in self.events],
+        }  # fmt: skip
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Charge:
+        """From plain data; anything unexpected is an error."""
+        try:
+            if not isinstance(plain["assumptions"], list) or not isinstance(plain["publishable"], bool):
+                raise TypeError
+            events = tuple(Event.from_plain(each) for each in plain["events"])
+            return cls(
+                events, plain["kind"], plain["unit"], plain["relation"], float(plain["delta"]),
+                tuple(str(each) for each in plain["assumptions"]), plain["publishable"],
+            )  # fmt: skip
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ConfigError(f"This is no privacy charge: {type(error).__name__}.") from None
+
+
+@dataclass(frozen=True)
+class Account:
+    """Charges of one party, by group; what they add up to is worked out when asked."""
+
+    charges: tuple[Charge, ...] = field(default=())
+
+    def claims(self, delta: float | None = None) -> list[PrivacyClaim]:
+        """One claim per kind and unit.
+
+        Charges for different neighbours are not added up either: each claim then says what it leaves out.
+        """
+        from collegium.privacy import accountant
+
+        groups: dict[tuple[str, str], list[Charge]] = {}
+        for charge in self.charges:
+            groups.setdefault(charge.group, []).append(charge)
+        claims = []
+        for members in groups.values():
+            named = {charge.relation for charge in members} - {"any"}
+            for relation in sorted(named) or ["any"]:
+                fitting = [charge for charge in members if charge.relation in (relation, "any")]
+                claim = accountant.claim(fitting, delta=delta, relation=relation)
+                if len(fitting) < len(members):
+                    left_out = f"of {len(members)} charges, {len(members) - len(fitting)} for other neighbours left out"
+                    claim = replace(claim, assumptions=(*claim.assumptions, left_out))
+                claims.append(claim)
+        return claims
+
+
+def add_up(charges: Iterable[Charge]) -> Account:
+    """An account of charges."""
+    return Account(tuple(charges))
+
+
+def _check(kind: str, unit: str, relation: str) -> None:
+    for name, value, known in (("kind", kind, Kind), ("unit", unit, Unit), ("relation", relation, Relation)):
+        if value not in get_args(known):
+            raise ConfigError(f"A claim's {name} is one of {', '.join(get_args(known))}, not {value!r}.")

@@ -1,0 +1,151 @@
+"""What all private classifiers share: settings, labels, claims and the scikit-learn interface."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from math import isfinite, prod
+from numbers import Integral, Real
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from collegium.core import tables
+from collegium.core.labels import Codes, as_labels, encode_labels
+from collegium.core.samples import LabelledData
+from collegium.errors import ConfigError
+from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.noise import Noise, noise_source
+
+KNOWN_CLASSES: Final = "the classes are treated as public: they were read from the private labels, not given beforehand"
+KNOWN_SIZE: Final = "the number of records is treated as public"
+
+
+class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A private learner with the scikit-learn interface.
+
+    After a fit, `charge_` and `privacy_` say what that one fit cost. `epsilon` and `delta` cover `fits` such fits
+    together. ``random_state=None`` draws secure noise from the operating system; an integer makes a simulation that can
+    be repeated, and the claim says so. Give every fit of a simulation an integer of its own: noise that is used twice
+    protects nothing.
+    """
+
+    needs_public: ClassVar[bool] = True
+    epsilon: float
+    delta: float
+    public: Any
+    random_state: int | None
+    classes_: NDArray[Any]
+    n_features_in_: int
+    privacy_: PrivacyClaim
+
+    @abstractmethod
+    def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
+        """Fit with the noise that `charge` is about. Codes are positions in `classes_`."""
+
+    @abstractmethod
+    def _predict_codes(self, X: Any) -> Codes:
+        """Positions in `classes_`."""
+
+    def check(self) -> None:
+        """A ConfigError if the settings cannot work."""
+        self._above_zero("epsilon", self.epsilon)
+        self._above_zero("delta", self.delta)
+        if self.delta >= 1:
+            raise ConfigError(f"{self._name}: delta lies between 0 and 1 (both excluded), not {self.delta!r}.")
+        self._whole("fits", self.fits)
+        if self.random_state is not None:
+            self._whole("random_state", self.random_state, at_least=0)
+
+    def fit(self, X: Any, y: Any, public: Any = None) -> Self:
+        """One private fit on (X, y), with the help of the unlabelled samples `public` (or the constructor's)."""
+        return self.fit_private(X, y, public)
+
+    def fit_private(
+        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
+    ) -> Self:
+        """One private fit, as `PrivateLearner` says."""
+        self.check()
+        records, labels = tables.as_table(X, f"{self._name}: X"), as_labels(y, f"{self._name}: y")
+        if tables.n_rows(records) != len(labels):
+            raise ConfigError(f"{self._name}: X has {tables.n_rows(records)} rows and y has {len(labels)} labels.")
+        if classes is None and not len(labels):
+            raise ConfigError(f"{self._name}: there are no records, and so no classes: give `classes`.")
+        unlabelled = self._public_rows(public)
+        self.classes_ = np.unique(labels if classes is None else as_labels(classes, f"{self._name}: classes"))
+        n_public = 0 if unlabelled is None else tables.n_rows(unlabelled)
+        charge = self.charge(len(labels), n_public, len(self.classes_))
+        self.n_features_in_ = prod(tables.row_shape(records))
+        private = LabelledData(records, encode_labels(labels, self.classes_, self._name))
+        self._learn(private, unlabelled, self._pseudo_rows(pseudo), charge)
+        self.charge_ = charge.assuming(KNOWN_CLASSES) if classes is None else charge
+        self.privacy_ = _claim(self.charge_)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of each row."""
+        check_is_fitted(self)
+        labels: NDArray[Any] = self.classes_[self._predict_codes(X)]
+        return labels
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "privacy_")
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _noise_and_rng(self) -> tuple[Noise, np.random.Generator]:
+        """Where noise comes from, and a generator for all that needs no protection."""
+        if self.random_state is None:
+            return noise_source(None), np.random.default_rng()
+        for_noise, for_rest = np.random.SeedSequence(self.random_state).spawn(2)
+        return noise_source(np.random.default_rng(for_noise)), np.random.default_rng(for_rest)
+
+    def _seeding(self) -> tuple[str, ...]:
+        """What the claim has to say about the noise."""
+        return () if self.random_state is None else (SEEDED_NOISE,)
+
+    def _public_rows(self, public: Any) -> Any:
+        rows = self.public if public is None else public
+        if rows is None:
+            if self.needs_public:
+                raise ConfigError(
+                    f"{self._name} learns from public samples: give unlabelled ones as `public`, to fit() or to "
+                    f"{self._name}() itself; in a study, give it a public set."
+                )
+            return None
+        table = tables.as_table(rows, f"{self._name}: public")
+        if not tables.n_rows(table):
+            raise ConfigError(f"{self._name}: `public` has no rows.")
+        return table
+
+    def _pseudo_rows(self, pseudo: tuple[Any, Any] | None) -> LabelledData | None:
+        if pseudo is None or not tables.n_rows(pseudo[0]):
+            return None
+        rows, labels = (
+            tables.as_table(pseudo[0], f"{self._name}: pseudo"),
+            as_labels(pseudo[1], f"{self._name}: pseudo-labels"),
+        )
+        return LabelledData(rows, encode_labels(labels, self.classes_, f"{self._name}: pseudo"))
+
+    def _whole(self, name: str, value: Any, *, at_least: int = 1) -> None:
+        if isinstance(value, bool) or not isinstance(value, Integral) or not at_least <= int(value):
+            raise ConfigError(f"{self._name}: {name} is a whole number of at least {at_least}, not {value!r}.")
+
+    def _above_zero(self, name: str, value: Any) -> None:
+        if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0 or not isfinite(value):
+            raise ConfigError(f"{self._name}: {name} is a number above 0, not {value!r}.")
+
+    def _one_of(self, name: str, value: Any, known: tuple[str, ...]) -> None:
+        if value not in known:
+            raise ConfigError(f"{self._name}: {name} is one of {', '.join(known)}, not {value!r}.")
+
+
+def _claim(charge: Charge) -> PrivacyClaim:
+    from collegium.privacy import accountant
+
+    return accountant.claim([charge], relation=charge.relation)

@@ -1,0 +1,138 @@
+"""What a mechanism is: noise on one kind of release, with events that say what it costs.
+
+The site's gate applies it, after the step and before anything leaves; a step cannot go around it. The coordinator
+sends a mechanism's name and settings, and the gate builds it from what is installed at the site.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import FrozenInstanceError
+from typing import Any, ClassVar, NoReturn, get_args
+
+from collegium.core.releases import Release
+from collegium.errors import ConfigError
+from collegium.privacy import events
+from collegium.privacy.claims import Charge
+from collegium.privacy.noise import Noise
+
+
+class Mechanism(ABC):
+    """Noise on one kind of release.
+
+    A subclass's ``__init__`` names its settings, with types and defaults, and hands their checked values to `_keep`;
+    from then on nothing about it changes.
+    """
+
+    name: ClassVar[str]
+    """Its name in study files and orders."""
+    takes: ClassVar[type[Release]]
+    """The kind of release that it protects."""
+    gives: ClassVar[type[Release]]
+    """The kind that leaves instead."""
+    neighbours: int | None = None
+    """How many neighbours of its data the site samples, to measure how many values change; None where it need not."""
+    _settings: Mapping[str, Any]
+
+    @abstractmethod
+    def apply(self, release: Any, noise: Noise) -> Release:
+        """The noisy release of a release of kind `takes`. Only the gate calls this."""
+
+    @abstractmethod
+    def charge(
+        self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None
+    ) -> Charge:
+        """What one use costs.
+
+        Parameters
+        ----------
+        release_size, n_classes:
+            How many samples or queries the release is about, and the number of classes.
+        records:
+            How many private records the site has.
+        observed:
+            How many values were seen to change at once, where the mechanism asks the site to measure that.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """Plain data from which the site builds the same mechanism: all that differs from the defaults."""
+        parameters = inspect.signature(type(self)).parameters
+        return {name: value for name, value in self._settings.items() if value != parameters[name].default}
+
+    def to_plain(self) -> dict[str, Any]:
+        """For an order."""
+        return {"name": self.name, **self.settings()}
+
+    def _keep(self, settings: Mapping[str, Any], **attributes: Any) -> None:
+        """Store settings (as `settings` will show them) and attributes; for ``__init__``."""
+        for name, value in {**attributes, "_settings": dict(settings)}.items():
+            object.__setattr__(self, name, value)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise FrozenInstanceError(f"{type(self).__name__} does not change: make another one instead of setting {name}.")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise FrozenInstanceError(f"{type(self).__name__} does not change: {name} cannot be deleted.")
+
+    def __repr__(self) -> str:
+        inner = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
+        return f"{type(self).__name__}({inner})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+def total_epsilon(used: Iterable[events.Event], rounds: int, delta: float) -> float:
+    """Epsilon of events that happen `rounds` times; with delta = 0 the plain sum, infinite where there is none."""
+    check_whole("epsilon", "rounds", rounds)
+    if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 <= delta < 1:
+        raise ConfigError(f"epsilon: delta is at least 0 and below 1, not {delta!r}.")
+    repeated = [event.times(rounds) for event in used]
+    if delta == 0:
+        return sum((_pure_epsilon(event) for event in repeated), 0.0)
+    from collegium.privacy.accountant import epsilon_of
+
+    return epsilon_of(repeated, delta)[0]
+
+
+def _pure_epsilon(event: events.Event) -> float:
+    match event:
+        case events.Pure(count, epsilon) | events.RandomizedResponse(count, epsilon):
+            return count * epsilon
+        case events.Laplace(count, noise_multiplier):
+            return count / noise_multiplier
+    return math.inf
+
+
+def check_positive(where: str, what: str, value: Any) -> float:
+    """A finite number above 0, or an error that says where."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"{where}: {what} is a finite number above 0, not {value!r}.")
+    return float(value)
+
+
+def check_between(where: str, what: str, value: Any) -> float:
+    """A number between 0 and 1, or an error that says where."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise ConfigError(f"{where}: {what} lies between 0 and 1 (both excluded), not {value!r}.")
+    return float(value)
+
+
+def check_whole(where: str, what: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least`, or an error that says where."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{where}: {what} is a whole number of at least {least}, not {value!r}.")
+    return value
+
+
+def check_choice(where: str, what: str, value: Any, choices: Any) -> Any:
+    """One of the options of a Literal type, or an error that says where."""
+    if value not in get_args(choices):
+        raise ConfigError(f"{where}: {what} is one of {', '.join(get_args(choices))}, not {value!r}.")
+    return value

@@ -1,0 +1,63 @@
+"""Gaussian noise on numbers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.privacy import events
+from collegium.privacy.claims import Relation, Unit
+from collegium.privacy.composition import gaussian_sigma
+from collegium.privacy.mechanisms.base import check_between, check_positive
+from collegium.privacy.mechanisms.numbers import NumberMechanism, one_of
+from collegium.privacy.noise import Noise
+
+
+class Gaussian(NumberMechanism):
+    """Gaussian noise of a given sigma, or of the smallest sigma that makes one release (epsilon, delta)-private.
+
+    Parameters
+    ----------
+    epsilon, sigma:
+        The cost of one release at `delta`, or the standard deviation of the noise: one of the two. From epsilon and
+        delta, sigma follows by the analytic Gaussian mechanism (Balle and Wang 2018), which holds for any epsilon.
+    sensitivity:
+        By how much the numbers change at most (L2 norm). This is its user's promise; nothing here checks it.
+    delta:
+        Also at which the cost of many releases is reported.
+    unit, relation:
+        What may change, and how, where the sensitivity holds.
+    """
+
+    name: ClassVar[str] = "gaussian"
+    norm: ClassVar[str] = "L2"
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        *,
+        sigma: float | None = None,
+        sensitivity: float = 1.0,
+        delta: float = 1e-5,
+        unit: Unit = "record",
+        relation: Relation = "replace",
+    ) -> None:
+        named, value = one_of("Gaussian", epsilon=epsilon, sigma=sigma)
+        sensitivity = check_positive("Gaussian", "sensitivity", sensitivity)
+        delta = check_between("Gaussian", "delta", delta)
+        spread = value if named == "sigma" else sensitivity * gaussian_sigma(value, delta)
+        super().__init__({named: value}, spread, sensitivity, delta, unit, relation)
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise."""
+        return self.spread
+
+    @property
+    def event(self) -> events.Event:
+        return events.Gaussian(1, self.spread / self.sensitivity)
+
+    def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return noise.normal(self.spread, shape)

@@ -1,0 +1,166 @@
+"""What all mechanisms on hard labels share: how many labels may change at once, and what is said about it.
+
+One changed record may change every label that a site gives. How many are charged for is a choice with three honest
+names:
+
+- ``worst_case``: all of them. The only one that gives differential privacy.
+- ``assumed_stability``: as many as Proposition 2 of the FedCT paper says for a learner of a given stability. It holds
+  if the assumption does, which nobody has verified, and the proposition is false as it is stated.
+- ``observed_max_change``: as many as the site saw change over sampled neighbours of its data. A diagnostic.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from collegium.core.labels import Codes, Labels
+from collegium.core.releases import HardLabels, Release
+from collegium.errors import ConfigError
+from collegium.privacy.claims import Charge
+from collegium.privacy.events import Event
+from collegium.privacy.mechanisms.base import (
+    Mechanism,
+    check_between,
+    check_choice,
+    check_whole,
+    total_epsilon,
+)
+
+Sensitivity = Literal["worst_case", "assumed_stability", "observed_max_change"]
+NEIGHBOURS = 5
+PROPOSITION_IS_FALSE = (
+    "Proposition 2 of the FedCT paper, which turns that into a number of labels, is false as stated: a learner can be "
+    "stable on average and still change every label"
+)
+
+
+class LabelMechanism(Mechanism):
+    """Noise on hard labels. Subclasses say what noise, and what it costs if some labels change."""
+
+    takes: ClassVar[type[Release]] = HardLabels
+    delta: float
+    sensitivity: Sensitivity
+    stability_rate: float | None
+    """None unless the sensitivity is assumed_stability."""
+    stability_failure: float
+
+    def __init__(
+        self,
+        own: Mapping[str, Any],
+        delta: float,
+        sensitivity: Sensitivity,
+        stability_rate: float | None,
+        stability_failure: float,
+        neighbours: int | None,
+        **attributes: Any,
+    ) -> None:
+        where = type(self).__name__
+        check_choice(where, "sensitivity", sensitivity, Sensitivity)
+        if sensitivity == "assumed_stability":
+            stability_rate = check_between(where, "stability_rate, which assumed_stability needs,", stability_rate)
+        elif stability_rate is not None or stability_failure != 0.05:
+            raise ConfigError(
+                f"{where}: stability_rate and stability_failure belong to sensitivity='assumed_stability', "
+                f"not to {sensitivity!r}."
+            )
+        if sensitivity == "observed_max_change":
+            neighbours = check_whole(where, "neighbours", NEIGHBOURS if neighbours is None else neighbours)
+        elif neighbours is not None:
+            raise ConfigError(
+                f"{where}: neighbours belongs to sensitivity='observed_max_change', not to {sensitivity!r}."
+            )
+        common = {
+            "delta": check_between(where, "delta", delta),
+            "sensitivity": sensitivity,
+            "stability_rate": stability_rate,
+            "stability_failure": check_between(where, "stability_failure", stability_failure),
+            "neighbours": neighbours,
+        }
+        self._keep({**own, **common}, **common, **attributes)
+
+    @abstractmethod
+    def label_events(self, changes: int, release_size: int, n_classes: int) -> tuple[Event, ...]:
+        """What a release of `release_size` labels costs if `changes` (at least 1) of them may change at once."""
+
+    def epsilon(self, public_size: int = 1, n_classes: int = 2, rounds: int = 1, delta: float = 0.0) -> float:
+        """What `rounds` releases of labels of `public_size` samples cost in all, every label changing.
+
+        That is the guarantee, whatever `sensitivity` says. With delta = 0 the costs add up; with a delta above 0 the
+        accountant finds a smaller epsilon where there are many.
+        """
+        where = f"{type(self).__name__}.epsilon"
+        check_whole(where, "public_size", public_size)
+        check_whole(where, "n_classes", n_classes, least=2)
+        return total_epsilon(self.label_events(public_size, public_size, n_classes), rounds, delta)
+
+    def charge(
+        self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None
+    ) -> Charge:
+        where = f"{type(self).__name__}.charge"
+        check_whole(where, "release_size", release_size, least=0)
+        check_whole(where, "n_classes", n_classes, least=2)
+        if self.sensitivity == "worst_case":
+            return Charge(self._events(release_size, release_size, n_classes), delta=self.delta)
+        if self.stability_rate is not None:
+            return self._charge_assumed(release_size, n_classes, self.stability_rate, records)
+        if observed is None:
+            raise ConfigError(
+                f"{where}: sensitivity='observed_max_change' needs the number of labels that the site saw change "
+                f"over {self.neighbours} sampled neighbours: pass it as observed."
+            )
+        return Charge(
+            # Nothing seen to change is no evidence that nothing can.
+            self._events(max(1, check_whole(where, "observed", observed, least=0)), release_size, n_classes),
+            kind="nominal",
+            relation="add_remove",  # a neighbour is the site's data without one record
+            delta=self.delta,
+            assumptions=(
+                "a diagnostic and no guarantee: it charges for as many labels as were seen to change when one record "
+                f"was left out, for {self.neighbours} sampled records; others may change more",
+            ),
+            publishable=False,
+        )
+
+    def _charge_assumed(self, release_size: int, n_classes: int, rate: float, records: int | None) -> Charge:
+        from collegium.theory import stability_sensitivity
+
+        changes = max(1, stability_sensitivity(max(1, release_size), rate, self.stability_failure))
+        one = "one record" if records is None else f"one of the site's {records} records"
+        return Charge(
+            self._events(changes, release_size, n_classes),
+            kind="conditional",
+            relation="replace",  # the stability is that of replacing a record
+            delta=self.delta,
+            assumptions=(
+                f"assumed, not verified: replacing {one} changes the label of a public sample with a probability of at "
+                f"most {rate}, independently of the other samples; at most "
+                f"{min(changes, release_size)} of {release_size} labels then change, except with probability "
+                f"{self.stability_failure}",
+                PROPOSITION_IS_FALSE,
+            ),
+        )
+
+    def _events(self, changes: int, release_size: int, n_classes: int) -> tuple[Event, ...]:
+        changes = min(changes, release_size)
+        return self.label_events(changes, release_size, n_classes) if changes else ()
+
+
+def true_codes(where: str, labels: Labels | ArrayLike, n_classes: int) -> Codes:
+    """Labels that noise can be put on: one class in 0 .. n_classes - 1 for every sample."""
+    check_whole(where, "n_classes", n_classes, least=2)
+    if isinstance(labels, Labels) and labels.n_classes != n_classes:
+        raise ConfigError(f"{where}: the labels are of {labels.n_classes} classes, not of {n_classes}.")
+    codes = np.asarray(labels.codes if isinstance(labels, Labels) else labels)
+    if codes.ndim != 1 or (codes.size and codes.dtype.kind not in "iu"):
+        raise ConfigError(f"{where}: labels are one class code per sample, not {codes.dtype} of shape {codes.shape}.")
+    if codes.size and (int(codes.min()) < 0 or int(codes.max()) >= n_classes):
+        raise ConfigError(
+            f"{where}: every label lies in 0 .. {n_classes - 1}, and some here do not. An abstention (-1) would leave "
+            "without noise: let every site vote on every sample (no voters setting), or share without a mechanism."
+        )
+    return codes.astype(np.int64)

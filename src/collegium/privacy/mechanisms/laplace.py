@@ -1,0 +1,62 @@
+"""Laplace noise on numbers."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.privacy import events
+from collegium.privacy.claims import Relation, Unit
+from collegium.privacy.mechanisms.base import check_between, check_positive
+from collegium.privacy.mechanisms.numbers import NumberMechanism, one_of
+from collegium.privacy.noise import Noise
+
+
+class Laplace(NumberMechanism):
+    """Laplace noise of a given scale, or of the scale sensitivity / epsilon.
+
+    Parameters
+    ----------
+    epsilon, scale:
+        The cost of one release, or the scale of the noise: one of the two.
+    sensitivity:
+        By how much the numbers change at most, added up over all of them (L1 norm). This is its user's promise;
+        nothing here checks it.
+    delta:
+        At which the cost of many releases is reported.
+    unit, relation:
+        What may change, and how, where the sensitivity holds.
+    """
+
+    name: ClassVar[str] = "laplace"
+    norm: ClassVar[str] = "L1"
+
+    def __init__(
+        self,
+        epsilon: float | None = None,
+        *,
+        scale: float | None = None,
+        sensitivity: float = 1.0,
+        delta: float = 1e-5,
+        unit: Unit = "record",
+        relation: Relation = "replace",
+    ) -> None:
+        named, value = one_of("Laplace", epsilon=epsilon, scale=scale)
+        sensitivity = check_positive("Laplace", "sensitivity", sensitivity)
+        delta = check_between("Laplace", "delta", delta)
+        spread = value if named == "scale" else sensitivity / value
+        super().__init__({named: value}, spread, sensitivity, delta, unit, relation)
+
+    @property
+    def scale(self) -> float:
+        """The scale of the noise."""
+        return self.spread
+
+    @property
+    def event(self) -> events.Event:
+        return events.Laplace(1, self.spread / self.sensitivity)
+
+    def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        return noise.laplace(self.spread, shape)

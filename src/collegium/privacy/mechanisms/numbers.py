@@ -1,0 +1,95 @@
+"""What mechanisms on numbers share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from collegium.core.releases import Numbers, Release
+from collegium.errors import ConfigError
+from collegium.privacy.claims import Charge, Relation, Unit
+from collegium.privacy.events import Event
+from collegium.privacy.mechanisms.base import Mechanism, check_choice, check_positive, total_epsilon
+from collegium.privacy.noise import Noise, noise_source, to_grid
+
+
+class NumberMechanism(Mechanism):
+    """Noise on an array of numbers whose sensitivity its user knows. Subclasses say what noise."""
+
+    takes: ClassVar[type[Release]] = Numbers
+    gives: ClassVar[type[Release]] = Numbers
+    norm: ClassVar[str]
+    """In which `sensitivity` is measured."""
+    spread: float
+    """The size of the noise: its scale or standard deviation."""
+    sensitivity: float
+    delta: float
+    unit: Unit
+    relation: Relation
+
+    def __init__(
+        self,
+        own: Mapping[str, float],
+        spread: float,
+        sensitivity: float,
+        delta: float,
+        unit: Unit,
+        relation: Relation,
+    ) -> None:
+        where = type(self).__name__
+        common = {
+            "sensitivity": sensitivity,
+            "delta": delta,
+            "unit": check_choice(where, "unit", unit, Unit),
+            "relation": check_choice(where, "relation", relation, Relation),
+        }
+        self._keep({**own, **common}, spread=spread, **common)
+
+    @property
+    @abstractmethod
+    def event(self) -> Event:
+        """What one release costs."""
+
+    @abstractmethod
+    def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
+        """The noise."""
+
+    def release(self, values: ArrayLike, rng: Noise | np.random.Generator | int | None = None) -> NDArray[np.float64]:
+        """Noisy values of the same shape, rounded to a grid far below the noise.
+
+        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
+        repeatable noise, for simulations only.
+        """
+        try:
+            exact = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            exact = np.full(1, np.nan)
+        if not np.isfinite(exact).all():
+            raise ConfigError(f"{type(self).__name__}: values are finite numbers, and some here are not.")
+        return to_grid(exact + self.draw(noise_source(rng), exact.shape), self.spread)
+
+    def apply(self, release: Any, noise: Noise) -> Numbers:
+        return Numbers(self.release(release.values, noise))
+
+    def epsilon(self, rounds: int = 1, delta: float = 0.0) -> float:
+        """What `rounds` releases cost in all; infinite where the noise gives no guarantee without a delta."""
+        return total_epsilon([self.event], rounds, delta)
+
+    def charge(
+        self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None
+    ) -> Charge:
+        promise = f"one {self.unit} changes the numbers by at most {self.sensitivity} in all ({self.norm} norm)"
+        return Charge((self.event,), unit=self.unit, relation=self.relation, delta=self.delta, assumptions=(promise,))
+
+
+def one_of(where: str, **given: float | None) -> tuple[str, float]:
+    """The one setting that was given, as a finite number above 0, or an error that says where."""
+    named = [(name, value) for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise ConfigError(f"{where}: give {' or '.join(given)}, exactly one of them.")
+    name, value = named[0]
+    return name, check_positive(where, name, value)

@@ -1,0 +1,80 @@
+"""k-ary randomized response: the true label, or now and then another one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from collegium.core.labels import Codes, Labels, code_dtype
+from collegium.core.releases import HardLabels, Release
+from collegium.privacy import events
+from collegium.privacy.mechanisms.base import check_positive, check_whole
+from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
+from collegium.privacy.noise import Noise, noise_source
+
+
+class RandomizedResponse(LabelMechanism):
+    """Every label is told truly with probability e^epsilon / (e^epsilon + C - 1), else as another class, uniformly.
+
+    Parameters
+    ----------
+    epsilon:
+        The cost of one label. A release costs as much for every label that may change.
+    delta:
+        At which the cost of many releases is reported.
+    sensitivity:
+        How many labels may change at once: ``worst_case`` (all; the only guarantee), ``assumed_stability`` or
+        ``observed_max_change`` (see :mod:`collegium.privacy.mechanisms.labels`).
+    stability_rate, stability_failure:
+        For ``assumed_stability``: how likely one label changes with one record, and how likely more change than said.
+    neighbours:
+        For ``observed_max_change``: how many neighbours of its data a site samples (5).
+    """
+
+    name: ClassVar[str] = "randomized_response"
+    gives: ClassVar[type[Release]] = HardLabels
+    per_label: float
+    """The setting `epsilon`."""
+
+    def __init__(
+        self,
+        epsilon: float,
+        *,
+        delta: float = 1e-5,
+        sensitivity: Sensitivity = "worst_case",
+        stability_rate: float | None = None,
+        stability_failure: float = 0.05,
+        neighbours: int | None = None,
+    ) -> None:
+        per_label = check_positive(type(self).__name__, "epsilon", epsilon)
+        common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
+        super().__init__({"epsilon": per_label}, *common, per_label=per_label)
+
+    def keep_probability(self, n_classes: int) -> float:
+        """How likely a label is told truly."""
+        check_whole(f"{type(self).__name__}.keep_probability", "n_classes", n_classes, least=2)
+        return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))
+
+    def release(
+        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
+    ) -> Codes:
+        """Noisy labels: one class code per sample.
+
+        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
+        repeatable noise, for simulations only.
+        """
+        codes = true_codes(type(self).__name__, labels, n_classes)
+        noise = noise_source(rng)
+        kept = noise.happens(self.keep_probability(n_classes), len(codes))
+        other = (codes + 1 + noise.below(n_classes - 1, len(codes))) % n_classes
+        return np.where(kept, codes, other).astype(code_dtype(n_classes))
+
+    def apply(self, release: Any, noise: Noise) -> HardLabels:
+        labels: Labels = release.labels
+        return HardLabels(Labels(self.release(labels, labels.n_classes, noise), labels.n_classes))
+
+    def label_events(self, changes: int, release_size: int, n_classes: int) -> tuple[events.Event, ...]:
+        return (events.RandomizedResponse(changes, self.per_label, n_classes),)

@@ -1,0 +1,98 @@
+"""Unary encoding: a label as one-hot bits, each of them flipped now and then."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
+
+from collegium.core.labels import Codes, Labels
+from collegium.core.releases import ApprovalBits, Release
+from collegium.privacy import events
+from collegium.privacy.mechanisms.base import check_positive
+from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
+from collegium.privacy.noise import Noise, noise_source
+
+# Every bit takes a random word of 64: flip a few megabytes of words at a time.
+_BITS_AT_A_TIME: Final = 1 << 20
+
+
+class UnaryEncoding(LabelMechanism):
+    """A label's one-hot bits, each flipped with probability 1 / (1 + e^(epsilon/2)).
+
+    Another label is two other bits, so that each of them may cost half of `epsilon`. What leaves are approvals: a
+    sample may have several classes or none, and the consensus counts them (never the first bit that is set).
+
+    Parameters
+    ----------
+    epsilon:
+        The cost of one label. A release costs as much for every label that may change.
+    delta:
+        At which the cost of many releases is reported.
+    sensitivity:
+        How many labels may change at once: ``worst_case`` (all; the only guarantee), ``assumed_stability`` or
+        ``observed_max_change`` (see :mod:`collegium.privacy.mechanisms.labels`).
+    stability_rate, stability_failure:
+        For ``assumed_stability``: how likely one label changes with one record, and how likely more change than said.
+    neighbours:
+        For ``observed_max_change``: how many neighbours of its data a site samples (5).
+    """
+
+    name: ClassVar[str] = "unary_encoding"
+    gives: ClassVar[type[Release]] = ApprovalBits
+    per_label: float
+    """The setting `epsilon`."""
+
+    def __init__(
+        self,
+        epsilon: float,
+        *,
+        delta: float = 1e-5,
+        sensitivity: Sensitivity = "worst_case",
+        stability_rate: float | None = None,
+        stability_failure: float = 0.05,
+        neighbours: int | None = None,
+    ) -> None:
+        per_label = check_positive(type(self).__name__, "epsilon", epsilon)
+        common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
+        super().__init__({"epsilon": per_label}, *common, per_label=per_label)
+
+    @property
+    def flip_probability(self) -> float:
+        """How likely a bit is flipped."""
+        return float(expit(-self.per_label / 2))
+
+    def release(
+        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
+    ) -> NDArray[np.bool_]:
+        """Noisy bits of shape (samples, classes).
+
+        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
+        repeatable noise, for simulations only.
+        """
+        codes = true_codes(type(self).__name__, labels, n_classes)
+        return flipped(one_hot(codes, n_classes), self.flip_probability, noise_source(rng))
+
+    def apply(self, release: Any, noise: Noise) -> ApprovalBits:
+        return ApprovalBits.from_bits(self.release(release.labels, release.labels.n_classes, noise))
+
+    def label_events(self, changes: int, release_size: int, n_classes: int) -> tuple[events.Event, ...]:
+        return (events.RandomizedResponse(2 * changes, self.per_label / 2),)
+
+
+def one_hot(codes: Codes, n_classes: int) -> NDArray[np.bool_]:
+    """A row per label with one bit set."""
+    bits = np.zeros((len(codes), n_classes), dtype=np.bool_)
+    bits[np.arange(len(codes)), codes] = True
+    return bits
+
+
+def flipped(bits: NDArray[np.bool_], probability: float, noise: Noise) -> NDArray[np.bool_]:
+    """`bits`, each flipped on its own; in place."""
+    flat = bits.reshape(-1)
+    for start in range(0, flat.size, _BITS_AT_A_TIME):
+        part = flat[start : start + _BITS_AT_A_TIME]
+        part ^= noise.happens(probability, part.size)
+    return bits

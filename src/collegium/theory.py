@@ -1,0 +1,186 @@
+"""What is proved about federated co-training, what is not, and what a privacy budget leaves of a consensus.
+
+Each function says in its docstring whether its result is proved, corrected, or false as it was printed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln, ndtri, zeta
+from scipy.stats import binom
+
+from collegium.errors import ConfigError
+from collegium.privacy.composition import positive, share, uses
+
+Vote = Literal["randomized_response", "unary"]
+Start = Literal["printed", "corrected"]
+MOST_VOTERS: Final = 150
+"""Their factorial is still a floating-point number."""
+
+
+def convergence_bound(m: int, c: float, t0: int, public_size: int | None = None, start: Start = "printed") -> float:
+    """At most how likely the consensus of `m` sites still changes after round `t0`: the FedCT paper's Proposition 1.
+
+    It assumes that site accuracies are at least 1 - c/t in round t, and that the sites err independently of each other,
+    which the paper does not say. Returned as it is: VACUOUS WHEN 1 OR MORE, as with the paper's own |U| = 10,000.
+
+    `public_size` is |U|; None leaves that factor out, as the numbers quoted in the paper do. ``start="printed"``:
+    |U| (4c)^(m/2) zeta(m/2, t0 + 1), as printed. ``start="corrected"``: the sum in the proof begins with round t0, so
+    the last factor is zeta(m/2, t0), a little more.
+    """
+    where = "convergence_bound"
+    c = positive(where, "c", c)
+    if uses(where, "m", m) < 3:
+        raise ConfigError(f"{where}: the proposition is about at least 3 sites, not {m}.")
+    if uses(where, "t0", t0) < 2 * c:
+        raise ConfigError(f"{where}: accuracies reach 1/2 in round 2c = {2 * c:g}; t0 is not before that, as {t0} is.")
+    if start not in get_args(Start):
+        raise ConfigError(f"{where}: start is one of {', '.join(get_args(Start))}, not {start!r}.")
+    samples = 1 if public_size is None else uses(where, "public_size", public_size)
+    return float(samples * (4 * c) ** (m / 2) * zeta(m / 2, t0 + (start == "printed")))
+
+
+def stability_sensitivity(n: int, rate: float, delta: float) -> int:
+    """How many of `n` labels change with one record, by the FedCT paper's Proposition 2: FALSE AS STATED.
+
+    On-average-replace-one stability at `rate` bounds an average over data sets and records; sensitivity is the worst
+    case over them, and labels of one model do not change independently. A learner that predicts the parity of its
+    labels is a counter-example (`parity_stability`): one record changes all of its labels. So a claim that uses this
+    number is conditional, never differential privacy.
+    """
+    where = "stability_sensitivity"
+    n, rate, delta = uses(where, "n", n), share(where, rate, "rate"), share(where, delta)
+    quantile = float(ndtri(1 - delta))
+    return math.ceil(n * rate + quantile * math.sqrt(n * rate * (1 - rate)) + quantile**2 / 3)
+
+
+def parity_stability(n: int) -> float:
+    """The stability rate of a learner that predicts, everywhere, the parity of its `n` binary labels. Proved.
+
+    Where labels are 1 with probability p its rate is 2p(1-p)(1-2p)^(n-1); this is the most over p, about 0.368 / n. At
+    n = 50,000 `stability_sensitivity` makes at most 3 changed labels of it, while one record changes all 50,000.
+    """
+    n = uses("parity_stability", "n", n)
+    return math.pow((n - 1) / (n + 1), (n - 1) / 2) / (n + 1)
+
+
+def consensus_success(
+    epsilon: float, m: int, n_classes: int, agree: int, mechanism: Vote = "randomized_response"
+) -> float:
+    """How likely the consensus of `m` noisy votes is right, with epsilon per label and ties broken uniformly. Exact.
+
+    `agree` sites hold the right label, and the others all the same wrong one. ``randomized_response``: each site sends
+    a label, and the most frequent wins. ``unary``: each sends a bit per class, flipped with epsilon / 2 because a
+    label is two bits, and the class with most bits wins.
+    """
+    where = "consensus_success"
+    epsilon, m, n_classes = (
+        positive(where, "epsilon", epsilon),
+        uses(where, "m", m),
+        uses(where, "n_classes", n_classes),
+    )
+    if m > MOST_VOTERS:
+        raise ConfigError(f"{where}: at most {MOST_VOTERS} sites can be worked out, not {m}.")
+    if n_classes < 2 or not 0 <= agree <= m:
+        raise ConfigError(f"{where}: at least 2 classes, and 0 .. {m} sites that agree; not {n_classes} and {agree}.")
+    if mechanism == "randomized_response":
+        return _plurality(epsilon, m, n_classes, agree)
+    if mechanism == "unary":
+        return _approval(epsilon, m, n_classes, agree)
+    raise ConfigError(f"{where}: mechanism is one of {', '.join(get_args(Vote))}, not {mechanism!r}.")
+
+
+def flip_probability(epsilon: float, sensitivity: float) -> float:
+    """How likely each bit is flipped if `sensitivity` bits may change and cost epsilon together. Proved.
+
+    At the FedCT paper's epsilon 0.1 and sensitivity 3000 it is 0.49999: the labels are coin flips.
+    """
+    where = "flip_probability"
+    each = positive(where, "epsilon", epsilon) / positive(where, "sensitivity", sensitivity)
+    return 1 / (1 + math.exp(min(each, 700.0)))
+
+
+def auc_cap(epsilon: float, delta: float = 0.0) -> float:
+    """The largest AUC of any membership attack on an (epsilon, delta)-differentially private release. Proved."""
+    epsilon = positive("auc_cap", "epsilon", epsilon, zero=True)
+    return 1 - _certain("auc_cap", delta) ** 2 / (1 + math.exp(min(epsilon, 700.0)))
+
+
+def epsilon_from_auc(auc: float, delta: float = 0.0) -> float:
+    """The least epsilon of a release on which some attack has this AUC: the inverse of `auc_cap`. Proved."""
+    if share("epsilon_from_auc", auc, "auc") < 0.5:
+        raise ConfigError(f"epsilon_from_auc: an AUC below 1/2 ({auc}) says nothing; turn the scores around.")
+    odds = _certain("epsilon_from_auc", delta) ** 2 / (1 - auc) - 1
+    return math.log(odds) if odds > 1 else 0.0
+
+
+def _certain(where: str, delta: float) -> float:
+    return 1 - (share(where, delta) if delta else 0.0)
+
+
+def _plurality(epsilon: float, m: int, n_classes: int, agree: int) -> float:
+    """k-ary randomized response and the most frequent label; right is class 0, the others hold class 1."""
+    other = 1 / (math.exp(min(epsilon, 700.0)) + n_classes - 1)
+    truth = 1 - (n_classes - 1) * other
+    joint = np.zeros((m + 1, m + 1))  # how many vote for class 0, and for class 1
+    joint[0, 0] = 1.0
+    for voter in range(m):
+        right, wrong = (truth, other) if voter < agree else (other, truth)
+        step = joint * (1 - right - wrong)
+        step[1:] += joint[:-1] * right
+        step[:, 1:] += joint[:, :-1] * wrong
+        joint = step
+    total = 0.0
+    for votes in range(1, m + 1):
+        ties = _spread(m, n_classes - 2, votes)
+        for rival in range(min(votes, m - votes) + 1):
+            total += float(joint[votes, rival]) * _share_of_wins(ties[:, m - votes - rival], rival == votes)
+    return total
+
+
+def _spread(m: int, classes: int, votes: int) -> NDArray[np.float64]:
+    """[t, w]: how likely w votes, spread uniformly over `classes`, give t of them `votes` and the rest fewer."""
+    numbers = np.arange(m + 1)
+    each = np.exp(-gammaln(numbers + 1) - numbers * math.log(max(classes, 1)))  # an exponential generating function
+    fewer = np.where(numbers < votes, each, 0.0)
+    table = np.zeros((min(classes, m // votes) + 1, m + 1))
+    table[0, 0] = 1.0
+    for _ in range(classes):
+        step = np.array([np.convolve(row, fewer)[: m + 1] for row in table])
+        step[1:, votes:] += table[:-1, : m + 1 - votes] * each[votes]
+        table = step
+    return np.asarray(table * np.exp(gammaln(numbers + 1)))
+
+
+def _approval(epsilon: float, m: int, n_classes: int, agree: int) -> float:
+    """Unary bits and the class with most of them; the classes' sums are independent."""
+    keep = 1 / (1 + math.exp(-epsilon / 2))
+
+    def sums(holders: int) -> NDArray[np.float64]:
+        held = binom.pmf(np.arange(holders + 1), holders, keep)
+        return np.convolve(held, binom.pmf(np.arange(m - holders + 1), m - holders, 1 - keep))
+
+    right, rival, rest = sums(agree), sums(m - agree), sums(0)
+    total = 0.0
+    for votes in range(m + 1):
+        others = n_classes - 2
+        ties = _binomial_terms(others, float(rest[:votes].sum()), float(rest[votes]))
+        behind = float(rival[:votes].sum()) * _share_of_wins(ties, False)
+        total += right[votes] * (behind + rival[votes] * _share_of_wins(ties, True))
+    return float(total)
+
+
+def _binomial_terms(n: int, below: float, equal: float) -> NDArray[np.float64]:
+    """The terms of (below + equal)^n, by how many factors are `equal`."""
+    both = below + equal
+    chances = binom.pmf(np.arange(n + 1), n, equal / both if both else 0.0)
+    return np.asarray(both**n * chances, dtype=np.float64)
+
+
+def _share_of_wins(ties: Iterable[float], rival_ties: bool) -> float:
+    return float(sum(weight / (1 + number + rival_ties) for number, weight in enumerate(ties)))
