@@ -1,6 +1,9 @@
 """Run benchmarks, and keep what they found.
 
 python -m benchmarks [majority label_bytes overhead skew reproduce fashion] [--small] [--write]
+python -m benchmarks fashion --device cuda --jobs 3 [--write]
+
+A single benchmark takes its own options too: python -m benchmarks.fashion --help says which.
 """
 
 from __future__ import annotations
@@ -12,9 +15,12 @@ from datetime import date
 from pathlib import Path
 
 from benchmarks import machine
-from benchmarks.report import Report
+from benchmarks.report import Report, add_options
 
-NAMES = ("majority", "label_bytes", "overhead", "skew", "reproduce", "fashion")
+NAMES = (
+    "majority", "label_bytes", "overhead", "skew", "reproduce", "fashion", "privacy", "hamming", "fedkt",
+    "fedkt_privacy", "fedaux", "xclp",
+)  # fmt: skip
 RESULTS = Path(__file__).with_name("RESULTS.md")
 EMPTY = "# Results of the benchmarks\n\n`python -m benchmarks --write` writes this page.\n"
 
@@ -25,22 +31,26 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"{', '.join(NAMES)} (default: all)")
     parser.add_argument("--small", action="store_true", help="a size that shows only that they work")
     parser.add_argument("--write", action="store_true", help="put the tables into RESULTS.md")
-    options = parser.parse_args()
+    options, rest = parser.parse_known_args()
     unknown = sorted(set(options.names) - set(NAMES))
     if unknown:
         parser.error(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if rest and (len(options.names) != 1 or options.small):
+        parser.error(f"{' '.join(rest)}: a benchmark's own options go with its name alone")
     for name in options.names or NAMES:
         benchmark = importlib.import_module(f"benchmarks.{name}")
-        report = benchmark.report(**(benchmark.SMALL if options.small else {}))
+        own = argparse.ArgumentParser(prog=f"python -m benchmarks {name}")
+        add_options(own, benchmark.report)
+        report = benchmark.report(**(benchmark.SMALL if options.small else vars(own.parse_args(rest))))
         report.print()
         if options.write:
-            command = f"python -m benchmarks {name}{' --small' if options.small else ''}"
+            command = " ".join(["python -m benchmarks", name, *(["--small"] if options.small else rest)])
             write(name, section(command, report))
 
 
 def section(command: str, report: Report) -> str:
     """What was run, when and where, and what came out."""
-    return f"`{command}`, {date.today().isoformat()}. {machine.in_words()}.\n\n{report.markdown()}"
+    return f"`{command}`, {date.today().isoformat()}. {report.machine or machine.in_words()}.\n\n{report.markdown()}"
 
 
 def write(name: str, text: str) -> None:

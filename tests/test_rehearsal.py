@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
-from collegium.rehearsal import rehearse
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.rehearsal import explain, rehearse
 from collegium.study import Study
 
 TABLE = {
@@ -47,3 +49,38 @@ def test_a_rehearsal_trains_on_no_private_row():
     assert seen
     assert set(seen) <= public
     assert not set(seen) & (private - public)
+
+
+PRIVATE = """
+name = "private"
+[data]
+source = "breast_cancer"
+public = 200
+test = 100
+[partition]
+sites = 2
+[algorithm]
+name = "fedct"
+rounds = 3
+[[sites]]
+learner = {name = "private_torch", net = "linear", noise_multiplier = 2.0, steps = 6, batch_size = 32}
+"""
+
+
+def test_what_a_private_learner_would_cost_is_what_it_then_costs(tmp_path):
+    (tmp_path / "study.toml").write_text(PRIVATE)
+    study = Study.from_toml(tmp_path / "study.toml")
+    planned, done = explain(study), study.run(progress=False)
+    pd.testing.assert_frame_equal(planned.privacy, done.privacy)
+    assert set(done.privacy["kind"]) == {"dp"}
+    assert (done.privacy["epsilon"] > 0.5).all()
+    assert rehearse(study, rounds=2).privacy["epsilon"].tolist() == planned.privacy["epsilon"].tolist()
+
+
+def test_a_learner_that_is_prepared_by_a_study_stays_private(tmp_path):
+    net = '"private_torch", net = "linear", noise_multiplier = 2.0, steps = 6, batch_size = 32'
+    voting = PRIVATE.replace(net, '"private_voting"')
+    for text in (PRIVATE, voting):
+        (tmp_path / "study.toml").write_text(text)
+        prepared = Study.from_toml(tmp_path / "study.toml").prepare()
+        assert isinstance(prepared.sites[0].learner, PrivateLearner)

@@ -129,7 +129,7 @@ def test_names_alone_are_enough():
         ("rounds = 3", 'rounds = "three"', ["algorithm.rounds", "integer", "'three'"]),
         ("rounds = 3", "rounds = 0", ["algorithm", "rounds must be at least 1"]),
         ("rounds = 3", "rounds = true", ["algorithm.rounds"]),
-        ('"fedct"', '"fedkt2"', ["algorithm.name", "'fedct'"]),
+        ('"fedct"', '"fedctt"', ["algorithm.name", "'fedct'"]),
         ('"qualified_majority"', '"qualified_mayority"', ["algorithm.consensus.name", "'qualified_majority'"]),
         ("quorum = 0.9", "quorum = 1.9", ["algorithm.consensus", "quorum"]),
         ("quorum = 0.9", "qourum = 0.9", ["algorithm.consensus.qourum", "'quorum'"]),

@@ -16,10 +16,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collegium import privacy as privacy
+    from collegium import theory as theory
     from collegium.algorithms.aimhi import AIMHI as AIMHI
     from collegium.algorithms.centralized import Centralized as Centralized
+    from collegium.algorithms.dd import DistributedDistillation as DistributedDistillation
+    from collegium.algorithms.dp_fedavg import DPFedAvg as DPFedAvg
+    from collegium.algorithms.fedaux import FedAUX as FedAUX
+    from collegium.algorithms.fedavg import FedAvg as FedAvg
+    from collegium.algorithms.fedbe import FedBE as FedBE
     from collegium.algorithms.fedct import FedCT as FedCT
+    from collegium.algorithms.feddf import FedDF as FedDF
+    from collegium.algorithms.fedkt import FedKT as FedKT
+    from collegium.algorithms.fedmd import FedMD as FedMD
+    from collegium.algorithms.fedprox import FedProx as FedProx
     from collegium.algorithms.local import Local as Local
+    from collegium.algorithms.local_label_propagation import LocalLabelPropagation as LocalLabelPropagation
+    from collegium.algorithms.pate import DPPate as DPPate
+    from collegium.algorithms.pate import Pate as Pate
+    from collegium.algorithms.scaffold import Scaffold as Scaffold
+    from collegium.algorithms.xclp import XCLP as XCLP
     from collegium.callbacks import Callback as Callback
     from collegium.callbacks import EarlyStopping as EarlyStopping
     from collegium.consensus.base import Consensus as Consensus
@@ -74,7 +90,20 @@ if TYPE_CHECKING:
     from collegium.errors import (
         StorageError as StorageError,
     )
+    from collegium.learners.simclr import SimCLR as SimCLR
     from collegium.learners.torch import TorchClassifier as TorchClassifier
+    from collegium.privacy.budget import Budget as Budget
+    from collegium.privacy.claims import PrivacyClaim as PrivacyClaim
+    from collegium.privacy.learners.sgd import PrivateTorch as PrivateTorch
+    from collegium.privacy.learners.voting import PrivateVoting as PrivateVoting
+    from collegium.privacy.mechanisms.gaussian import Gaussian as Gaussian
+    from collegium.privacy.mechanisms.laplace import Laplace as Laplace
+    from collegium.privacy.mechanisms.noisy_max import ConfidentNoisyMax as ConfidentNoisyMax
+    from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax as GaussianNoisyMax
+    from collegium.privacy.mechanisms.noisy_max import LaplaceNoisyMax as LaplaceNoisyMax
+    from collegium.privacy.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
+    from collegium.privacy.mechanisms.unary import UnaryEncoding as UnaryEncoding
+    from collegium.privacy.mechanisms.xor import XorMechanism as XorMechanism
     from collegium.results import Run as Run
     from collegium.results import load as load
     from collegium.runner import run as run
@@ -86,8 +115,21 @@ __version__ = "0.1.0"
 _HOMES = {
     "collegium.algorithms.aimhi": ["AIMHI"],
     "collegium.algorithms.centralized": ["Centralized"],
+    "collegium.algorithms.dd": ["DistributedDistillation"],
+    "collegium.algorithms.dp_fedavg": ["DPFedAvg"],
+    "collegium.algorithms.fedaux": ["FedAUX"],
+    "collegium.algorithms.fedavg": ["FedAvg"],
+    "collegium.algorithms.fedbe": ["FedBE"],
     "collegium.algorithms.fedct": ["FedCT"],
+    "collegium.algorithms.feddf": ["FedDF"],
+    "collegium.algorithms.fedkt": ["FedKT"],
+    "collegium.algorithms.fedmd": ["FedMD"],
+    "collegium.algorithms.fedprox": ["FedProx"],
     "collegium.algorithms.local": ["Local"],
+    "collegium.algorithms.local_label_propagation": ["LocalLabelPropagation"],
+    "collegium.algorithms.pate": ["DPPate", "Pate"],
+    "collegium.algorithms.scaffold": ["Scaffold"],
+    "collegium.algorithms.xclp": ["XCLP"],
     "collegium.callbacks": ["Callback", "EarlyStopping"],
     "collegium.consensus.base": ["Consensus", "Voters"],
     "collegium.consensus.dawid_skene": ["DawidSkene"],
@@ -116,7 +158,18 @@ _HOMES = {
         "SiteError",
         "StorageError",
     ],
+    "collegium.learners.simclr": ["SimCLR"],
     "collegium.learners.torch": ["TorchClassifier"],
+    "collegium.privacy.budget": ["Budget"],
+    "collegium.privacy.claims": ["PrivacyClaim"],
+    "collegium.privacy.learners.sgd": ["PrivateTorch"],
+    "collegium.privacy.learners.voting": ["PrivateVoting"],
+    "collegium.privacy.mechanisms.gaussian": ["Gaussian"],
+    "collegium.privacy.mechanisms.laplace": ["Laplace"],
+    "collegium.privacy.mechanisms.noisy_max": ["ConfidentNoisyMax", "GaussianNoisyMax", "LaplaceNoisyMax"],
+    "collegium.privacy.mechanisms.randomized_response": ["RandomizedResponse"],
+    "collegium.privacy.mechanisms.unary": ["UnaryEncoding"],
+    "collegium.privacy.mechanisms.xor": ["XorMechanism"],
     "collegium.results": ["Run", "load"],
     "collegium.runner": ["run"],
     "collegium.study": ["Study"],
@@ -124,7 +177,12 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
+_MODULES = ("privacy", "theory")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"collegium.{name}")
     if name not in _HOME_OF:
         raise AttributeError(f"module 'collegium' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)
@@ -133,4 +191,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME_OF})
+    return sorted({*globals(), *_HOME_OF, *_MODULES})

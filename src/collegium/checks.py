@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -17,8 +19,15 @@ from sklearn.utils import get_tags
 from collegium.callbacks import Callback
 from collegium.core import tables
 from collegium.core.algorithm import Algorithm
-from collegium.core.site import PublicSet, Site, as_labels, encode_labels, shorten
-from collegium.errors import CollegiumWarning, ConfigError, SiteError
+from collegium.core.labels import as_labels, encode_labels, shorten
+from collegium.core.ledger import Ledger, verify_ledger
+from collegium.core.site import PublicSet, Site
+from collegium.errors import CollegiumWarning, ConfigError, Refused, SiteError
+from collegium.learners.base import LocalUpdate, Trainer
+from collegium.privacy.budget import Budget
+from collegium.privacy.claims import Charge
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.mechanisms.base import Mechanism
 
 
 def check_algorithm(algorithm: Any) -> None:
@@ -38,8 +47,8 @@ def check_callbacks(callbacks: Any) -> None:
             )
 
 
-def check_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
-    """At least one site, with rows, a learner, and a name of its own."""
+def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]:
+    """At least one site, with the rows and the learner that the algorithm needs, and a name of its own."""
     if isinstance(sites, Site):
         raise ConfigError("sites is a list: pass sites=[site].")
     if not sites:
@@ -47,16 +56,37 @@ def check_sites(sites: Sequence[Site]) -> tuple[Site, ...]:
     for site in sites:
         if not isinstance(site, Site):
             raise ConfigError(f"sites holds a {type(site).__name__}: each must be a cg.Site.")
-        if not len(site):
-            raise SiteError(site.name, "it has no samples. Leave it out, or give it data.")
-        _check_learner(site)
+        if not len(site) and (algorithm.needs_labels or site.unlabeled is None or not tables.n_rows(site.unlabeled)):
+            what = "no samples" if site.unlabeled is None else f"no samples with labels for {type(algorithm).__name__}"
+            raise SiteError(site.name, f"it has {what}. Leave it out, or give it data.")
+        problem = None if site.unlabeled is None else _mismatch(site.X, site.unlabeled)
+        if problem:
+            raise SiteError(site.name, f"the features of unlabeled differ from those of X: {problem}.")
+        if algorithm.needs_learner or site.learner is not None:
+            _check_learner(site)
+        try:
+            algorithm.check_site(site)
+        except SiteError:
+            raise
+        except ConfigError as error:
+            raise SiteError(site.name, str(error)) from None
     names = [site.name for site in sites]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"Two sites are called {twice[0]!r}: give each a name of its own.")
+    if algorithm.labels_own_points:
+        _check_points_to_label(algorithm, sites)
     if len(sites) == 1:
         warnings.warn("There is one site only: it can learn from nobody else.", CollegiumWarning, stacklevel=3)
     return tuple(sites)
+
+
+def _check_points_to_label(algorithm: Algorithm, sites: Sequence[Site]) -> None:
+    me = type(algorithm).__name__
+    if not any(len(site) for site in sites):
+        raise ConfigError(f"{me} spreads labels, and no site has any: give at least one site labelled rows.")
+    if not any(site.unlabeled is not None and tables.n_rows(site.unlabeled) for site in sites):
+        raise ConfigError(f"{me} labels the sites' own points: pass them as cg.Site(..., unlabeled=X).")
 
 
 def _check_learner(site: Site) -> None:
@@ -82,8 +112,9 @@ def _is_regressor(learner: Any) -> bool:
         return False
 
 
-def find_classes(sites: Sequence[Site], given: Any) -> NDArray[Any]:
-    """The study's classes: those given, or all that any site has."""
+def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -> NDArray[Any]:
+    """The study's classes: those given, or all that any site or the labelled public set has."""
+    sites = [site for site in sites if len(site)]
     kinds = {site.name: _label_kind(site.y) for site in sites}
     if len(set(kinds.values())) > 1:
         first, *others = kinds
@@ -92,7 +123,12 @@ def find_classes(sites: Sequence[Site], given: Any) -> NDArray[Any]:
             other, f"its labels are {kinds[other]}, those of site {first!r} are {kinds[first]}. Use one type."
         )
     if given is None:
-        return np.unique(np.concatenate([np.unique(site.y) for site in sites]))
+        public = [] if public_labels is None else [public_labels]
+        if public and _label_kind(public_labels) != next(iter(kinds.values())):
+            raise ConfigError(
+                f"The public labels are {_label_kind(public_labels)}; the sites' are {next(iter(kinds.values()))}."
+            )
+        return np.unique(np.concatenate([np.unique(y) for y in (*(site.y for site in sites), *public)]))
     classes = np.unique(as_labels(given, "classes"))
     if _label_kind(classes) != next(iter(kinds.values())):
         raise ConfigError(f"classes are {_label_kind(classes)}, the sites' labels are {next(iter(kinds.values()))}.")
@@ -161,6 +197,18 @@ def takes_missing_values(learner: Any) -> bool:
         return True
 
 
+def check_labelled(algorithm: Algorithm, public: Any) -> tuple[Any, NDArray[Any] | None]:
+    """The public set's rows, and its labels where the algorithm learns from them."""
+    if not algorithm.learns_public_labels:
+        return public, None
+    if not isinstance(public, tuple) or len(public) != 2:
+        raise ConfigError(
+            f"{type(algorithm).__name__} learns from a labelled public set: pass public=(X, y). "
+            "(public_truth only measures, and trains nothing.)"
+        )
+    return public[0], as_labels(public[1], "public: y")
+
+
 def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> PublicSet | None:
     """The public set, the same for everybody."""
     if public is None:
@@ -202,16 +250,109 @@ def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | N
     return X, _encode(y, classes, "The test set")
 
 
-def check_truth(truth: Any, public: PublicSet | None, classes: NDArray[Any]) -> NDArray[Any] | None:
-    """The public set's true labels, where they are known."""
+def check_privacy(algorithm: Algorithm, sites: Sequence[Site], public: PublicSet | None, n_classes: int) -> None:
+    """Private learners, required claims and budgets: all that can be known before anything is trained."""
+    size = 0 if public is None else len(public)
+    for site in sites:
+        try:
+            charge = _first_charge(algorithm, site, size, n_classes)
+        except SiteError:
+            raise
+        except ConfigError as error:
+            raise SiteError(site.name, str(error)) from None
+        guaranteed = charge is not None and charge.kind == "dp"
+        if site.policy.requires == "dp" and not guaranteed:
+            raise SiteError(
+                site.name,
+                f"its policy requires differential privacy, and neither its learner {type(site.learner).__name__} nor "
+                f"{type(algorithm).__name__}'s mechanism gives it. Use PrivateVoting(learner), or a mechanism such as "
+                "RandomizedResponse(epsilon=4) with the worst-case sensitivity.",
+            )
+        if site.budget is not None:
+            _check_budget(site, site.budget, [charge] if charge is not None and guaranteed else [])
+
+
+def _first_charge(algorithm: Algorithm, site: Site, size: int, n_classes: int) -> Charge | None:
+    """What a site's first release will cost; None where nothing protects it."""
+    if isinstance(site.learner, PrivateLearner):
+        site.learner.check()
+        if not size:
+            raise ConfigError("its private learner labels a public set, and this study has none.")
+    mechanism = algorithm.protection()
+    if mechanism is not None:
+        _check_observable(site, mechanism)
+        observed = None if mechanism.neighbours is None else 1
+        return mechanism.charge(size, n_classes, records=len(site), observed=observed)
+    in_steps = algorithm.site_charge(size)
+    if in_steps is not None:
+        return in_steps
+    return site.learner.charge(len(site), size, n_classes) if isinstance(site.learner, PrivateLearner) else None
+
+
+def _check_observable(site: Site, mechanism: Mechanism) -> None:
+    if mechanism.neighbours is not None and not Trainer(site.learner, np.arange(2)).fits_anew(LocalUpdate()):
+        raise SiteError(
+            site.name,
+            f"observed_max_change fits the learner on neighbouring data, and {type(site.learner).__name__} goes on "
+            "from its weights. Use a learner that is fitted anew, or another sensitivity.",
+        )
+
+
+def _check_budget(site: Site, budget: Budget, first: list[Charge]) -> None:
+    path = None if budget.ledger is None else Path(budget.ledger)
+    if path is not None and not path.parent.is_dir():
+        raise SiteError(site.name, f"the folder of its ledger {path} does not exist: create it first.")
+    spent: list[Charge] = []
+    if path is not None and path.exists():
+        verify_ledger(path)
+        with closing(Ledger(site.name, path)) as ledger:
+            spent = ledger.charges()
+    try:
+        budget.require(spent, first)
+    except Refused as refusal:
+        raise SiteError(site.name, f"its budget is smaller than one round costs. {refusal}") from None
+
+
+_CAPABILITIES: Final = {
+    "weights": ("initialize", "update", "get_weights", "set_weights"),
+    "soft": ("predict_proba",),
+    "distill": ("distill",),
+    "embed": ("embed",),
+}
+
+
+def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
+    """Every learner can do what the method needs; the error names methods that need less."""
+    for capability, purpose in algorithm.needs.items():
+        for site in sites:
+            missing = [name for name in _CAPABILITIES[capability] if not hasattr(site.learner, name)]
+            if missing and isinstance(site.learner, Pipeline):
+                raise SiteError(
+                    site.name,
+                    f"{type(algorithm).__name__} {purpose}, but its learner is a Pipeline, which prepares rows in "
+                    "another way at each site. Prepare the data beforehand (a study: prepare = 'none'), or use a "
+                    "method that shares labels: fedct, fedkt.",
+                )
+            if missing:
+                raise SiteError(
+                    site.name,
+                    f"{type(algorithm).__name__} {purpose}, but {type(site.learner).__name__} has no {missing[0]!r}. "
+                    "Use a learner that has, such as cg.TorchClassifier, or a method that shares labels: fedct, fedkt.",
+                )
+
+
+def check_truth(
+    truth: Any, public: PublicSet | None, classes: NDArray[Any], name: str = "public_truth"
+) -> NDArray[Any] | None:
+    """The public set's labels as codes, where they are given."""
     if truth is None:
         return None
-    y = as_labels(truth, "public_truth")
+    y = as_labels(truth, name)
     if public is None or len(y) != len(public):
         raise ConfigError(
-            f"public_truth has {len(y)} labels; the public set has {0 if public is None else len(public)} rows."
+            f"{name} has {len(y)} labels; the public set has {0 if public is None else len(public)} rows."
         )
-    return _encode(y, classes, "public_truth")
+    return _encode(y, classes, name)
 
 
 def _encode(y: NDArray[Any], classes: NDArray[Any], where: str) -> NDArray[Any]:

@@ -18,6 +18,12 @@ from collegium.errors import ConfigError
 
 Table = Mapping[str, Any]
 _STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True)
+# By name, so that a study without such a setting does not import what it would take.
+_NESTED = {
+    ("collegium.consensus.base", "Consensus"): "consensus",
+    ("collegium.consensus.base", "Voters"): "voters",
+    ("collegium.privacy.mechanisms.base", "Mechanism"): "mechanism",
+}
 
 
 def build(kind: str, table: Table | str, path: str) -> Any:
@@ -83,8 +89,9 @@ def _nested_kind(hint: Any) -> str | None:
     """The registry that a setting's type belongs to, if it is itself a component."""
     for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
         for parent in getattr(option, "__mro__", ()):
-            if parent.__module__ == "collegium.consensus.base":
-                return {"Consensus": "consensus", "Voters": "voters"}[parent.__name__]
+            kind = _NESTED.get((parent.__module__, parent.__name__))
+            if kind is not None:
+                return kind
     return None
 
 

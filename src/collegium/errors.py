@@ -6,6 +6,7 @@
     │   └── MissingExtra     an optional package is not installed
     ├── Refused              a site will not do, or will not release, what it was asked (has a code)
     ├── QuorumLost           too few sites answered; the run can be resumed
+    │   └── BudgetSpent      no site has privacy budget left; `cg.run` ends with what there is
     ├── WireError            bytes that are not a valid message
     └── StorageError         a ledger, record or run folder cannot be read or written
         ├── LedgerError      the ledger is corrupt, truncated or was changed
@@ -54,6 +55,10 @@ class Refused(CollegiumError):
 
 class QuorumLost(CollegiumError):
     """Too few sites answered for the run to go on."""
+
+
+class BudgetSpent(QuorumLost):
+    """No site has privacy budget left for what it was asked."""
 
 
 class WireError(CollegiumError):

@@ -23,6 +23,20 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "algorithm": {
         "fedct": "collegium.algorithms.fedct:FedCT",
         "aimhi": "collegium.algorithms.aimhi:AIMHI",
+        "fedkt": "collegium.algorithms.fedkt:FedKT",
+        "pate": "collegium.algorithms.pate:Pate",
+        "dp_pate": "collegium.algorithms.pate:DPPate",
+        "fedavg": "collegium.algorithms.fedavg:FedAvg",
+        "dp_fedavg": "collegium.algorithms.dp_fedavg:DPFedAvg",
+        "fedprox": "collegium.algorithms.fedprox:FedProx",
+        "scaffold": "collegium.algorithms.scaffold:Scaffold",
+        "dd": "collegium.algorithms.dd:DistributedDistillation",
+        "fedmd": "collegium.algorithms.fedmd:FedMD",
+        "feddf": "collegium.algorithms.feddf:FedDF",
+        "fedbe": "collegium.algorithms.fedbe:FedBE",
+        "fedaux": "collegium.algorithms.fedaux:FedAUX",
+        "xclp": "collegium.algorithms.xclp:XCLP",
+        "local_label_propagation": "collegium.algorithms.local_label_propagation:LocalLabelPropagation",
         "local": "collegium.algorithms.local:Local",
         "centralized": "collegium.algorithms.centralized:Centralized",
     },
@@ -34,6 +48,16 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     "voters": {
         "familiar": "collegium.consensus.familiar:Familiar",
+    },
+    "mechanism": {
+        "randomized_response": "collegium.privacy.mechanisms.randomized_response:RandomizedResponse",
+        "unary_encoding": "collegium.privacy.mechanisms.unary:UnaryEncoding",
+        "xor": "collegium.privacy.mechanisms.xor:XorMechanism",
+        "laplace": "collegium.privacy.mechanisms.laplace:Laplace",
+        "gaussian": "collegium.privacy.mechanisms.gaussian:Gaussian",
+        "gaussian_noisy_max": "collegium.privacy.mechanisms.noisy_max:GaussianNoisyMax",
+        "laplace_noisy_max": "collegium.privacy.mechanisms.noisy_max:LaplaceNoisyMax",
+        "confident_noisy_max": "collegium.privacy.mechanisms.noisy_max:ConfidentNoisyMax",
     },
     "partition": {
         "iid": "collegium.data.partition:Iid",
@@ -59,6 +83,8 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "lightgbm": "lightgbm:LGBMClassifier",
         "rulefit": "collegium.learners.rulefit:RuleFit",
         "torch": "collegium.learners.torch:TorchClassifier",
+        "private_voting": "collegium.privacy.learners.voting:PrivateVoting",
+        "private_torch": "collegium.privacy.learners.sgd:PrivateTorch",
     },
     "link": {
         "local": "collegium.links.local:LocalLink",
@@ -68,7 +94,10 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
 }
 
 # Which extra installs the package that a missing module belongs to.
-EXTRA_OF_MODULE: Final = {"xgboost": "xgboost", "lightgbm": "lightgbm", "imodels": "rulefit", "torch": "torch"}
+EXTRA_OF_MODULE: Final = {
+    "xgboost": "xgboost", "lightgbm": "lightgbm", "imodels": "rulefit", "torch": "torch", "opacus": "opacus",
+    "cryptography": "crypto", "nacl": "crypto", "gmpy2": "crypto", "tenseal": "bfv",
+}  # fmt: skip
 
 
 @cache
@@ -97,6 +126,11 @@ def lookup(kind: str, name: str) -> Any:
         if extra is None:
             raise
         raise MissingExtra(extra, f"{kind} {name!r}") from None
+
+
+def class_name(kind: str, name: str) -> str:
+    """The name of the class registered as `name`, without importing it."""
+    return _table(kind)[name].rpartition(":")[2].rpartition(".")[2]
 
 
 def install_steps() -> None:

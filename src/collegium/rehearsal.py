@@ -8,18 +8,24 @@ round to round than those of real ones, so sizes of later rounds are upper bound
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
 
 from collegium.callbacks import Callback, RoundReport
 from collegium.core import tables
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning
+from collegium.privacy.claims import SEEDED_NOISE, Charge
+from collegium.privacy.learners.base import PrivateLearner
 from collegium.results import Run
 from collegium.runner import run
-from collegium.study import Study
+from collegium.study import Prepared, Study
 
 _ROWS_PER_SITE: Final = 100
 
@@ -32,9 +38,78 @@ class _StopAfter(Callback):
         return report.round + 1 >= self._rounds
 
 
-def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
-    """Run a study's first rounds on made-up sites."""
+class _AnyAnswer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Stands in for a learner where only kinds, sizes and costs are asked for: it answers at random."""
+
+    def __init__(self, random_state: int | None = None) -> None:
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> _AnyAnswer:
+        """Remember the classes."""
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Any class."""
+        rng = np.random.default_rng(self.random_state)
+        return self.classes_[rng.integers(len(self.classes_), size=tables.n_rows(X))]
+
+
+class _AnyPrivateAnswer(PrivateLearner, _AnyAnswer):
+    """Stands in for a private learner, and costs what that would cost at the real site."""
+
+    def __init__(self, learner: PrivateLearner, records: int, random_state: int | None = None) -> None:
+        self.learner = learner
+        self.records = records
+        self.random_state = random_state
+
+    @property
+    def fits(self) -> int:  # type: ignore[override]
+        """As often as the learner."""
+        return self.learner.fits
+
+    def check(self) -> None:
+        self.learner.check()
+
+    def charge(self, n_records: int, n_public: int, n_classes: int) -> Charge:
+        return self.learner.charge(self.records, n_public, n_classes)
+
+    def fit_private(
+        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
+    ) -> _AnyPrivateAnswer:
+        self.charge_ = self.learner.charge(self.records, tables.n_rows(public), len(classes)).assuming(SEEDED_NOISE)
+        self.fit(X, classes)
+        return self
+
+    def public_learner(self) -> _AnyAnswer:
+        return _AnyAnswer()
+
+
+def explain(study: Study, *, base: Path | None = None) -> Run:
+    """All rounds of a study with made-up sites and stand-ins for the learners: what would leave, at what cost.
+
+    Only the sites' sizes are real: a claim may depend on them.
+    """
     prepared = study.prepare(base)
+    # Nothing can stand in for a net whose weights are asked for.
+    return _rehearse(study, prepared, None, (lambda real: real.learner) if prepared.algorithm.needs else _stand_in)
+
+
+def _stand_in(real: Site) -> Any:
+    learner = real.learner
+    return _AnyPrivateAnswer(learner, len(real)) if isinstance(learner, PrivateLearner) else _AnyAnswer()
+
+
+def _rehearsing(real: Site) -> Any:
+    return _stand_in(real) if isinstance(real.learner, PrivateLearner) else real.learner
+
+
+def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
+    """Run a study's first rounds on made-up sites. What a private learner costs depends on its site's true size."""
+    return _rehearse(study, study.prepare(base), rounds, _rehearsing)
+
+
+def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for: Callable[[Site], Any]) -> Run:
     rng = np.random.default_rng(study.seed)
     public = prepared.public
     sites = []
@@ -42,16 +117,20 @@ def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
         rows = rng.integers(tables.n_rows(public), size=min(len(real), _ROWS_PER_SITE))
         labels = prepared.classes[np.arange(len(rows)) % len(prepared.classes)]
         X = tables.take(public, rows)
-        sites.append(Site(real.name, X, rng.permutation(labels), learner=real.learner, policy=real.policy))
+        budget = real.budget and replace(real.budget, ledger=None)  # a rehearsal spends nothing
+        own = 0 if real.unlabeled is None else min(tables.n_rows(real.unlabeled), _ROWS_PER_SITE)
+        unlabeled = None if not own else tables.take(public, rng.integers(tables.n_rows(public), size=own))
+        extra = {"policy": real.policy, "budget": budget, "unlabeled": unlabeled}
+        sites.append(Site(real.name, X, rng.permutation(labels), learner=learner_for(real), **extra))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollegiumWarning)
         return run(
             prepared.algorithm,
             sites=sites,
-            public=public,
+            public=prepared.shared,
             classes=prepared.classes,
             global_learner=prepared.global_learner,
             seed=study.seed,
-            callbacks=[_StopAfter(rounds)],
+            callbacks=[] if rounds is None else [_StopAfter(rounds)],
             progress=False,
         )

@@ -21,15 +21,17 @@ from collegium.core.ledger import storage_errors
 from collegium.core.observations import COST_COLUMNS, Observations
 from collegium.environment import environment
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
+from collegium.privacy.tables import privacy_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from collegium.graphs import Labelled
     from collegium.learners.base import SiteModel
 
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "metrics": ("round", "party", "split", "metric", "value"),
-    "releases": ("party", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "entry", "protected"),
+    "releases": ("party", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "entry", "protected", "privacy"),
     "costs": ("round", "party", *COST_COLUMNS),
     "refusals": ("round", "party", "step", "code"),
     "orders": ("round", "party", "steps", "bytes"),
@@ -44,12 +46,16 @@ class Run:
     Attributes:
         metrics: One row per number: round, party, split, metric, value. Rounds count from 0.
         releases: One row per release that left a site: party, round, step, kind, bytes, sha256, ...
-        costs: Per round and party: bytes up and down on the wire, seconds in fit, predict, consensus and wire.
+        costs: Per round and party: bytes up and down on the wire, seconds in fit, predict, consensus and wire,
+            and in what the algorithm times beside these (parts of them), such as teachers and students.
         orders: What each site was asked to run, and in how many bytes.
+        privacy: What may be said about each site's privacy, and what that stands on.
         refusals: Who refused, failed or was missing, and with which code.
         about: The run's id, algorithm, seed, sites and versions.
         classes: The study's classes.
-        labels: The last consensus, as class codes (None where the algorithm makes none).
+        labels: The last consensus, as class codes (None where the algorithm makes none). Of a method that labels the
+            sites' own unlabelled points: by site, the user's own label values in the order of those points.
+        confidences: How sure each of those labels is, 0 to 1, by site. In a real run only the site itself has either.
         logs: The sites' own logs, in a simulation. They are not saved with the run.
         study: The study file's text, for a run of a study.
         environment: Versions of Python and libraries, and the kind of machine.
@@ -64,9 +70,10 @@ class Run:
     about: dict[str, Any]
     classes: NDArray[Any]
     class_counts: pd.DataFrame
-    labels: Labels | None
+    labels: Labels | dict[str, NDArray[Any]] | None
     _models: Mapping[str, Any] = field(repr=False)
-    _global_model: Any = field(default=None, repr=False)
+    _global_models: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    confidences: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
     logs: dict[str, list[str]] = field(default_factory=dict, repr=False)
     study: str | None = None
     environment: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -81,9 +88,10 @@ class Run:
         classes: NDArray[Any],
         labels: Labels | None,
         models: Mapping[str, SiteModel],
-        global_model: SiteModel | None,
+        global_models: Mapping[str, SiteModel],
         logs: dict[str, list[str]],
         class_counts: dict[str, list[int]],
+        found: Mapping[str, Labelled] | None = None,
         study: str | None = None,
     ) -> Run:
         """Build from what the coordinator noted."""
@@ -95,10 +103,12 @@ class Run:
             "refusals": observed.refusals,
             "orders": observed.orders,
         }
+        activities = sorted({name for row in costs for name in row} - set(_COLUMNS["costs"]))
+        columns = _COLUMNS | {"costs": (*_COLUMNS["costs"], *activities)}
         frames: dict[str, Any] = {
-            name: _tidy(pd.DataFrame(rows[name], columns=list(_COLUMNS[name])), about["parties"]) for name in rows
+            name: _tidy(pd.DataFrame(rows[name], columns=list(columns[name])), about["parties"]) for name in rows
         }
-        frames["costs"] = frames["costs"].astype({"bytes_up": "int64", "bytes_down": "int64"})
+        frames["costs"] = frames["costs"].fillna(0.0).astype({"bytes_up": "int64", "bytes_down": "int64"})
         counts = pd.DataFrame.from_dict(
             class_counts, orient="index", columns=[str(value) for value in classes.tolist()]
         )
@@ -108,9 +118,10 @@ class Run:
             about=about,
             classes=classes,
             class_counts=counts,
-            labels=labels,
+            labels={party: classes[each.codes] for party, each in found.items()} if found else labels,
+            confidences={party: each.confidences for party, each in (found or {}).items()},
             _models=models,
-            _global_model=global_model,
+            _global_models=global_models,
             logs=logs,
             study=study,
             environment=environment(),
@@ -122,9 +133,22 @@ class Run:
         return {party: _read_model(model) for party, model in self._models.items()}
 
     @cached_property
+    def global_models(self) -> dict[str, SiteModel]:
+        """Models that belong to no site: one of (U, final consensus), or averaged nets by a site with such a net."""
+        return {name: _read_model(model) for name, model in self._global_models.items()}
+
+    @property
     def global_model(self) -> SiteModel | None:
-        """A model of (U, final consensus), where the algorithm made one."""
-        return None if self._global_model is None else _read_model(self._global_model)
+        """The first of the global models, where the algorithm made one."""
+        return next(iter(self.global_models.values()), None)
+
+    @cached_property
+    def privacy(self) -> pd.DataFrame:
+        """What may be said about each site's privacy: one row per site and kind of claim.
+
+        A kind of ``unprotected`` means what it says: those releases left as they were.
+        """
+        return privacy_table(self.releases, self.about["parties"], self.about.get("claims", {}))
 
     @property
     def accuracy(self) -> pd.DataFrame:
@@ -132,6 +156,18 @@ class Run:
         rows = self.metrics[(self.metrics["split"] == "test") & (self.metrics["metric"] == "accuracy")]
         wide = rows.pivot_table(index="round", columns="party", values="value", aggfunc="last")
         return wide.reindex(columns=[party for party in self.about["parties"] if party in wide.columns])
+
+    @property
+    def one_shot(self) -> pd.DataFrame:
+        """What a method of one round costs: rounds, bytes, seconds per site; the coordinator fits the final model."""
+        parts = ("seconds_teachers", "seconds_students", "seconds_final")
+        spent = self.costs.reindex(
+            columns=[*self.costs.columns, *(p for p in parts if p not in self.costs)], fill_value=0.0
+        )
+        table = spent.groupby("party")[["bytes_up", "bytes_down", *parts]].sum()
+        table.insert(0, "rounds", self.releases.groupby("party")["round"].nunique())
+        parties = [*self.about["parties"], "coordinator"]
+        return table.reindex(parties).fillna(0).astype(dict.fromkeys(("rounds", "bytes_up", "bytes_down"), "int64"))
 
     def summary(self) -> pd.DataFrame:
         """One row per site, and their mean: learner, samples, first and last accuracy, bytes sent, failures."""
@@ -170,11 +206,14 @@ class Run:
             raise ConfigError(f"There is a run in {folder} already: choose another folder, or pass overwrite=True.")
         with storage_errors(folder, StorageError):
             self.write_tables(folder)
-            files = self._write_models(folder)
-            if self.labels is not None:
+            files, shared = self._write_models(folder)
+            if isinstance(self.labels, Labels):
                 codes = self.labels.codes
                 write_file(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))
-            self.write_about(folder, files, finished=True)
+            elif self.labels is not None:
+                _write_by_site(folder / "labels.npz", self.labels)
+                _write_by_site(folder / "confidences.npz", self.confidences)
+            self.write_about(folder, files, shared, finished=True)
         return folder
 
     def report(self, path: str | Path) -> Path:
@@ -194,33 +233,35 @@ class Run:
         for name in (*_COLUMNS, "class_counts"):
             write_file(folder / "tables" / f"{name}.parquet", lambda file, n=name: getattr(self, n).to_parquet(file))
 
-    def write_about(self, folder: Path, models: dict[str, str], *, finished: bool) -> None:
+    def write_about(
+        self, folder: Path, models: dict[str, str], shared: dict[str, str] | None = None, *, finished: bool
+    ) -> None:
         """What the run is, and which files belong to it."""
         about = {"format": _FORMAT, "finished": finished, "about": self.about, "models": models}
-        about |= {"global": (folder / "models" / "global.pkl").is_file(), "classes": self.classes.tolist()}
+        about |= {"global": shared or {}, "classes": self.classes.tolist()}
         texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
         if self.study is not None:
             texts["study.toml"] = self.study
         for name, text in texts.items():
             write_file(folder / name, lambda file, t=text: file.write(t.encode()))
 
-    def _write_models(self, folder: Path) -> dict[str, str]:
-        """Each model in a file of its own; one that cannot be pickled is left out, and said so."""
+    def _write_models(self, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+        """Each model in a file of its own, the sites' and the global ones; what cannot be pickled is left out."""
         (folder / "models").mkdir(exist_ok=True)
-        files = {party: f"{number}-{_file_name(party)}.pkl" for number, party in enumerate(self.models)}
-        stored: dict[str, Any] = dict(self.models)
-        if self.global_model is not None:
-            stored["global model"] = self.global_model
-        for name, model in stored.items():
-            try:
-                data = cloudpickle.dumps(model)
-            except Exception as error:
-                files.pop(name, None)
-                what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
-                warnings.warn(what, CollegiumWarning, stacklevel=2)
-                continue
-            write_file(folder / "models" / files.get(name, "global.pkl"), lambda file, d=data: file.write(d))
-        return files
+        written: list[dict[str, str]] = []
+        for prefix, models in (("", self.models), ("global-", self.global_models)):
+            files = {}
+            for number, (name, model) in enumerate(models.items()):
+                try:
+                    data = cloudpickle.dumps(model)
+                except Exception as error:
+                    what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
+                    warnings.warn(what, CollegiumWarning, stacklevel=2)
+                    continue
+                files[name] = f"{prefix}{number}-{_file_name(name)}.pkl"
+                write_file(folder / "models" / files[name], lambda file, d=data: file.write(d))
+            written.append(files)
+        return written[0], written[1]
 
 
 def load(path: str | Path) -> Run:
@@ -241,13 +282,15 @@ def load(path: str | Path) -> Run:
         }
         classes = np.array(stored["classes"])
         codes = np.load(folder / "labels.npy", allow_pickle=False) if (folder / "labels.npy").is_file() else None
+        own = _read_by_site(folder / "labels.npz")
         return Run(
             **frames,
             about=stored["about"],
             classes=classes,
-            labels=None if codes is None else Labels(codes, len(classes)),
+            labels=own or (None if codes is None else Labels(codes, len(classes))),
+            confidences=_read_by_site(folder / "confidences.npz"),
             _models={party: folder / "models" / file for party, file in stored["models"].items()},
-            _global_model=folder / "models" / "global.pkl" if stored["global"] else None,
+            _global_models={name: folder / "models" / file for name, file in stored["global"].items()},
             study=_text(folder / "study.toml"),
             environment=json.loads(_text(folder / "env.json") or "{}"),
             finished=stored["finished"],
@@ -273,6 +316,18 @@ def _read_model(stored: Any) -> Any:
         return cloudpickle.loads(stored.read_bytes())
     except FileNotFoundError:
         raise StorageError(f"The model {stored} is missing.") from None
+
+
+def _write_by_site(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    marked = {f"site {party}": array for party, array in arrays.items()}  # savez has parameters with names of their own
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **marked))
+
+
+def _read_by_site(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as stored:
+        return {name.removeprefix("site "): stored[name] for name in stored.files}
 
 
 def _text(path: Path) -> str | None:

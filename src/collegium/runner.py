@@ -20,17 +20,22 @@ from collegium.callbacks import Callback, RoundReport
 from collegium.core import tables
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
+from collegium.core.labels import Labels
 from collegium.core.ledger import verify_ledger
 from collegium.core.record import Record
 from collegium.core.samples import LabelledData
 from collegium.core.site import Exam, PublicSet, Site
-from collegium.errors import CollegiumWarning, ConfigError, StorageError
+from collegium.core.workbench import Workbench
+from collegium.errors import BudgetSpent, CollegiumWarning, ConfigError, StorageError
 from collegium.folder import RunFolder
+from collegium.graphs import Labelled
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.local import LocalLink
 from collegium.links.replay import ReplayLink
 from collegium.links.workers import WorkersLink
+from collegium.privacy.budget import write_charges
+from collegium.privacy.learners.base import PrivateLearner
 from collegium.reports.progress import progress_bar
 from collegium.results import Run
 
@@ -62,7 +67,7 @@ def run(
     Args:
         algorithm: For example ``cg.FedCT(rounds=5)``.
         sites: The sites, each with data and a learner.
-        public: The unlabelled set that everybody may see (X only).
+        public: The unlabelled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
         seed: Same seed, same result, bit for bit, whatever `workers` is.
@@ -70,7 +75,7 @@ def run(
         classes: All classes, if no site has some of them (default: all that any site has).
         quorum: The share of the asked sites that must answer; below it the run ends with QuorumLost.
         deadline: Seconds that sites have for an answer; one that takes longer is reported as missing that time.
-        global_learner: What `run.global_model` is fitted with (default: the first site's learner).
+        global_learner: What `run.global_model` is fitted with (default: the algorithm's, or the first site's learner).
         out: A folder for record, ledger and results. A run with a folder can be resumed.
         resume: Go on with the run in `out` (or start it, if there is none).
         progress: Show a progress bar (default: when the run takes long and somebody is watching).
@@ -78,13 +83,17 @@ def run(
         study: The study that this run carries out; it is kept in the run's folder.
     """
     checks.check_algorithm(algorithm)
-    checked = checks.check_sites(sites)
-    all_classes = checks.find_classes(checked, classes)
+    checked = checks.check_sites(sites, algorithm)
+    public, labels = checks.check_labelled(algorithm, public)
+    all_classes = checks.find_classes(checked, classes, labels)
     shared = checks.check_public(algorithm, public, checked)
     exam = checks.check_test(test, all_classes)
     others = ({"public": shared.X} if shared else {}) | ({"test": exam[0]} if exam else {})
     checks.check_features(checked, others)
     truth = checks.check_truth(public_truth, shared, all_classes)
+    codes = checks.check_truth(labels, shared, all_classes, "public=(X, y)")
+    checks.check_capabilities(algorithm, checked)
+    checks.check_privacy(algorithm, checked, shared, len(all_classes))
     seed = _whole_number("seed", seed)
     workers = _whole_number("workers", workers)
     checks.check_callbacks(callbacks)
@@ -110,16 +119,23 @@ def run(
             seed=seed,
             public=shared,
             public_truth=truth,
+            public_labels=None if codes is None else Labels(codes, len(all_classes)),
+            workbench=Workbench(checked, all_classes, shared, test_set, seed),
             quorum=quorum,
             deadline=deadline,
         )
         course = Course(fed, hosting, about | {"run": hosting.run, "workers": workers}, folder, callbacks, study)
+        stack.enter_context(threads_per_site())  # what the coordinator does with nets is the same on every link, too
         with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
             course.begin()
             course.run(algorithm)
-        learner = global_learner if global_learner is not None else checked[0].learner
-        global_model = _global_model(fed, learner, shared, all_classes, exam)
-        outcome = course.outcome(live.models, global_model, live.logs)
+        learners = (global_learner, algorithm.final_learner(), _public_part(checked[0].learner))
+        learner = next((each for each in learners if each is not None), None)
+        with fed.observed.watch("final"):
+            # The nets whose weights the algorithm published, one per architecture.
+            nets = {like: fed.workbench.net(like, weights) for like, weights in fed.final_weights.items()}
+            global_models = nets or _global_model(fed, learner, shared, all_classes, exam)
+        outcome = course.outcome(live.models, global_models, live.logs, live.found_labels)
     _warn_of_failures(outcome, path)
     if folder is not None:
         folder.finish(outcome)
@@ -149,7 +165,7 @@ class Course:
         sites = hosting.sites
         self._about = about | {
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "learners": {site.name: learner_name(site.learner) for site in sites},
+            "learners": {site.name: "" if site.learner is None else learner_name(site.learner) for site in sites},
             "samples": {site.name: len(site) for site in sites},
             "study": None if study is None else study.name,
         }
@@ -160,18 +176,21 @@ class Course:
             callback.on_start(dict(self._about))
         self._fed.observed.on_round_end = self._round_ends
         if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, None, {}))
+            self._folder.snapshot(self.outcome({}, {}, {}))
 
     def run(self, algorithm: Algorithm) -> None:
         """Let the algorithm coordinate; whatever ends it, the folder holds what there is."""
         try:
-            algorithm.coordinate(self._fed)
+            try:
+                algorithm.coordinate(self._fed)
+            except BudgetSpent as spent:
+                warnings.warn(f"{spent} The run ends here, with what it has.", CollegiumWarning, stacklevel=4)
             self._fed.flush()
             self._fed.observed.end_round()
         except BaseException:
             if self._folder is not None:
                 with suppress(StorageError):
-                    self._folder.snapshot(self.outcome({}, None, {}), now=True)
+                    self._folder.snapshot(self.outcome({}, {}, {}), now=True)
             raise
 
     def _round_ends(self, number: int, of: int) -> bool:
@@ -185,10 +204,19 @@ class Course:
             elif answer is not None and bool(answer):
                 stop = True
         if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, None, {}))
+            self._folder.snapshot(self.outcome({}, {}, {}))
         return stop
 
-    def outcome(self, models: dict[str, SiteModel], global_model: SiteModel | None, logs: dict[str, list[str]]) -> Run:
+    def _claims(self) -> dict[str, str]:
+        return {what: write_charges(charges) for what, charges in self._fed.observed.claims.items()}
+
+    def outcome(
+        self,
+        models: dict[str, SiteModel],
+        global_models: dict[str, SiteModel],
+        logs: dict[str, list[str]],
+        found: dict[str, Labelled] | None = None,
+    ) -> Run:
         """The results so far."""
         classes = self._hosting.classes
         counts = {
@@ -196,13 +224,14 @@ class Course:
         }
         return Run.from_observations(
             self._fed.observed,
-            about=self._about | {"seconds": time.perf_counter() - self._clock},
+            about=self._about | {"seconds": time.perf_counter() - self._clock, "claims": self._claims()},
             classes=classes,
             labels=self._fed.final_labels,
             models=models,
-            global_model=global_model,
+            global_models=global_models,
             logs=logs,
             class_counts=counts,
+            found=found,
             study=self._study,
         )
 
@@ -226,13 +255,18 @@ def _whole_number(name: str, value: Any) -> int:
     return int(value)
 
 
+def _public_part(learner: Any) -> Any:
+    """What a learner goes on with on public rows: a private one has no private rows there to protect."""
+    return learner.public_learner() if isinstance(learner, PrivateLearner) else learner
+
+
 def _global_model(
     fed: Federation, learner: Any, public: PublicSet | None, classes: NDArray[Any], exam: tuple[Any, Any] | None
-) -> SiteModel | None:
+) -> dict[str, SiteModel]:
     """A model of (U, final L): everybody may have it, since everybody knows both."""
     labels = fed.final_labels
     if labels is None or public is None or not labels.known.any():
-        return None
+        return {}
     nothing = LabelledData(tables.take(public.X, np.zeros(0, dtype=np.intp)), labels.codes[:0])
     with threads_per_site():
         rng = np.random.default_rng([fed.seed, 1])
@@ -246,10 +280,10 @@ def _global_model(
                 CollegiumWarning,
                 stacklevel=3,
             )
-            return None
+            return {}
     if accuracy is not None:
         fed.note("global_accuracy", accuracy, COORDINATOR, "test")
-    return model
+    return {"model": model}
 
 
 def _warn_of_failures(outcome: Run, folder: Path | None) -> None:

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -17,6 +17,7 @@ from collegium.components import build, settings_of
 from collegium.errors import ConfigError, StorageError
 
 Count = int | float
+_COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "global_learner")
 
 
 class _Section(BaseModel):
@@ -35,6 +36,9 @@ class DataSection(_Section):
         None, description="rows for testing: a count, a fraction, or 'own' for the data set's own test rows"
     )
     train: Count | None = Field(None, description="private rows in all sites together (default: the rest)")
+    unlabeled: float = Field(
+        0.0, ge=0, lt=1, description="share of each site's rows that lose their labels, for methods that label them"
+    )
 
 
 class PartitionSection(_Section):
@@ -50,9 +54,20 @@ class PolicySection(_Section):
 
     steps: list[str] = ["*"]
     unprotected: list[str] = ["*"]
+    requires: Literal["dp"] | None = Field(None, description="dp: nothing leaves without differential privacy")
     max_release_bytes: int = Field(1 << 30, ge=0)
     max_run_bytes: int = Field(1 << 36, ge=0)
     public_sha256: str | None = None
+
+
+class BudgetSection(_Section):
+    """All the privacy that a site may ever spend."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(1e-5, gt=0, lt=1)
+    ledger: str | None = Field(
+        None, description="where it is kept over runs; {site} stands for the site's name (default: for one run)"
+    )
 
 
 class SiteSection(_Section):
@@ -63,6 +78,7 @@ class SiteSection(_Section):
         "auto", description="auto: encode categories, fill missing values and scale where the learner needs it"
     )
     policy: PolicySection = PolicySection()
+    budget: BudgetSection | None = None
 
 
 class EngineSection(_Section):
@@ -84,6 +100,11 @@ class Prepared:
     test: tuple[Any, Any] | None
     classes: Any
     global_learner: Any
+
+    @property
+    def shared(self) -> Any:
+        """What `cg.run` takes as public: with labels only where the algorithm learns from them."""
+        return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
 
 
 class Study(_Section):
@@ -180,7 +201,7 @@ class Study(_Section):
         return run(
             prepared.algorithm,
             sites=prepared.sites,
-            public=prepared.public,
+            public=prepared.shared,
             test=prepared.test,
             public_truth=prepared.public_truth,
             classes=prepared.classes,
@@ -200,7 +221,8 @@ class Study(_Section):
 def json_schema() -> dict[str, Any]:
     """A JSON Schema of study files, with the settings of every registered component."""
     schema = Study.model_json_schema()
-    schema["$defs"] |= {kind: _component_schema(kind) for kind in ("algorithm", "consensus", "voters", "learner")}
+    kinds = ("algorithm", "consensus", "voters", "learner", "mechanism")
+    schema["$defs"] |= {kind: _component_schema(kind) for kind in kinds}
     schema["properties"]["algorithm"] = {"$ref": "#/$defs/algorithm"}
     schema["properties"]["global_learner"] = {"$ref": "#/$defs/learner"}
     schema["$defs"]["SiteSection"]["properties"]["learner"] = {"$ref": "#/$defs/learner"}
@@ -263,6 +285,7 @@ def _fields_at(location: Sequence[Any]) -> list[str]:
         "partition": PartitionSection,
         "sites": SiteSection,
         "policy": PolicySection,
+        "budget": BudgetSection,
         "engine": EngineSection,
     }
     for step in location:
@@ -300,7 +323,7 @@ def _enter(place: Any, step: str, change: str) -> Any:
         return place[int(step)]
     if isinstance(place, dict):
         inner = place.setdefault(step, {})
-        if isinstance(inner, str) and step in ("algorithm", "learner", "consensus", "voters", "global_learner"):
+        if isinstance(inner, str) and step in _COMPONENTS:
             place[step] = inner = {"name": inner}
         if isinstance(inner, dict | list):
             return inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,11 @@ from collegium.data.public import split
 from collegium.data.sources import Dataset, load_source
 from collegium.errors import ConfigError
 from collegium.learners.prepare import with_preparation
+from collegium.privacy.budget import Budget
+from collegium.privacy.learners.base import PrivateLearner
 
 if TYPE_CHECKING:
-    from collegium.study import Prepared, SiteSection, Study
+    from collegium.study import BudgetSection, Prepared, SiteSection, Study
 
 
 def prepare_study(study: Study, base: Path | None = None, folder: Path | None = None) -> Prepared:
@@ -43,9 +46,10 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
     test = _own_test(dataset) if own_test else parts.test
     sections = [study.sites[number % len(study.sites)] for number in range(len(parts.names))]
     sites = [
-        _site(name, X, y, section, number % len(study.sites))
+        _site(name, X, y, section, number % len(study.sites), base or Path(), parts.public)
         for number, (name, (X, y), section) in enumerate(zip(parts.names, parts.sites, sections, strict=True))
     ]
+    sites = [_without_labels(site, study, number) for number, site in enumerate(sites)]
     global_learner = None
     if study.global_learner is not None:
         global_learner = with_preparation(build("learner", study.global_learner, "global_learner"), parts.public)
@@ -71,11 +75,29 @@ def _size(value: Any) -> Any:
     return 0.2 if value is None else value
 
 
-def _site(name: str, X: Any, y: Any, section: SiteSection, number: int) -> Site:
+def _site(name: str, X: Any, y: Any, section: SiteSection, number: int, base: Path, public: Any) -> Site:
     learner = build("learner", section.learner, f"sites[{number}].learner")
     if section.prepare == "auto":
-        learner = with_preparation(learner, X)
-    return Site(name, X, y, learner=learner, policy=Policy(**section.policy.model_dump()))
+        # What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
+        learner = with_preparation(learner, public if isinstance(learner, PrivateLearner) else X)
+    policy = Policy(**section.policy.model_dump())
+    return Site(name, X, y, learner=learner, policy=policy, budget=_budget(name, section.budget, base))
+
+
+def _without_labels(site: Site, study: Study, number: int) -> Site:
+    """The same site, a share of whose rows has lost its labels."""
+    if not study.data.unlabeled:
+        return site
+    order = np.random.default_rng([study.seed, number]).permutation(len(site))
+    lost, kept = (np.sort(rows) for rows in np.split(order, [round(study.data.unlabeled * len(site))]))
+    return replace(site, X=tables.take(site.X, kept), y=site.y[kept], unlabeled=tables.take(site.X, lost))
+
+
+def _budget(name: str, section: BudgetSection | None, base: Path) -> Budget | None:
+    if section is None:
+        return None
+    ledger = None if section.ledger is None else base / section.ledger.replace("{site}", name)
+    return Budget(section.epsilon, section.delta, ledger)
 
 
 def _own_test(dataset: Dataset) -> tuple[Any, Any]:

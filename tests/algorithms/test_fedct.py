@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import SGDClassifier
@@ -19,6 +19,7 @@ import collegium as cg
 from collegium.core import Labels
 from collegium.errors import ConfigError
 from collegium.learners.torch import TorchClassifier
+from collegium.privacy.budget import read_charges
 
 LOCK = threading.Lock()
 SEEN: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
@@ -320,3 +321,78 @@ def test_an_empty_consensus_is_no_reason_to_stop(digits):
         cg.FedCT(rounds=3, patience=1, consensus=cg.QualifiedMajority(1.0)), DummyClassifier(strategy="uniform")
     )
     assert set(run.metrics["round"]) == {0, 1, 2}
+
+
+# DP-FedCT: the same algorithm, answered through a mechanism.
+
+
+@pytest.mark.parametrize(
+    "mechanism", [cg.RandomizedResponse(epsilon=8), cg.UnaryEncoding(epsilon=16), cg.XorMechanism(theta=8)]
+)
+def test_little_noise_leaves_the_consensus_as_it_is(cancer, mechanism) -> None:
+    plain, noisy = cancer.run(cg.FedCT(rounds=1)), cancer.run(cg.FedCT(rounds=1, mechanism=mechanism))
+    assert np.mean(plain.labels.codes == noisy.labels.codes) > 0.97
+    assert set(noisy.releases["kind"]) == {mechanism.gives.kind}
+
+
+def test_at_the_papers_own_parameters_the_labels_are_coins(digits) -> None:
+    truth = digits.split.public_truth
+    run = digits.run(cg.FedCT(rounds=1, mechanism=cg.XorMechanism(theta=0.1 / 3000)), public_truth=truth)
+    quality = run.metrics.query("metric == 'consensus_quality'")["value"].iloc[-1]
+    assert 0.05 < quality < 0.16  # ten classes
+    clean = digits.run(cg.FedCT(rounds=1), public_truth=truth).metrics.query("metric == 'consensus_quality'")
+    assert clean["value"].iloc[-1] > 0.6
+
+
+def test_the_three_sensitivities_give_three_kinds_of_claim(cancer) -> None:
+    kinds = {}
+    for sensitivity, more in (
+        ("worst_case", {}),
+        ("assumed_stability", {"stability_rate": 0.05}),
+        ("observed_max_change", {"neighbours": 2}),
+    ):
+        mechanism = cg.RandomizedResponse(epsilon=0.5, sensitivity=sensitivity, **more)
+        run = cancer.run(cg.FedCT(rounds=2, mechanism=mechanism))
+        kinds[sensitivity] = run.privacy["kind"].iloc[0]
+        assert run.releases["protected"].all() == (sensitivity == "worst_case")
+        assert run.privacy["publishable"].all() == (sensitivity != "observed_max_change")
+    assert kinds == {"worst_case": "dp", "assumed_stability": "conditional", "observed_max_change": "nominal"}
+
+
+def test_observed_change_is_that_of_leaving_one_row_out(cancer) -> None:
+    mechanism = cg.RandomizedResponse(epsilon=0.5, sensitivity="observed_max_change", neighbours=17)
+    tree = DecisionTreeClassifier(max_depth=2, random_state=0)
+    run = cancer.run(cg.FedCT(rounds=1, mechanism=mechanism), tree)
+    X, y = cancer.split.sites[0]
+    whole = clone(tree).fit(X, y).predict(cancer.split.public)
+    without = [clone(tree).fit(np.delete(X, i, 0), np.delete(y, i)).predict(cancer.split.public) for i in range(17)]
+    most = max(int(np.sum(other != whole)) for other in without)
+    (charge,), _ = read_charges(run.releases["privacy"].iloc[0])
+    assert charge.events[0].count == max(1, most)
+
+
+def test_a_learner_that_goes_on_has_no_neighbours_to_observe(cancer) -> None:
+    mechanism = cg.RandomizedResponse(epsilon=0.5, sensitivity="observed_max_change")
+    with pytest.raises(cg.SiteError, match="fitted anew"):
+        cancer.run(cg.FedCT(rounds=1, mechanism=mechanism), cg.TorchClassifier("linear"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"mechanism": "randomized_response"}, "mechanism is None or one such as"),
+        ({"mechanism": cg.Laplace(epsilon=1)}, "Laplace is for Numbers"),
+        ({"mechanism": cg.UnaryEncoding(epsilon=1), "consensus": cg.DawidSkene()}, "cannot count ApprovalBits"),
+        ({"mechanism": cg.RandomizedResponse(epsilon=1), "voters": cg.Familiar()}, "leave out voters"),
+    ],
+)
+def test_a_mechanism_that_does_not_fit_is_an_error(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(cg.ConfigError, match=said):
+        cg.FedCT(**settings)
+
+
+def test_noise_is_the_same_on_every_link_and_other_at_every_site_and_round(cancer) -> None:
+    algorithm = cg.FedCT(rounds=2, mechanism=cg.RandomizedResponse(epsilon=1))
+    run, other = cancer.run(algorithm), cancer.run(algorithm, workers=2)
+    assert run.labels == other.labels
+    assert run.releases["sha256"].nunique() == len(run.releases)

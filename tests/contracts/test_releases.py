@@ -12,7 +12,29 @@ import collegium.core  # noqa: F401 - brings all kinds
 from collegium import registry
 from collegium.core import wire
 from collegium.core.labels import Labels
-from collegium.core.releases import KINDS, Count, HardLabels, Nothing, RawRecords, Release
+from collegium.core.messages import (
+    DistanceShares,
+    Greeting,
+    Letters,
+    MaskedRows,
+    MaskedVotes,
+    Met,
+    Neighbourhood,
+    OpenPoints,
+)
+from collegium.core.releases import (
+    KINDS,
+    ApprovalBits,
+    Count,
+    HardLabels,
+    Nothing,
+    Numbers,
+    RawRecords,
+    Release,
+    SharedModels,
+    VoteCounts,
+)
+from collegium.core.soft import SoftLabels, TrainedWeights, Weights
 from collegium.errors import WireError
 
 registry.install_steps()
@@ -27,6 +49,34 @@ EXAMPLES: dict[str, list[Release]] = {
         HardLabels(Labels(np.zeros(0, dtype=int), 2)),
         HardLabels(Labels(np.arange(500) % 300, 300)),
     ],
+    "ApprovalBits": [
+        ApprovalBits.from_bits(np.arange(21).reshape(7, 3) % 2 == 0),
+        ApprovalBits.from_bits(np.zeros((0, 2), dtype=bool)),
+        ApprovalBits.from_bits(np.ones((4, 300), dtype=bool)),
+    ],
+    "VoteCounts": [VoteCounts(np.array([[3, 2], [0, 5]])), VoteCounts(np.zeros((0, 2)))],
+    "Numbers": [Numbers(np.array([0.5, -2.0])), Numbers(np.zeros((2, 0))), Numbers(np.array(3.0))],
+    "Weights": [Weights({"0.weight": np.ones((2, 3), np.float32), "0.bias": np.zeros(2, np.float32)}, 7)],
+    "TrainedWeights": [TrainedWeights({"0.bias": np.zeros(2, np.float32)}, 7, 0.25)],
+    "SoftLabels": [SoftLabels(np.full((4, 3), 1 / 3, np.float32))],
+    "SharedModels": [
+        SharedModels("constant", [{"codes": np.array([1], np.int8), "parts": {}}]),
+        SharedModels("xgboost", [{"codes": np.array([0, 2]), "parts": {"text": np.frombuffer(b"{}", np.uint8)}}] * 2),
+    ],
+    "Greeting": [Greeting("0a" * 32, "ff" * 64)],
+    "Met": [Met([]), Met(["ukb"])],
+    "Letters": [Letters({}, []), Letters({"ukb": np.arange(9, dtype=np.uint8)}, ["tum"])],
+    "Neighbourhood": [
+        Neighbourhood(1, np.array([[1], [0]]), np.array([[3], [3]], np.uint16)),
+        Neighbourhood(0, np.zeros((1, 0), np.int64), np.zeros((1, 0), np.uint16)),
+    ],
+    "DistanceShares": [
+        DistanceShares({}),
+        DistanceShares({"ukb": np.eye(2, dtype=np.uint16), "tum": {"numbers": np.arange(3, dtype=np.uint8)}}),
+    ],
+    "MaskedRows": [MaskedRows({}), MaskedRows({"ukb": np.full((2, 3), 2**63, np.uint64)})],
+    "MaskedVotes": [MaskedVotes(np.arange(6, dtype=np.uint8).reshape(2, 3))],
+    "OpenPoints": [OpenPoints(1, np.eye(2)), OpenPoints(0, np.eye(2, dtype=np.uint8))],
     "RawRecords": [RawRecords({"table": "array"}, {"values": np.eye(3)}, np.array([0, 1, 0], dtype=np.int8))],
 }
 
@@ -34,6 +84,8 @@ EXAMPLES: dict[str, list[Release]] = {
 def equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list):
+        return isinstance(b, list) and len(a) == len(b) and all(map(equal, a, b))
     if isinstance(a, np.ndarray):
         return isinstance(b, np.ndarray) and a.dtype == b.dtype and np.array_equal(a, b)
     return type(a) is type(b) and bool(a == b)
@@ -94,5 +146,5 @@ def test_it_can_be_summed_or_says_that_it_cannot(kind: str) -> None:
                 total.add_release(release)
 
 
-def test_only_raw_records_are_kept_to_simulations() -> None:
-    assert [kind for kind in OURS if KINDS[kind].simulation_only] == ["RawRecords"]
+def test_only_records_and_points_themselves_are_kept_to_simulations() -> None:
+    assert [kind for kind in OURS if KINDS[kind].simulation_only] == ["OpenPoints", "RawRecords"]

@@ -253,3 +253,68 @@ def test_memory_is_the_counts_and_a_chunk(voters: int, width: int) -> None:
         assert tracemalloc.get_traced_memory()[1] < n_samples * (n_classes * width + 1) + 8_000_000
     finally:
         tracemalloc.stop()
+
+
+# Approvals
+
+
+def approvals_of(bits: np.ndarray) -> Tally:
+    tally = Tally(bits.shape[1], bits.shape[2], len(bits))
+    for site in bits:
+        tally.add_approvals(site)
+    return tally
+
+
+@given(hnp.arrays(np.bool_, st.tuples(st.integers(1, 12), st.integers(0, 20), st.just(4))), st.integers(0, 9))
+@settings(deadline=None)
+def test_counts_and_winners_of_any_approvals(bits: np.ndarray, seed: int) -> None:
+    tally = approvals_of(bits)
+    counts = bits.sum(axis=0).T
+    np.testing.assert_array_equal(tally.counts, counts)
+    assert tally.added == len(bits)
+    for winner, column in zip(tally.winners(seed), counts.T, strict=True):
+        assert winner == -1 if column.max() == 0 else column[winner] == column.max()
+
+
+def test_approvals_are_counted_across_chunks() -> None:
+    bits = np.random.default_rng(0).random((3, 150_001, 5)) < 0.4
+    np.testing.assert_array_equal(approvals_of(bits).counts, bits.sum(axis=0).T)
+
+
+@pytest.mark.parametrize("voters", [255, 256, 300])
+def test_many_approvals_do_not_overflow(voters: int) -> None:
+    tally = approvals_of(np.ones((voters, 2, 3), bool))
+    assert (tally.counts == voters).all()
+    assert (tally.winners(0, quorum=1.0) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("approving", "quorum", "wins"), [(9, 0.9, True), (8, 0.9, False), (10, 1.0, True), (3, 0.3, True)]
+)
+def test_the_quorum_of_approvals_is_a_share_of_all_sites(approving: int, quorum: float, wins: bool) -> None:
+    bits = np.zeros((10, 2, 3), bool)
+    bits[:approving, :, 1] = True
+    bits[: approving - 1, 0] = True  # what else they approve of does not count
+    assert (approvals_of(bits).winners(0, quorum) == (1 if wins else -1)).all()
+
+
+@pytest.mark.parametrize(
+    "bits", [np.zeros((2, 3), bool), np.zeros((3, 2)), np.zeros(6, bool), np.zeros((3, 2), np.uint8)]
+)
+def test_approvals_that_do_not_fit_are_refused(bits: np.ndarray) -> None:
+    tally = Tally(3, 2, 1)
+    with pytest.raises(ValueError, match="Approvals must"):
+        tally.add_approvals(bits)
+    tally.add_approvals(np.zeros((3, 2), bool))
+    with pytest.raises(ValueError, match="1 voters"):
+        tally.add_approvals(np.zeros((3, 2), bool))
+
+
+def test_labels_and_approvals_are_not_mixed() -> None:
+    for first, second in (("add", "add_approvals"), ("add_approvals", "add")):
+        given = {"add": np.array([0, 1]), "add_approvals": np.ones((2, 2), bool)}
+        tally = Tally(2, 2, 2)
+        getattr(tally, first)(given[first])
+        with pytest.raises(ValueError, match="labels or approvals"):
+            getattr(tally, second)(given[second])
+        assert tally.added == 1

@@ -22,7 +22,7 @@ def rows_of(n: int, start: int = 0) -> Labelled:
 def drawn(batches: Batches, sets: list[Labelled], **how: Any) -> list[list[int]]:
     """The numbers of the rows of each batch."""
     settings = {"batch_size": 4, "epochs": 1, "steps": None} | how
-    return [X[:, 0].astype(int).tolist() for X, _ in batches.draw(sets, **settings)]
+    return [X[:, 0].astype(int).tolist() for X, *_ in batches.draw(sets, **settings)]
 
 
 def joined(batches: Iterable[list[int]]) -> list[int]:
@@ -99,7 +99,7 @@ def test_labels_stay_with_their_rows(batches: Batches) -> None:
             Rows(np.arange(n)[:, None]), np.array([f"c{i % 3}" for i in range(n)]), np.array(["c2", "c0", "c1"])
         )
 
-    for X, y in batches.draw([labelled(9), labelled(20)], batch_size=4, epochs=2, steps=None):
+    for X, y, *_ in batches.draw([labelled(9), labelled(20)], batch_size=4, epochs=2, steps=None):
         assert [["c2", "c0", "c1"][code] for code in y] == [f"c{int(row) % 3}" for row in X[:, 0]]
 
 

@@ -140,3 +140,65 @@ def test_too_small_images_are_refused_and_the_smallest_pass(name: str, side: int
         build(name, (1, side, 32), 2)
     smallest = (1, side + 1, side + 1)
     assert build(name, smallest, 2).eval()(torch.rand(1, *smallest)).shape == (1, 2)
+
+
+FEDAUX = {"resnet8": 512, "mobilenetv2": 1280, "mobilenetv2_half": 640, "shufflenet": 800}
+
+
+@pytest.mark.parametrize(
+    ("name", "colour", "grey"),
+    [
+        ("resnet8", 4_903_242, 4_902_090),
+        ("mobilenetv2", 2_236_682, 2_236_106),
+        ("mobilenetv2_half", 587_946, 587_370),
+        ("shufflenet", 940_858, 940_426),
+    ],
+)
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_fedaux_nets_have_the_parameters_documented(name: str, colour: int, grey: int, norm: str) -> None:
+    assert sum(parameter_counts(build(name, CIFAR10, 10, norm))) == colour
+    assert sum(parameter_counts(build(name, (1, 28, 28), 10, norm))) == grey
+    assert layers(build(name, CIFAR10, 10, norm))[-1].in_features == FEDAUX[name]
+
+
+def test_resnet8_has_the_bytes_that_fedaux_prints() -> None:
+    """19.79 MB with 100 classes, at 4 bytes each."""
+    assert int(sum(parameter_counts(build("resnet8", CIFAR10, 100))) * 4 / 1e4) == 1979
+
+
+@pytest.mark.parametrize("name", FEDAUX)
+@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 8, 9)])
+def test_fedaux_nets_take_small_images(name: str, norm: str, shape: tuple[int, ...]) -> None:
+    net = build(name, shape, 3, norm).train()
+    net(torch.rand(4, *shape)).sum().backward()
+    assert all(parameter.grad is not None for parameter in net.parameters())
+    with pytest.raises(ConfigError, match="at least 8x8"):
+        build(name, (1, 7, 28), 3)
+
+
+@pytest.mark.parametrize("name", FEDAUX)
+def test_images_of_28_and_32_pixels_are_pooled_from_4x4(name: str) -> None:
+    for side in (28, 32):
+        net = build(name, (1, side, side), 2).eval()
+        pooling = next(place for place, layer in enumerate(layers(net)) if isinstance(layer, nn.AdaptiveAvgPool2d))
+        assert isinstance(net, nn.Sequential)
+        assert net[:pooling](torch.rand(1, 1, side, side)).shape[2:] == (4, 4)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_group_norm_takes_the_place_of_every_batch_norm(name: str) -> None:
+    torch.manual_seed(0)
+    net = build(name, CIFAR10, 3, "group").eval()
+    assert not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in net.modules())
+    assert list(net.buffers()) == []
+    rows = torch.rand(3, *CIFAR10)
+    torch.testing.assert_close(net(rows)[:1], net(rows[:1]), atol=1e-4, rtol=1e-4)
+    torch.manual_seed(0)
+    batch = build(name, CIFAR10, 3)
+    assert all(torch.equal(a, b) for a, b in zip(batch.parameters(), net.parameters(), strict=True))
+
+
+def test_another_norm_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'batch' or 'group', not 'layer'"):
+        build("resnet8", CIFAR10, 3, "layer")

@@ -21,7 +21,7 @@ from collegium.reports.tables import bytes_text
 from collegium.results import Run
 
 FIGURES = [f"fig-{name}" for name in ("accuracy", "spread", "consensus", "changes", "classes", "bytes", "time")]
-SECTIONS = ["short", "figures", "sites", "left", "refusals", "study", "about"]
+SECTIONS = ["short", "figures", "sites", "privacy", "left", "refusals", "study", "about"]
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 VOID = {"meta", "br"}
 
@@ -108,7 +108,7 @@ def synthetic(parties: list[str], rounds: int, classes: int = 10, **options) -> 
         "started": "2026-01-02T03:04:05+00:00", "learners": dict.fromkeys(parties, "Tree"),
         "samples": {party: sum(each) for party, each in counts.items()},
     }  # fmt: skip
-    settings = {"models": {}, "global_model": None, "logs": {}, "labels": Labels(np.zeros(500, dtype=np.int8), classes)}
+    settings = {"models": {}, "global_models": {}, "logs": {}, "labels": Labels(np.zeros(500, dtype=np.int8), classes)}
     return Run.from_observations(
         seen, about=about, classes=np.arange(classes), class_counts=counts, **(settings | options)
     )
@@ -394,3 +394,24 @@ def test_a_browser_prints_it_on_white(run, tmp_path):
     # On paper the ink is dark (#1b2733), even where the screen's theme is dark and its ink light.
     assert re.search(rb"\.10\d+ \.15\d+ \.20* rg", drawn)
     assert not re.search(rb"\.89\d+ \.91\d+ \.93\d+ rg", drawn)
+
+
+def test_claims_are_told_with_what_they_stand_on(cancer):
+    noisy = cancer.run(cg.FedCT(rounds=2, mechanism=cg.RandomizedResponse(epsilon=0.001)))
+    text = read(render_report(noisy)).text
+    epsilon = noisy.privacy["epsilon"].iloc[0]
+    assert "differential privacy" in text
+    assert f"{epsilon:.4g}" in text
+    assert "simulated noise" in text
+    assert "10 of 10 releases are protected by differential privacy." in text
+    assert "area under the curve of at most" in text
+
+
+def test_an_epsilon_that_protects_nobody_is_called_that(cancer):
+    noisy = cancer.run(cg.FedCT(rounds=1, mechanism=cg.RandomizedResponse(epsilon=4)))
+    assert "That is no protection to rely on." in read(render_report(noisy)).text
+
+
+def test_unprotected_releases_are_called_that(run):
+    text = read(render_report(run)).text
+    assert "nothing protects these releases" in text

@@ -13,7 +13,9 @@ Deviations from the paper and its code, all on purpose:
   of the size `epochs` or `steps` says, half of each batch private, half pseudo-labelled, with one optimizer throughout.
 - The paper makes no global model. We fit one more on (U, final L): `run.global_model`.
 - `voters=Familiar()` (ours) lets sites abstain where a public sample is unlike their own data; `patience` stops early.
-- Nothing here is differentially private: hard labels alone are no guarantee.
+- Hard labels alone are no guarantee of privacy. DP-FedCT is `mechanism`, noise on the labels at each site's gate with a
+  claim that says what it is worth; or a private learner at the sites, which needs no setting here at all.
+- `votes="secret"` (ours) masks the votes, so that the coordinator sees how many there are for each class, not whose.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from dataclasses import dataclass, field
 from collegium.consensus import Consensus, Majority, Voters
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Order, step
 from collegium.errors import ConfigError
+from collegium.privacy.mechanisms.base import Mechanism
+from collegium.protocols import masked_sum
 
 
 @step
@@ -58,6 +62,10 @@ class FedCT(Algorithm):
     """The same in mini-batch steps (the paper's code: 1)."""
     patience: int | None = None
     """Stop after this many communications without any change of L."""
+    mechanism: Mechanism | None = None
+    """DP-FedCT: noise on the labels before they leave a site, such as RandomizedResponse(epsilon=4)."""
+    votes: str = "plain"
+    """plain, or secret: masked at each site, so that the coordinator sees the total only and no site's labels."""
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps", "patience")
@@ -69,6 +77,9 @@ class FedCT(Algorithm):
             raise ConfigError(
                 f"{type(self).__name__}: voters is None or a rule, such as Familiar(), not {self.voters!r}."
             )
+        if self.mechanism is not None:
+            self._check_mechanism(self.mechanism)
+        self._check_votes()
         if not 0 < self.participation <= 1:
             raise ConfigError(f"{type(self).__name__}: participation must be above 0 and at most 1.")
         if self.period > self.rounds:
@@ -91,6 +102,37 @@ class FedCT(Algorithm):
                 if self.patience is not None and unchanged >= self.patience:
                     break
 
+    def learns(self) -> dict[str, str]:
+        return dict(masked_sum.LEARNS["pairwise"]) if self.votes == "secret" else {}
+
+    def protection(self) -> Mechanism | None:
+        return self.mechanism
+
     def _vote(self, communication: int) -> Order[HardLabels]:
         asked = None if self.voters is None else self.voters.order(communication)
-        return label() if asked is None else asked
+        order = (label() if asked is None else asked).through(self.mechanism)
+        return order.secretly() if self.votes == "secret" else order
+
+    def _check_votes(self) -> None:
+        me, rule = type(self).__name__, type(self.consensus)
+        if self.votes not in ("plain", "secret"):
+            raise ConfigError(f"{me}: votes are 'plain' or 'secret', not {self.votes!r}.")
+        if self.votes == "secret" and not rule.counts_only:
+            raise ConfigError(
+                f"{me}: of secret votes only the total is ever seen, and {rule.__name__} compares single sites' votes. "
+                "Use Majority() or QualifiedMajority(), or votes='plain'."
+            )
+
+    def _check_mechanism(self, mechanism: Mechanism) -> None:
+        me = type(self).__name__
+        if not isinstance(mechanism, Mechanism):
+            raise ConfigError(f"{me}: mechanism is None or one such as UnaryEncoding(epsilon=4), not {mechanism!r}.")
+        if mechanism.takes is not HardLabels:
+            raise ConfigError(f"{me} releases labels; {type(mechanism).__name__} is for {mechanism.takes.kind}.")
+        if mechanism.gives.kind not in self.consensus.takes:
+            raise ConfigError(
+                f"{me}: {type(self.consensus).__name__} cannot count {mechanism.gives.kind}, which "
+                f"{type(mechanism).__name__} gives. Use Majority(), or RandomizedResponse."
+            )
+        if self.voters is not None:
+            raise ConfigError(f"{me}: with a mechanism every site votes on every sample: leave out voters.")

@@ -14,7 +14,13 @@ from collegium.components import settings_of
 from collegium.errors import MissingExtra
 from collegium.reports.tables import frame_table
 
-_KINDS = {"algorithms": "algorithm", "learners": "learner", "consensus": "consensus", "partitions": "partition"}
+_KINDS = {
+    "algorithms": "algorithm",
+    "learners": "learner",
+    "consensus": "consensus",
+    "mechanisms": "mechanism",
+    "partitions": "partition",
+}
 
 
 def print_list(what: str, *, as_json: bool) -> None:

@@ -13,7 +13,9 @@ from collegium.errors import CollegiumError, ConfigError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 ledger_app = typer.Typer(no_args_is_help=True, help="Look at a ledger: what left a site.")
+privacy_app = typer.Typer(no_args_is_help=True, help="What a study costs in privacy, before anything runs.")
 app.add_typer(ledger_app, name="ledger")
+app.add_typer(privacy_app, name="privacy")
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", metavar="STUDY.toml")]
 Changes = Annotated[
@@ -30,6 +32,7 @@ class Listed(StrEnum):
     algorithms = "algorithms"
     learners = "learners"
     consensus = "consensus"
+    mechanisms = "mechanisms"
     partitions = "partitions"
     data = "data"
 
@@ -156,6 +159,45 @@ def ledger_verify(file: LedgerFile) -> None:
         typer.echo(f"{party}: {count} releases, chain intact")
     if not rows:
         typer.echo("The ledger is empty: nothing has left.")
+
+
+@ledger_app.command("budget")
+def ledger_budget(
+    file: LedgerFile,
+    delta: Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how much privacy each site has spent, and what is left of its budget."""
+    from collegium.cli.privacy import show_budget
+
+    show_budget(file, delta, as_json=as_json)
+
+
+@privacy_app.command("explain")
+def privacy_explain(study: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """What each site would release, at what cost and under which claim. Nothing private is touched, nothing spent."""
+    from collegium.cli.privacy import explain_study
+
+    explain_study(study, changes or [], as_json=as_json)
+
+
+@privacy_app.command("calibrate")
+def privacy_calibrate(
+    epsilon: Annotated[float, typer.Option(help="The total epsilon, over all rounds.")],
+    delta: Annotated[float, typer.Option(help="The total delta.")] = 1e-5,
+    rounds: Annotated[int, typer.Option(help="How many rounds release labels.")] = 1,
+    public_size: Annotated[int, typer.Option(help="Samples in the public set.")] = 1,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    mechanism: Annotated[str, typer.Option(help="A mechanism's name: collegium list mechanisms.")] = (
+        "randomized_response"
+    ),
+    sites: Annotated[int, typer.Option(help="Sites that vote: to say how often their consensus is right.")] = 5,
+    as_json: AsJson = False,
+) -> None:
+    """How much noise a total (epsilon, delta) needs, and what is left of the labels."""
+    from collegium.cli.privacy import calibrate_mechanism
+
+    calibrate_mechanism(mechanism, epsilon, delta, rounds, public_size, classes, sites, as_json=as_json)
 
 
 def main() -> None:

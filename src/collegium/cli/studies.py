@@ -12,6 +12,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.results import Run, load
@@ -32,6 +33,7 @@ def run_study(file: Path, changes: list[str], out: Path | None, *, resume: bool,
         if issubclass(warning.category, CollegiumWarning):
             console.print(f"Note: {warning.message}", markup=False)
     console.print(summary_table(result, study.name))
+    print_privacy(result, console)
     console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
     if as_json:
         print(json.dumps(outcome(result, folder)))  # noqa: T201
@@ -47,6 +49,7 @@ def outcome(run: Run, folder: Path) -> dict[str, Any]:
         "accuracy": accuracy,
         "bytes_up": int(run.costs["bytes_up"].sum()),
         "seconds": float(run.about["seconds"]),
+        "privacy": privacy_records(run),
         "failures": run.refusals.to_dict("records"),
     }
 
@@ -69,12 +72,18 @@ def plan_study(file: Path, changes: list[str], rounds: int, *, as_json: bool) ->
     study = Study.from_toml(file, changes)
     rehearsed = rehearse(study, rounds=rounds, base=file.parent)
     orders = rehearsed.orders.groupby(["round", "steps"], sort=False)["bytes"].agg(["count", "max"]).reset_index()
-    columns = ["round", "step", "kind"]
-    sizes = rehearsed.releases.groupby(columns, sort=False)["bytes"].agg(["count", "max"]).reset_index()
+    claims = rehearsed.releases.assign(privacy=rehearsed.releases["privacy"].map(claim_text))
+    columns = ["round", "step", "kind", "privacy"]
+    sizes = claims.groupby(columns, sort=False)["bytes"].agg(["count", "max"]).reset_index()
+    learns = study.build_algorithm().learns()
     if as_json:
         print(  # noqa: T201
             json.dumps(
-                {"orders": rehearsed.orders.to_dict("records"), "releases": rehearsed.releases.to_dict("records")}
+                {
+                    "orders": rehearsed.orders.to_dict("records"),
+                    "releases": rehearsed.releases.to_dict("records"),
+                    "learns": learns,
+                }
             )
         )
         return
@@ -85,13 +94,16 @@ def plan_study(file: Path, changes: list[str], rounds: int, *, as_json: bool) ->
             f"What the coordinator would ask ({study.name}, {rehearsed.orders['round'].nunique()} rounds rehearsed)",
         )
     )
-    sizes["privacy"] = "unprotected"
     console.print(
         frame_table(
             sizes.rename(columns={"count": "sites", "max": "bytes from each site, at most"}),
             "What would leave each site",
         )
     )
+    if learns:
+        rows = pd.DataFrame(list(learns.items()), columns=["who", "learns"])
+        console.print(frame_table(rows, "What each party learns, if none of them collude but where it says so"))
+    print_privacy(rehearsed, console)
     console.print(
         "Sites were made up from public rows with random labels: no private data was touched. Later rounds send less "
         "when sites agree."

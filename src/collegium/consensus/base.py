@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from collegium.core import Federation, HardLabels, Labels, Order
 
@@ -16,6 +17,12 @@ class Consensus(ABC):
     A rule that needs only the sum of the votes uses ``fed.total`` and never sees a site's own labels; one that
     weighs sites against each other uses ``fed.ask`` or ``fed.stream``. The verb is the leak.
     """
+
+    takes: ClassVar[tuple[str, ...]] = ("HardLabels",)
+    """Kinds of release that it can make a labelling of; a privacy mechanism may send another than the step gave."""
+
+    counts_only: ClassVar[bool] = False
+    """Whether it needs nothing but the total of the votes, so that they may be secret."""
 
     @abstractmethod
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:

@@ -4,9 +4,10 @@ from collegium.core.algorithm import Algorithm
 from collegium.core.federation import Federation, Replies
 from collegium.core.labels import Labels
 from collegium.core.policy import Policy
-from collegium.core.releases import Count, HardLabels, Nothing, RawRecords, Release
+from collegium.core.releases import Count, HardLabels, Nothing, RawRecords, Release, SharedModels
 from collegium.core.samples import LabelledData, Mixture
 from collegium.core.site import ActiveSite, Site
+from collegium.core.soft import SoftLabels, TrainedWeights, Weights
 from collegium.core.steps import Order, Step, step
 from collegium.core.tally import Tally
 
@@ -25,8 +26,12 @@ __all__ = [
     "RawRecords",
     "Release",
     "Replies",
+    "SharedModels",
     "Site",
+    "SoftLabels",
     "Step",
     "Tally",
+    "TrainedWeights",
+    "Weights",
     "step",
 ]

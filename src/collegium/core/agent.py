@@ -12,7 +12,7 @@ import hashlib
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ import cloudpickle
 import numpy as np
 
 from collegium.core import wire
+from collegium.core.exposure import Exposure
 from collegium.core.gate import Gate, Request
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
 from collegium.core.releases import Nothing
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
+from collegium.privacy.budget import write_charges
+from collegium.privacy.claims import Charge
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Batch:
     def last(self) -> int:
         """The number that identifies the batch."""
         return int(self.orders[-1]["number"])
+
+
+def _repeats(order: dict[str, Any]) -> bool:
+    """Does it ask for votes that the gate has kept? Then the step does not run again."""
+    return (order.get("mask") or {}).get("again") is not None
 
 
 class SiteLog:
@@ -69,9 +77,11 @@ class Agent:
         self._exam = exam
         self._simulation = simulation
         self._known = wire.KnownLabels(keep=1)
+        site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.log = SiteLog(folder / "site.log" if folder else None)
+        site.log = self.log.write
 
     def serve(self, frame: bytes) -> bytes:
         """Answer one batch of orders. Never raises for what a step or a message does: it refuses."""
@@ -96,6 +106,7 @@ class Agent:
 
     def _answer(self, batch: Batch, request: str, start: float) -> bytes:
         self.site.watch.seconds.clear()
+        self.site.noted.clear()
         step = "an order"
         try:
             self._learn_labels(batch)
@@ -104,7 +115,12 @@ class Agent:
                 step = str(order["step"])
                 release = self._run(batch, order)
             notes = self._notes(start)
-            return self._commit(batch, request, lambda: self._reply(batch, release, notes))
+            mask = batch.orders[-1].get("mask")
+            bare = batch.orders[-1].get("mechanism") is None and not isinstance(release, Nothing)
+            pays = bare and getattr(release, "holds_data", False)
+            return self._commit(
+                batch, request, lambda: self._reply(batch, release, notes), pays=pays, masks=mask is not None
+            )
         except Refused as refusal:
             code = refusal.code
             self.log.write(f"refused {step} ({code}): {refusal}")
@@ -120,21 +136,37 @@ class Agent:
                 return self._commit(batch, request, lambda: refusal_frame)
         return refusal_frame
 
-    def _commit(self, batch: Batch, request: str, write_reply: Callable[[], bytes]) -> bytes:
-        """Store reply, ledger row and state together; only then may the reply leave."""
-        state = self._write_state(batch)
+    def _commit(
+        self,
+        batch: Batch,
+        request: str,
+        write_reply: Callable[[], bytes],
+        *,
+        pays: bool = False,
+        masks: bool = False,
+    ) -> bytes:
+        """Store reply, ledger row and state together; only then may the reply leave, and its bill is paid."""
+        exposure = self.site.exposure.copy()
+        if pays:
+            exposure.paid()
+        state = None if masks else self._write_state(batch, exposure)
         with self.gate.ledger.transaction():
             before = self.gate.ledger.state_file(batch.run)
             reply = write_reply()
+            if masks:  # sealing used up the name of a round, which must stay used after a crash
+                state = self._write_state(batch, exposure)
             self.gate.ledger.keep_reply(batch.run, batch.last, request, reply)
             if state is not None:
                 self.gate.ledger.keep_state(batch.run, *state)
+        self.site.exposure = exposure
         if self._folder is not None and before is not None and state is not None and before[0] != state[0]:
             (self._folder / before[0]).unlink(missing_ok=True)
         return reply
 
     def _run(self, batch: Batch, order: dict[str, Any]) -> object:
         step = self.gate.admit(self._request(batch, order))
+        if _repeats(order):
+            return None
         self.site.begin(int(order["number"]))
         try:
             return step.run(self.site, dict(order["args"]))
@@ -160,18 +192,25 @@ class Agent:
             str(order["step"]),
             str(order["digest"]),
             batch.public_sha256,
+            order.get("mechanism"),
+            order.get("mask"),
         )
 
     def _reply(self, batch: Batch, release: object, notes: dict[str, Any]) -> bytes:
-        sealed = self.gate.seal(self._request(batch, batch.orders[-1]), release, self._known.latest)
+        sealed = self.gate.seal(self._request(batch, batch.orders[-1]), release, self._known.latest, self.site)
         header = {
             "number": batch.last,
             "kind": sealed.kind,
             "bytes": sealed.packed.content_bytes,
             "sha256": sealed.sha256,
             "entry": sealed.entry,
+            "privacy": None if sealed.charges is None else write_charges(self._published(sealed.charges)),
         }
         return self._annotate(wire.join(header, sealed.packed.data), notes)
+
+    def _published(self, charges: tuple[Charge, ...]) -> list[Charge]:
+        """What others may know of a charge: of one that depends on private data, that there is one."""
+        return [each if each.publishable or self._simulation else replace(each, events=()) for each in charges]
 
     def _refusal(self, number: int, step: str, code: str, notes: dict[str, Any]) -> bytes:
         return self._annotate(wire.join({"number": number, "refused": code, "step": step}, b""), notes)
@@ -182,10 +221,10 @@ class Agent:
 
     def _notes(self, start: float) -> dict[str, Any]:
         """What a simulation wants to know beyond the protocol."""
-        notes: dict[str, Any] = {"seconds": dict(self.site.watch.seconds)}
+        notes: dict[str, Any] = {"seconds": dict(self.site.watch.seconds), "noted": dict(self.site.noted)}
         if (
             self._simulation
-            and "fit" in self.site.watch.seconds
+            and not {"fit", "load"}.isdisjoint(self.site.watch.seconds)
             and self._exam is not None
             and self.site.model is not None
         ):
@@ -199,10 +238,11 @@ class Agent:
 
     # State: what must survive a crash, in the site's own folder.
 
-    def _write_state(self, batch: Batch) -> tuple[str, str] | None:
+    def _write_state(self, batch: Batch, exposure: Exposure) -> tuple[str, str] | None:
         if self._folder is None:
             return None
-        data = cloudpickle.dumps((self.site.fingerprint, self.site.model, self.site.state, self._known.latest))
+        state = (self.site.fingerprint, self.site.model, self.site.state, self._known.latest, exposure)
+        data = cloudpickle.dumps(state)
         path = self._folder / f"state-{batch.last}.pkl"
         with storage_errors(path, StorageError):
             path.write_bytes(data)
@@ -218,7 +258,7 @@ class Agent:
             data = path.read_bytes() if path.is_file() else b""
             if hashlib.sha256(data).hexdigest() != stored[1]:
                 raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
-            fingerprint, self.site.model, self.site.state, labels = cloudpickle.loads(data)
+            fingerprint, self.site.model, self.site.state, labels, self.site.exposure = cloudpickle.loads(data)
             if fingerprint != self.site.fingerprint:
                 raise StorageError(
                     f"Site {self.site.name!r} has other data or another learner than when this run was begun: resume "

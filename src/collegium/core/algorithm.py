@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from collegium.errors import ConfigError
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
+    from collegium.core.site import Site
+    from collegium.privacy.claims import Charge
+    from collegium.privacy.mechanisms.base import Mechanism
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,38 @@ class Algorithm(ABC):
     """A frozen dataclass of settings with the paper's loop in `coordinate`."""
 
     needs_public: ClassVar[bool] = True
+    learns_public_labels: ClassVar[bool] = False
+    """Whether its public set is labelled, ``public=(X, y)``, and those labels are learned from."""
+    needs_labels: ClassVar[bool] = True
+    """Whether every site must have labelled rows."""
+    needs_learner: ClassVar[bool] = True
+    """Whether sites train a model of their own."""
+    labels_own_points: ClassVar[bool] = False
+    """Whether it labels the sites' own unlabelled points, for their owners only: `run.labels` is then by site."""
+    fresh_secrets: ClassVar[bool] = False
+    """Whether releases are encrypted or masked with fresh keys: the same result, in other bytes each time."""
     simulation_only: ClassVar[bool] = False
+    needs: ClassVar[Mapping[str, str]] = {}
+    """What a site's learner must be able to do, by capability, and what for: ``{"weights": "averages weights"}``."""
+
+    def protection(self) -> Mechanism | None:
+        """The mechanism through which sites answer, where there is one: known before anything runs."""
+        return None
+
+    def site_charge(self, public_size: int) -> Charge | None:
+        """What its steps charge each site for their noise on private data; None where they put none on."""
+        return None
+
+    def learns(self) -> dict[str, str]:
+        """What each party gets to know, where cryptography sees to it that it is less than what is sent."""
+        return {}
+
+    def check_site(self, site: Site) -> None:  # noqa: B027 - most methods take any data
+        """Refuse data or a learner that this method can do nothing with, before anything runs (ConfigError)."""
+
+    def final_learner(self) -> Any:
+        """The learner of the global model, where the user chose none (None: the first site's)."""
+        return None
 
     def at_least_one(self, *names: str) -> None:
         """Check settings that count something; None is allowed where it is the default."""

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -16,11 +16,19 @@ from collegium.core.labels import Codes, Labels
 from collegium.core.observations import Observations
 from collegium.core.releases import KINDS, Nothing, Release, Sum
 from collegium.core.site import PublicSet
-from collegium.core.steps import INSTALLED, Order
-from collegium.errors import ConfigError, QuorumLost, WireError
+from collegium.core.soft import Arrays
+from collegium.core.steps import Order
+from collegium.core.votes import SecretTotals
+from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
+from collegium.privacy.budget import read_charges
+from collegium.privacy.claims import Charge
+
+if TYPE_CHECKING:
+    from collegium.core.workbench import Workbench
 
 R = TypeVar("R", bound=Release)
 COORDINATOR = "coordinator"
+_FIRST_ASIDE: Final = 1 << 40
 # After these codes the site did not take in the labels it was sent.
 _UNREAD = {"bad-message", "storage-failed", "other-order"}
 
@@ -77,6 +85,8 @@ class Federation:
         seed: int,
         public: PublicSet | None = None,
         public_truth: Codes | None = None,
+        public_labels: Labels | None = None,
+        workbench: Workbench | None = None,
         quorum: float = 0.0,
         deadline: float | None = None,
     ) -> None:
@@ -91,15 +101,24 @@ class Federation:
         self.round = 0
         self.observed = Observations()
         self.final_labels: Labels | None = None
+        self.final_weights: dict[str, Arrays] = {}
         self._link = link
         self._run = run
         self._public = public
         self._truth = public_truth
+        self._labels = public_labels
+        self._workbench = workbench
         self._quorum = quorum
         self._deadline = deadline
-        self._number = 0
+        self._number = self._asides = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
+        self._secret_totals = SecretTotals(self)
+
+    @property
+    def run(self) -> str:
+        """The run's number, which no other run has."""
+        return self._run
 
     @property
     def public(self) -> PublicSet:
@@ -107,6 +126,20 @@ class Federation:
         if self._public is None:
             raise ConfigError("This study has no public set.")
         return self._public
+
+    @property
+    def public_labels(self) -> Labels:
+        """The public set's labels, for a method that learns from them."""
+        if self._labels is None:
+            raise ConfigError("This study's public set has no labels to learn from: pass public=(X, y).")
+        return self._labels
+
+    @property
+    def workbench(self) -> Workbench:
+        """Where the coordinator works with nets."""
+        if self._workbench is None:
+            raise ConfigError("This coordinator has no nets to work with.")
+        return self._workbench
 
     def rounds(self, n: int) -> Iterator[int]:
         """Count rounds 0 .. n-1; what is asked and told inside belongs to that round."""
@@ -138,10 +171,11 @@ class Federation:
         *,
         deadline: float | None = None,
         quorum: float | None = None,
+        aside: bool = False,
     ) -> Replies[R]:
         """Ask, and see each party's release."""
         replies: Replies[R] = Replies()
-        for party, release in self.stream(order, parties, deadline=deadline, quorum=quorum, into=replies):
+        for party, release in self.stream(order, parties, deadline=deadline, quorum=quorum, into=replies, aside=aside):
             replies[party] = release
         return replies
 
@@ -153,8 +187,10 @@ class Federation:
         deadline: float | None = None,
         quorum: float | None = None,
     ) -> Any:
-        """Ask, and see only the sum over the parties that answered."""
+        """Ask, and see only the sum over the parties that answered; of a secret order nobody could see more."""
         addressed = self._addressed(order, parties)
+        if any(each.secret for each in addressed.values()):
+            return self._secret_totals.total(addressed, deadline, self._quorum if quorum is None else quorum)
         total: Sum | None = None
         for _, release in self.stream(addressed, deadline=deadline, quorum=quorum):
             with self.observed.watch("consensus"):
@@ -170,12 +206,20 @@ class Federation:
         deadline: float | None = None,
         quorum: float | None = None,
         into: Replies[R] | None = None,
+        aside: bool = False,
     ) -> Iterator[tuple[str, R]]:
-        """Ask, and see each party's release as it comes; none is kept."""
-        self._number += 1
-        asked: Mapping[str, Order[Any] | None] = self._addressed(order, parties)
+        """Ask, and see each party's release as it comes; none is kept.
+
+        `aside`: a question of a protocol's own, which leaves the numbers of the algorithm's orders, and with them the
+        sites' randomness, as they would be without it.
+        """
+        asked: Mapping[str, Order[Any] | None] = (addressed := self._addressed(order, parties))
+        if any(each.secret and each.mask is None for each in addressed.values()):
+            raise ConfigError("A secret order can only be totalled: use fed.total, or ask without secretly().")
+        self._number, self._asides = self._number + (not aside), self._asides + aside
+        number = _FIRST_ASIDE + self._asides if aside else self._number
         outcome = into if into is not None else Replies()
-        for party, release in self._exchange(asked, self._number, deadline, outcome):
+        for party, release in self._exchange(asked, number, deadline, outcome):
             yield party, cast(R, release)
         self._require(quorum, len(asked), outcome)
 
@@ -190,6 +234,22 @@ class Federation:
     def note(self, metric: str, value: float, party: str = COORDINATOR, split: str = "public") -> None:
         """Put a number into the run's metrics."""
         self.observed.metric(self.round, party, split, metric, value)
+
+    def publish(self, weights: Arrays, like: str) -> None:
+        """Make a net's weights the run's result, one per architecture; `like` is a party whose learner has that net.
+
+        What is published last stays. A simulation notes the accuracy on its test set each time.
+        """
+        self.final_weights[like] = weights
+        with self.observed.watch("test"):
+            accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
+        if accuracy is not None:
+            first = like == next(iter(self.final_weights))
+            self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
+
+    def charge(self, what: str, charge: Charge) -> None:
+        """Note what something costs that the coordinator makes public with noise of its own, such as a final model."""
+        self.observed.claims.setdefault(what, []).append(charge)
 
     def announce(self, labels: Labels) -> int:
         """Make a consensus known: notes its size and quality, returns how many labels changed since the last.
@@ -225,7 +285,7 @@ class Federation:
         outcome: Replies[Any],
     ) -> Iterator[tuple[str, Release]]:
         start = time.perf_counter()
-        frames, sent, written = {}, {}, {}
+        frames, sent, written, expected = {}, {}, {}, {}
         packed: dict[tuple[Any, ...], bytes] = {}
         for party, order in asked.items():
             encode = time.perf_counter()
@@ -233,6 +293,7 @@ class Federation:
             frames[party] = self._frame(party, orders, packed)
             sent[party] = [value for each in orders for value in each["args"].values() if isinstance(value, Labels)]
             written[party] = str(orders[-1]["step"])
+            expected[party] = Nothing if order is None else order.answer
             steps = [str(each["step"]) for each in orders]
             self.observed.sent(self.round, party, steps, len(frames[party]), time.perf_counter() - encode)
         for labels in {id(each): each for values in sent.values() for each in values}.values():
@@ -242,7 +303,7 @@ class Federation:
             if party not in silent:
                 continue
             del silent[party]
-            release = self._receive(party, written[party], frame, sent[party], outcome)
+            release = self._receive(party, written[party], expected[party], frame, sent[party], outcome)
             if release is not None:
                 yield party, release
         outcome.missing = tuple(silent)
@@ -263,6 +324,8 @@ class Federation:
                 "step": each.order.step,
                 "digest": each.order.digest,
                 "args": each.order.args,
+                **({} if each.order.mechanism is None else {"mechanism": each.order.mechanism}),
+                **({} if each.order.mask is None else {"mask": each.order.mask}),
             }
             for each in queued
         ]
@@ -272,13 +335,19 @@ class Federation:
         header = {"run": self._run, "last": orders[-1]["number"], "public": public}
         knows = self._state[party].knows
         # Most parties get the same orders: they are written once.
-        key = (knows, *((each["number"], id(each["args"])) for each in orders))
+        key = (knows, *((each["number"], id(each["args"]), id(each.get("mask"))) for each in orders))
         if key not in packed:
             packed[key] = wire.pack({"orders": orders}, self._known.get(knows)).data
         return wire.join(header, packed[key])
 
     def _receive(
-        self, party: str, step: str, frame: bytes, sent: list[Labels], outcome: Replies[Any]
+        self,
+        party: str,
+        step: str,
+        expected: type[Release],
+        frame: bytes,
+        sent: list[Labels],
+        outcome: Replies[Any],
     ) -> Release | None:
         """Read a reply; None where the party refused, or its reply cannot be read."""
         start, payload, notes = time.perf_counter(), b"", {}
@@ -288,7 +357,7 @@ class Federation:
                 notes, frame = header["notes"], payload
                 header, payload = wire.cut(frame)
             code = header.get("refused")
-            release = None if code is not None else self._open(step, header, payload)
+            release = None if code is not None else self._open(expected, header, payload)
         except (WireError, ConfigError, KeyError, TypeError, ValueError):
             header, code, release = {}, "bad-reply", None
         if code is not None:
@@ -304,17 +373,14 @@ class Federation:
             self.observed.released(self.round, party, step, header, len(payload))
         return release
 
-    def _open(self, step: str, header: Mapping[str, Any], payload: bytes) -> Release:
-        """A release from its bytes: of the kind that the step declares, as its hash says, fit for this study."""
+    def _open(self, expected: type[Release], header: Mapping[str, Any], payload: bytes) -> Release:
+        """A release from its bytes: of the kind that was asked for, as its hash says, fit for this study."""
         kind = KINDS.get(str(header["kind"]))
-        if (
-            kind is None
-            or kind is not INSTALLED[step].releases
-            or hashlib.sha256(payload).hexdigest() != header["sha256"]
-        ):
+        if kind is None or kind is not expected or hashlib.sha256(payload).hexdigest() != header["sha256"]:
             raise WireError("A reply is of another kind than was asked for, or not what its hash says.")
         release = kind.from_plain(wire.unpack(payload, self._known))
         release.check(self.n_classes, None if self._public is None else len(self._public))
+        read_charges(header.get("privacy"))
         return release
 
     def _require(self, quorum: float | None, asked: int, outcome: Replies[Any], answered: int | None = None) -> None:
@@ -324,7 +390,8 @@ class Federation:
         if answered < needed:
             codes = ", ".join(f"{party}: {code}" for party, code in outcome.refused.items())
             absent = ", ".join(outcome.missing)
-            raise QuorumLost(
+            spent = answered == 0 and not outcome.missing and set(outcome.refused.values()) == {"budget-exhausted"}
+            raise (BudgetSpent if spent else QuorumLost)(
                 f"{answered} of {asked} sites answered in round {self.round}; {needed} are needed."
                 + (f" Refused - {codes}." if codes else "")
                 + (f" Missing - {absent}." if absent else "")

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
@@ -68,3 +69,40 @@ class Labels:
         if other is None:
             return int(self.known.sum())
         return int(np.count_nonzero(self.codes != other.codes))
+
+
+def as_labels(y: Any, where: str) -> NDArray[Any]:
+    """Labels as one flat array; missing labels are an error, since a private sample without one teaches nothing."""
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise ConfigError(f"{where} must be one label per row, not an array of shape {values.shape}.")
+    if np.any(pd.isna(values)):
+        raise ConfigError(f"{where} has missing labels: drop those rows, or keep them as unlabelled data.")
+    if values.dtype == object:
+        kinds = {type(value) for value in values}
+        if len(kinds) > 1:
+            raise ConfigError(f"{where} mixes labels of types {sorted(kind.__name__ for kind in kinds)}: use one type.")
+        values = np.array(values.tolist())
+    return values
+
+
+def encode_labels(y: NDArray[Any], classes: NDArray[Any], where: str) -> Codes:
+    """Labels as positions in the study's classes."""
+    if not len(y):  # of any type: a site may have no labels
+        return np.zeros(0, code_dtype(len(classes)))
+    positions = np.searchsorted(classes, y)
+    found = np.minimum(positions, len(classes) - 1)
+    if not np.all(classes[found] == y):
+        unknown = np.unique(y[classes[found] != y])
+        raise ConfigError(
+            f"{where} has labels that are no class of this study: {shorten(unknown)}. Classes: {shorten(classes)}."
+        )
+    return found.astype(code_dtype(len(classes)))
+
+
+def shorten(values: NDArray[Any], most: int = 8) -> str:
+    """A few values for a message."""
+    shown = ", ".join(repr(value) for value in values[:most].tolist())
+    return shown + (", ..." if len(values) > most else "")

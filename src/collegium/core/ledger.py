@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from collegium.errors import LedgerError, StorageError
+from collegium.privacy.budget import read_charges
+from collegium.privacy.claims import Charge
 
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS ledger (
@@ -55,16 +57,19 @@ class Entry:
     wire_bytes: int
     sha256: str
     event: str | None = None
-    """The privacy event, as JSON; None means the release left unprotected."""
+    """The privacy charges, as JSON; None means the release left unprotected."""
     claim: str | None = None
+    """What is said about this release by itself, in words."""
 
 
 class Ledger:
     """One party's rows in a ledger file (in memory, where there is no path)."""
 
-    def __init__(self, party: str, path: Path | None = None) -> None:
+    def __init__(self, party: str, path: Path | None = None, *, keep_replies: bool = True) -> None:
         self.party = party
         self.path = path
+        # Without a run's folder nobody can resume the run, so nobody can ask for older replies again.
+        self._keep_replies = keep_replies and path is not None
         self._lock = threading.RLock()
         with storage_errors(path, LedgerError):
             self._db = _open(path)
@@ -103,6 +108,20 @@ class Ledger:
             query = "SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?"
             return int(self._db.execute(query, (self.party, run)).fetchone()[0])
 
+    def charges(self) -> list[Charge]:
+        """All privacy that this party has spent, in every run. A broken chain is an error: nobody knows what was."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            rows = _rows(self._db, self.party)
+            head = self._head()
+        seq, digest = 0, genesis(self.party)
+        for row in rows:
+            if row["seq"] != seq + 1 or row["prev"] != digest or row["hash"] != row_hash(row, digest):
+                raise LedgerError(f"{self.path}: row {seq + 1} of {self.party!r} is missing or was changed.")
+            seq, digest = row["seq"], row["hash"]
+        if (seq, digest) != head:
+            raise LedgerError(f"{self.path}: the last rows of {self.party!r} are missing.")
+        return [charge for row in rows for charge in read_charges(row["event"])[0]]
+
     def rows(self) -> list[dict[str, Any]]:
         """This party's rows, oldest first."""
         with self._lock, storage_errors(self.path, LedgerError):
@@ -117,8 +136,8 @@ class Ledger:
 
     def keep_reply(self, run: str, number: int, request: str, reply: bytes) -> None:
         """Remember a reply, to be sent again if asked again. Call inside a transaction."""
-        if self.path is None:  # nothing outlives this process, so nobody can ask for older replies again
-            self._db.execute("DELETE FROM outbox")
+        if not self._keep_replies:
+            self._db.execute("DELETE FROM outbox WHERE party = ? AND run = ?", (self.party, run))
         self._db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", (self.party, run, number, request, reply))
 
     def state_file(self, run: str) -> tuple[str, str] | None:

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from collegium.privacy.budget import read_charges
+from collegium.privacy.claims import Charge
+
 COST_COLUMNS = (
     "bytes_up", "bytes_down", "seconds_fit", "seconds_predict", "seconds_consensus", "seconds_wire", "seconds_total",
 )  # fmt: skip
@@ -21,6 +24,8 @@ class Observations:
     releases: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, Any]] = field(default_factory=list)
     orders: list[dict[str, Any]] = field(default_factory=list)
+    claims: dict[str, list[Charge]] = field(default_factory=dict)
+    """What the coordinator made public itself, by name, and what that costs."""
     costs: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
     on_round: Callable[[int, int], None] | None = None
     """Called as (round, rounds in all) when a round begins: for progress bars."""
@@ -53,7 +58,7 @@ class Observations:
         """Add to what a party cost in a round."""
         row = self.costs.setdefault((number, party), dict.fromkeys(COST_COLUMNS, 0.0))
         for name, amount in amounts.items():
-            row[name] += amount
+            row[name] = row.get(name, 0.0) + amount
 
     @contextmanager
     def watch(self, activity: str) -> Iterator[None]:
@@ -74,20 +79,20 @@ class Observations:
         self.cost(number, "coordinator", seconds_total=seconds)
 
     def noted(self, number: int, party: str, notes: Mapping[str, Any]) -> None:
-        """What a simulated site noted beside its reply: seconds, and its accuracy on the test set."""
-        spent = notes.get("seconds", {})
-        self.cost(
-            number,
-            party,
-            seconds_fit=spent.get("fit", 0.0),
-            seconds_predict=spent.get("predict", 0.0),
-            seconds_total=notes.get("busy", 0.0),
-        )
+        """What a simulated site noted beside its reply: seconds by activity, numbers, its accuracy on the test set."""
+        spent = {f"seconds_{activity}": seconds for activity, seconds in notes.get("seconds", {}).items()}
+        self.cost(number, party, seconds_total=notes.get("busy", 0.0), **spent)
+        for name, value in notes.get("noted", {}).items():
+            self.metric(number, party, "private", name, value)
         if "accuracy" in notes:
             self.metric(number, party, "test", "accuracy", notes["accuracy"])
 
     def released(self, number: int, party: str, step: str, header: Mapping[str, Any], wire_bytes: int) -> None:
         """A release came from a party."""
-        row = {"party": party, "round": number, "step": step, "wire_bytes": wire_bytes, "protected": False}
+        charges, _ = read_charges(header.get("privacy"))
+        # A conditional or nominal claim protects nothing that anybody could rely on.
+        protected = bool(charges) and all(charge.kind == "dp" for charge in charges)
+        row = {"party": party, "round": number, "step": step, "wire_bytes": wire_bytes, "protected": protected}
         row |= {name: header[name] for name in ("kind", "bytes", "sha256", "entry")}
+        row["privacy"] = header.get("privacy")
         self.releases.append(row)

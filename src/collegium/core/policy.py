@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Literal
 
 from collegium.errors import ConfigError
 
@@ -16,6 +17,8 @@ class Policy:
     """Steps that may run here."""
     unprotected: tuple[str, ...] = ("*",)
     """Kinds of release that may leave without a privacy mechanism."""
+    requires: Literal["dp"] | None = None
+    """"dp": only releases with a claim of differential privacy leave, and kinds that `unprotected` names (not "*")."""
     max_release_bytes: int = 1 << 30
     """The largest single release."""
     max_run_bytes: int = 1 << 36
@@ -29,6 +32,8 @@ class Policy:
             if isinstance(patterns, str) or not all(isinstance(p, str) for p in patterns):
                 raise ConfigError(f"Policy.{name} is a tuple of names, such as ('fedct.*',), not {patterns!r}.")
             object.__setattr__(self, name, tuple(patterns))
+        if self.requires not in (None, "dp"):
+            raise ConfigError(f"Policy.requires is None or 'dp', not {self.requires!r}.")
         for name in ("max_release_bytes", "max_run_bytes"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"Policy.{name} cannot be negative.")
@@ -37,6 +42,11 @@ class Policy:
         """May this step run here?"""
         return any(fnmatchcase(name, pattern) for pattern in self.steps)
 
-    def allows_unprotected(self, kind: str) -> bool:
-        """May this kind of release leave without a privacy mechanism?"""
-        return any(fnmatchcase(kind, pattern) for pattern in self.unprotected)
+    def allows_unprotected(self, kind: str, *, strict: bool = False) -> bool:
+        """May this kind of release leave without a claim of differential privacy?
+
+        Where such claims are required (`strict`: by this policy, or by a budget), "*" is not enough: the kind must be
+        named, at least in part.
+        """
+        strict = strict or self.requires is not None
+        return any(fnmatchcase(kind, pattern) for pattern in self.unprotected if not (strict and pattern == "*"))

@@ -1,11 +1,18 @@
-"""Rows with labels, and the mixture of private and pseudo-labelled rows that co-training learns from."""
+"""Rows with labels, and the mixture of private and pseudo-labelled rows that co-training learns from.
+
+A site's private rows are handed to steps closed (`PrivateData`): they can be mixed and given to ``site.fit`` as they
+are, and whoever reads them is seen. So the gate knows, of every release, whether private data reached it otherwise
+than through a private learner.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.core import tables
 from collegium.core.labels import Codes
@@ -23,6 +30,57 @@ class LabelledData:
 
     def __add__(self, pseudo: LabelledData) -> Mixture:
         return Mixture(self, pseudo)
+
+
+class PrivateData(LabelledData):
+    """A site's private rows. Reading them in a step is possible, and noted: what is released then is unprotected."""
+
+    def __init__(self, rows: LabelledData, on_read: Callable[[], None]) -> None:
+        object.__setattr__(self, "_rows", rows)
+        object.__setattr__(self, "_on_read", on_read)
+
+    def opened(self) -> LabelledData:
+        """The rows themselves, noted as read."""
+        self._on_read()  # type: ignore[attr-defined]
+        return self.closed()
+
+    def closed(self) -> LabelledData:
+        """The rows for a private learner, which pays for them. Only ``site.fit`` calls this."""
+        rows: LabelledData = self._rows  # type: ignore[attr-defined]
+        return rows
+
+    @property
+    def X(self) -> Any:  # noqa: N802
+        """The rows' features."""
+        return self.opened().X
+
+    @property
+    def codes(self) -> Codes:
+        """The rows' class codes."""
+        return self.opened().codes
+
+
+class PrivateRows:
+    """A site's own rows without labels. Reading them is noted, as it is of those with labels."""
+
+    def __init__(self, X: Any, on_read: Callable[[], None]) -> None:
+        self._X, self._on_read = X, on_read
+
+    def __len__(self) -> int:
+        return tables.n_rows(self._X)
+
+    @property
+    def X(self) -> Any:  # noqa: N802 - the papers' symbol
+        """The rows' features."""
+        self._on_read()
+        return self._X
+
+
+@dataclass(frozen=True, eq=False)
+class PseudoLabelled(LabelledData):
+    """Public rows with labels; `known` says which rows of the public set they are."""
+
+    known: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,24 +6,39 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.core import tables
-from collegium.core.labels import Codes, Labels, code_dtype
+from collegium.core import tables, teachers
+from collegium.core.exposure import Exposure
+from collegium.core.labels import Codes, Labels, as_labels, encode_labels
 from collegium.core.policy import Policy
-from collegium.core.samples import LabelledData, Mixture
-from collegium.errors import ConfigError, SiteError
+from collegium.core.recipes import Recipe, build_learner
+from collegium.core.samples import LabelledData, Mixture, PrivateData, PrivateRows, PseudoLabelled
+from collegium.core.soft import Arrays, clip, with_noise
+from collegium.core.tally import winners
+from collegium.errors import ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
+from collegium.learners.terms import LocalTerms, SoftTargets
+from collegium.privacy.budget import Budget
+from collegium.privacy.claims import SEEDED_NOISE, Charge
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.noise import Noise, SecureNoise, SeededNoise
+
+if TYPE_CHECKING:
+    from collegium.graphs import Labelled
+    from collegium.privacy.mechanisms.noisy_max import NoisyMax
+    from collegium.protocols.keyring import Keyring
 
 T = TypeVar("T")
+_OWN_LABELS: Final = "labels of the public set by the private learner"
+_FOUND: Final = "labels of the site's own unlabelled points"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +47,9 @@ class Site:
 
     ``Site("ukb", X, y, learner=RandomForestClassifier())``. `X` is an array, a sparse matrix or a DataFrame, `y` holds
     labels of any type. `public` may hold the site's own copy of the public set: its hash must then be the study's.
+    `budget` is all the privacy that the site may ever spend: ``Budget(epsilon=4, delta=1e-5, ledger="site.db")``.
+    `unlabeled` holds rows of its own that nobody has labelled, for methods that label or use them; a site that has no
+    others passes ``X=None, y=None``.
     """
 
     name: str
@@ -40,6 +58,8 @@ class Site:
     learner: Any = None
     policy: Policy = field(default_factory=Policy)
     public: Any = None
+    budget: Budget | None = None
+    unlabeled: Any = None
 
     def __post_init__(self) -> None:
         if (
@@ -51,32 +71,22 @@ class Site:
             raise ConfigError(f"A site's name is a string without slashes that could name a folder, not {self.name!r}.")
         if self.name in ("coordinator", "mean"):
             raise ConfigError(f"A site cannot be called {self.name!r}: tables use that name for something else.")
+        if self.unlabeled is not None:
+            object.__setattr__(self, "unlabeled", tables.as_table(self.unlabeled, f"Site {self.name!r}: unlabeled"))
+            if self.X is None and self.y is None:
+                object.__setattr__(self, "X", tables.take(self.unlabeled, np.zeros(0, dtype=np.intp)))
+                object.__setattr__(self, "y", np.zeros(0, dtype=np.int64))
         object.__setattr__(self, "X", tables.as_table(self.X, f"Site {self.name!r}: X"))
         object.__setattr__(self, "y", as_labels(self.y, f"Site {self.name!r}: y"))
         if tables.n_rows(self.X) != len(self.y):
             raise SiteError(self.name, f"X has {tables.n_rows(self.X)} rows and y has {len(self.y)} labels.")
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise SiteError(self.name, f"its budget is a cg.Budget, not {self.budget!r}.")
         if self.public is not None:
             object.__setattr__(self, "public", tables.as_table(self.public, f"Site {self.name!r}: public"))
 
     def __len__(self) -> int:
         return len(self.y)
-
-
-def as_labels(y: Any, where: str) -> NDArray[Any]:
-    """Labels as one flat array; missing labels are an error, since a private sample without one teaches nothing."""
-    values = np.asarray(y)
-    if values.ndim == 2 and values.shape[1] == 1:
-        values = values[:, 0]
-    if values.ndim != 1:
-        raise ConfigError(f"{where} must be one label per row, not an array of shape {values.shape}.")
-    if np.any(pd.isna(values)):
-        raise ConfigError(f"{where} has missing labels: drop those rows, or keep them as unlabelled data.")
-    if values.dtype == object:
-        kinds = {type(value) for value in values}
-        if len(kinds) > 1:
-            raise ConfigError(f"{where} mixes labels of types {sorted(kind.__name__ for kind in kinds)}: use one type.")
-        values = np.array(values.tolist())
-    return values
 
 
 class PublicSet:
@@ -105,8 +115,8 @@ class PublicSet:
             return LabelledData(tables.take(self.X, np.zeros(0, dtype=np.intp)), np.zeros(0, dtype=np.int8))
         known = L.known
         if known.all():
-            return LabelledData(self.X, L.codes)
-        return LabelledData(tables.take(self.X, known), L.codes[known])
+            return PseudoLabelled(self.X, L.codes, known)
+        return PseudoLabelled(tables.take(self.X, known), L.codes[known], known)
 
 
 class Stopwatch:
@@ -136,26 +146,44 @@ class Exam:
 class ActiveSite:
     """A site during one run, as a step sees it: data, public set, model, generator, and room for state."""
 
-    def __init__(self, site: Site, classes: NDArray[Any], public: PublicSet | None, seed: int) -> None:
+    def __init__(
+        self, site: Site, classes: NDArray[Any], public: PublicSet | None, seed: int, *, simulation: bool = True
+    ) -> None:
         self.name = site.name
         self.classes = classes
         self.n_classes = len(classes)
-        self.data = LabelledData(site.X, encode_labels(site.y, classes, f"Site {site.name!r}"))
+        self.exposure = Exposure()
+        rows = LabelledData(site.X, encode_labels(site.y, classes, f"Site {site.name!r}"))
+        self.data = PrivateData(rows, lambda: self.exposure.note_read())
+        own = tables.take(site.X, np.zeros(0, dtype=np.intp)) if site.unlabeled is None else site.unlabeled
+        self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
+        self.records = len(rows)
+        self.noise: Noise = SecureNoise()
+        self.before_private_fit: Callable[[Charge], None] = lambda charge: None
+        self.keyring: Callable[[], Keyring] = _no_keyring
+        """Who this site is among the others, read when a protocol first asks for it."""
+        self.log: Callable[[str], None] = lambda text: None
+        """Writes into the site's own log."""
+        self._simulation = simulation
         self.model: SiteModel | None = None
         self.state: dict[str, Any] = {}
         self.rng = np.random.default_rng(seed)
         self.watch = Stopwatch()
+        self.noted: dict[str, float] = {}
+        """Numbers that a simulation puts into its metrics. A real site sends none of them."""
         self._public = public
         self._seed = seed
         self._site = site
         self._trainer = Trainer(site.learner, classes)
+        self._last_fit: tuple[Mixture, LocalUpdate, Any] | None = None
 
     @cached_property
     def fingerprint(self) -> str:
         """Tells whether data and learner are those of an earlier session. It stays at the site."""
-        labels = hashlib.sha256(self.data.codes.tobytes()).hexdigest()
+        labels = hashlib.sha256(self.data.closed().codes.tobytes()).hexdigest()
         learner = re.sub(r" at 0x[0-9a-f]+", "", repr(self._site.learner))  # addresses differ between sessions
-        return hashlib.sha256(f"{tables.digest(self._site.X)} {labels} {learner}".encode()).hexdigest()
+        own = "" if self._site.unlabeled is None else tables.digest(self._site.unlabeled)
+        return hashlib.sha256(f"{tables.digest(self._site.X)} {own} {labels} {learner}".encode()).hexdigest()
 
     @property
     def public(self) -> PublicSet:
@@ -168,39 +196,296 @@ class ActiveSite:
         """Start order `number`: its randomness depends on nothing that came before it."""
         name = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8])
         self.rng = np.random.default_rng([self._seed, name, number])
+        if self._simulation:  # repeatable; a real site's noise never is
+            self.noise = SeededNoise(np.random.default_rng([self._seed, name, number, 1]))
 
-    def fit(self, data: LabelledData | Mixture, epochs: int | None = None, steps: int | None = None) -> SiteModel:
-        """Train this site's model: the only door to training. The model is kept as `site.model`."""
+    def draw_secret(self, size: int) -> bytes:
+        """Random bytes for the sites alone: from the operating system, or repeatable in a simulation."""
+        return self.noise.words(-(-size // 8)).tobytes()[:size]
+
+    def embed(self, X: Any) -> NDArray[Any]:
+        """Features of rows by this site's model, or by its learner where that came trained."""
+        with self.watch.time("predict"):
+            features = (self._site.learner if self.model is None else self.model.estimator).embed(X)
+        return np.asarray(features)
+
+    def keep_labels(self, found: Labelled) -> None:
+        """Keep labels of this site's own unlabelled points. They never leave it; a simulation looks them up."""
+        self.state[_FOUND] = found
+
+    @property
+    def found_labels(self) -> Labelled | None:
+        """The labels that were kept last."""
+        found: Labelled | None = self.state.get(_FOUND)
+        return found
+
+    def fit(
+        self,
+        data: LabelledData | Mixture,
+        epochs: int | None = None,
+        steps: int | None = None,
+        terms: LocalTerms | None = None,
+    ) -> SiteModel:
+        """Train this site's model: the only door to training. The model is kept as `site.model`.
+
+        With a private learner the private rows are used as often as it says (`fits`) and charged each time; after
+        that the site learns from public rows only. `terms` are for learners with weights (proximal term, ...).
+        """
         mixture = data if isinstance(data, Mixture) else data + self._no_rows()
+        update = LocalUpdate(epochs, steps, terms)
         with self.watch.time("fit"):
-            self.model = self._trainer.fit(mixture, self.model, self.rng, LocalUpdate(epochs, steps))
+            if isinstance(self._site.learner, PrivateLearner):
+                self.model = self._fit_privately(self._site.learner, mixture, update)
+            else:
+                opened = Mixture(_opened(mixture.private), mixture.pseudo)
+                self._last_fit = (opened, update, self.rng.bit_generator.state)
+                self.model = self._trainer.fit(opened, self.model, self.rng, update)
         return self.model
+
+    def train(self, data: LabelledData | Mixture, learner: Recipe | None = None) -> SiteModel:
+        """Train a model beside the site's own, with the site's learner or one that is described; it is not kept."""
+        mixture = data if isinstance(data, Mixture) else data + self._no_rows()
+        trainer = self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
+        with self.watch.time("fit"):
+            return trainer.fit(Mixture(_opened(mixture.private), mixture.pseudo), None, self.rng, LocalUpdate())
+
+    def ask_teachers(
+        self,
+        partitions: int,
+        subsets: int,
+        queries: int,
+        learner: Recipe | None = None,
+        mechanism: NoisyMax | None = None,
+        *,
+        data_dependent: bool = False,
+    ) -> list[Labels]:
+        """What teachers of disjoint subsets of the private rows say of public rows: labels from each partition.
+
+        Each partition divides all private rows into `subsets`, trains a teacher on each, and has them label `queries`
+        public rows of its own, drawn at random. Without a mechanism rows are dealt at random (into fewer subsets where
+        there are fewer rows), count as read, and the majority wins. With one, each row's hash says where it belongs,
+        the winner of noisy counts is all that becomes known, and that is charged.
+
+        Parameters
+        ----------
+        partitions, subsets, queries:
+            How many of each.
+        learner:
+            The teachers' learner (None: the site's own).
+        mechanism:
+            The noise on each partition's votes.
+        data_dependent:
+            Charge what the votes show it cost, which is private itself, instead of what was known beforehand.
+        """
+        if learner is None and isinstance(self._site.learner, PrivateLearner):
+            raise ConfigError(
+                "Teachers are ordinary learners and this site's own is private: say which teacher it uses."
+            )
+        trainer = self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
+        with self.watch.time("teachers"), self.watch.time("fit"):
+            if mechanism is None:
+                rows = self.data.opened()
+                dealt = [teachers.random_subsets(len(rows), subsets, self.rng) for _ in range(partitions)]
+            else:
+                charge = self._votes_charge(mechanism, partitions, queries)
+                self.before_private_fit(charge)
+                teachers.rehearse(trainer, self.public.X, self.n_classes, self.rng)
+                rows = self.data.closed()
+                dealt = [teachers.hashed_subsets(rows.X, subsets, j) for j in range(partitions)]
+            asked = [np.sort(self.rng.choice(len(self.public), queries, replace=False)) for _ in dealt]
+            votes = [
+                teachers.count_votes(
+                    trainer,
+                    rows,
+                    parts,
+                    tables.take(self.public.X, queried),
+                    self.n_classes,
+                    self.rng,
+                    private=mechanism is not None,
+                )
+                for parts, queried in zip(dealt, asked, strict=True)
+            ]
+        self._note_teachers(dealt, subsets)
+        if mechanism is None:
+            answers = [winners(counts.T, int(self.rng.integers(2**63))) for counts in votes]
+        else:
+            answers = [mechanism.release(counts, self.noise) for counts in votes]
+            self.exposure.note_fit(_in_hindsight(mechanism, votes, charge) if data_dependent else charge)
+        return [self._sparse_labels(queried, codes) for queried, codes in zip(asked, answers, strict=True)]
+
+    def _votes_charge(self, mechanism: NoisyMax, partitions: int, queries: int) -> Charge:
+        each = mechanism.charge(queries, self.n_classes)
+        # A row that is added or removed changes one teacher of each partition; one that is replaced may change two.
+        charge = replace(each, events=tuple(e.times(partitions) for e in each.events), relation="add_remove")
+        return charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
+
+    def _note_teachers(self, dealt: list[list[teachers.Rows]], subsets: int) -> None:
+        fewest = min(sum(len(rows) > 0 for rows in parts) for parts in dealt)
+        if fewest < subsets:
+            self.noted["teachers"] = fewest
+
+    def _sparse_labels(self, rows: NDArray[np.intp], codes: Codes) -> Labels:
+        """Labels of some public rows."""
+        every = np.full(len(self.public), -1, dtype=codes.dtype)
+        every[rows] = codes
+        return Labels(every, self.n_classes)
+
+    def _fit_privately(self, learner: PrivateLearner, mixture: Mixture, update: LocalUpdate) -> SiteModel:
+        if isinstance(mixture.private, PrivateData) and self.exposure.fits < learner.fits:
+            charge = learner.charge(self.records, len(self.public), self.n_classes)
+            self.before_private_fit(charge)
+            seed = self.rng if self._simulation else None
+            model = self._trainer.fit_private(mixture.private.closed(), mixture.pseudo, self.public.X, seed)
+            self.exposure.note_fit(model.estimator.charge_)
+            self.state[_OWN_LABELS] = model.predict_codes(self.public.X)
+            return model
+        own = self.state.get(_OWN_LABELS)
+        if own is None:
+            raise ConfigError("A private learner labels the public set from private rows first: there were none.")
+        codes = own.copy()
+        if isinstance(mixture.pseudo, PseudoLabelled):
+            codes[mixture.pseudo.known] = mixture.pseudo.codes
+        return self._trainer.fit_public(LabelledData(self.public.X, codes), self.model, self.rng, update)
+
+    def observed_change(self, neighbours: int) -> int:
+        """A diagnostic: the most labels of the public set that change when one private row is left out of the last fit.
+
+        Over a sample of `neighbours` rows, all else as it was. Other rows, or rounds before, may change more.
+        """
+        if self._last_fit is None or self.model is None:
+            raise ConfigError("Nothing was fitted on private rows in this session: there is no change to observe.")
+        mixture, update, state = self._last_fit
+        if not self._trainer.fits_anew(update):
+            raise ConfigError(
+                f"{type(self._site.learner).__name__} goes on from its weights: it has no neighbours to fit."
+            )
+        labels = self.model.predict_codes(self.public.X)
+        left_out = self.rng.choice(len(mixture.private), size=min(neighbours, len(mixture.private)), replace=False)
+        most = 0
+        for row in left_out:
+            keep = np.arange(len(mixture.private)) != row
+            fewer = LabelledData(tables.take(mixture.private.X, keep), mixture.private.codes[keep])
+            generator = np.random.default_rng()
+            generator.bit_generator.state = state
+            other = self._trainer.fit(Mixture(fewer, mixture.pseudo), None, generator, update)
+            most = max(most, int(np.count_nonzero(other.predict_codes(self.public.X) != labels)))
+        return most
+
+    def weights(self) -> Arrays:
+        """The weights of this site's model; weights that have become infinite or no numbers do not leave."""
+        arrays: Arrays = self._net().get_weights()
+        if not all(np.isfinite(value).all() for value in arrays.values()):
+            raise Refused("diverged", f"The net of {self.name} has diverged: its weights are no numbers any more.")
+        return arrays
+
+    def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Put weights into this site's model, which is made first where there is none yet."""
+        if self.model is None:
+            self.model = self._trainer.untrained(self.data.closed().X, int(self.rng.integers(2**31)))
+        with self.watch.time("load"):
+            self._net().set_weights(weights)
+
+    def use_plain_sgd(self, lr: float | None) -> None:
+        """Train this site's net by plain SGD from now on.
+
+        Without a rate: at the learner's own, or at .1 where that is another optimizer's.
+        """
+        net = self._net()
+        own = net.lr if net.optimizer == "sgd" else 0.1
+        net.set_params(optimizer="sgd", lr=own if lr is None else lr)
+
+    def train_net(
+        self,
+        epochs: int | None,
+        steps: int | None,
+        *,
+        proximal: float = 0.0,
+        correction: Mapping[str, NDArray[Any]] | None = None,
+    ) -> float:
+        """Go on from the present weights with the private rows and a new optimizer; returns its steps x learning rate.
+
+        `proximal` pulls the weights towards those it started from; `correction` is added to the gradient of each step.
+        """
+        model = self.fit(self.data, epochs, steps, LocalTerms(proximal=proximal, correction=correction))
+        report = model.estimator.last_update_
+        return float(report.steps * report.lr)
+
+    def train_net_privately(
+        self, epochs: int | None, steps: int | None, *, bound: float, sigma: float, charge: Charge
+    ) -> Arrays:
+        """Go on from the present weights with the private rows; then clip all weights to `bound` and put noise on them.
+
+        From then on the net has those noisy weights and no others, so that all that follows is post-processing of
+        what is charged here. A net that diverged counts as zeros: a refusal would tell of it.
+        """
+        charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
+        self.before_private_fit(charge)
+        trained, self.model = self.model, None
+        with self.watch.time("fit"):
+            mixture = self.data.closed() + self._no_rows()
+            trained = self._trainer.fit(mixture, trained, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
+        noisy = with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise)
+        self.load(noisy)
+        self.exposure.note_fit(charge)
+        return noisy
+
+    def fit_soft(
+        self, targets: NDArray[Any], weight: float, epochs: int | None = None, steps: int | None = None
+    ) -> SiteModel:
+        """Train on the private rows and, `weight` times as much, on the public ones with probabilities `targets`."""
+        soft = SoftTargets(self.public.X, targets, weight)
+        return self.fit(self.data, epochs, steps, LocalTerms(distill=soft, keep_optimizer=True))
+
+    def distill(self, rows: NDArray[np.integer[Any]], targets: NDArray[Any], epochs: int, lr: float) -> None:
+        """Teach this site's net to answer these rows of the public set with class probabilities `targets`."""
+        with self.watch.time("fit"):
+            self._net().distill(tables.take(self.public.X, rows), targets, epochs=epochs, lr=lr)
+
+    def probabilities(self, X: PublicSet | Any) -> NDArray[np.float32]:
+        """What this site's model says, one column per class of the study."""
+        with self.watch.time("predict"):
+            known = self._trained().predict_proba(X.X if isinstance(X, PublicSet) else X)
+        return known.astype(np.float32)
+
+    def logits(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
+        """What this site's net says of these rows of the public set, before the softmax."""
+        self._trained()
+        with self.watch.time("predict"):
+            answers: NDArray[np.float32] = self._net().predict_logits(tables.take(self.public.X, rows))
+        return answers
+
+    def _net(self) -> Any:
+        if self.model is None or not hasattr(self.model.estimator, "set_weights"):
+            raise ConfigError("This site's model has no weights.")
+        return self.model.estimator
 
     def predict(self, X: PublicSet | Any) -> Labels:
         """What this site's model says, as class codes."""
-        if self.model is None:
-            raise ConfigError("This site has no model yet: train before asking for labels.")
+        model = self._trained()
         with self.watch.time("predict"):
-            codes = self.model.predict_codes(X.X if isinstance(X, PublicSet) else X)
+            codes = model.predict_codes(X.X if isinstance(X, PublicSet) else X)
         return Labels(codes, self.n_classes)
 
+    def _trained(self) -> SiteModel:
+        if self.model is None:
+            raise ConfigError("This site has no model yet: train before asking for labels.")
+        return self.model
+
     def _no_rows(self) -> LabelledData:
-        return LabelledData(tables.take(self.data.X, np.zeros(0, dtype=np.intp)), self.data.codes[:0])
+        rows = self.data.closed()
+        return LabelledData(tables.take(rows.X, np.zeros(0, dtype=np.intp)), rows.codes[:0])
 
 
-def encode_labels(y: NDArray[Any], classes: NDArray[Any], where: str) -> Codes:
-    """Labels as positions in the study's classes."""
-    positions = np.searchsorted(classes, y)
-    found = np.minimum(positions, len(classes) - 1)
-    if len(y) and not np.all(classes[found] == y):
-        unknown = np.unique(y[classes[found] != y])
-        raise ConfigError(
-            f"{where} has labels that are no class of this study: {shorten(unknown)}. Classes: {shorten(classes)}."
-        )
-    return found.astype(code_dtype(len(classes)))
+def _in_hindsight(mechanism: NoisyMax, votes: list[NDArray[np.int64]], charge: Charge) -> Charge:
+    # Imported here: the mechanisms need the kinds of release, and those this module's neighbours.
+    from collegium.privacy.hindsight import hindsight_charge
+
+    return hindsight_charge(mechanism, np.concatenate(votes), charge)
 
 
-def shorten(values: NDArray[Any], most: int = 8) -> str:
-    """A few values for a message."""
-    shown = ", ".join(repr(value) for value in values[:most].tolist())
-    return shown + (", ..." if len(values) > most else "")
+def _no_keyring() -> Keyring:
+    raise ConfigError("This site has no identity key: it cannot take part in protocols between sites.")
+
+
+def _opened(rows: LabelledData) -> LabelledData:
+    return rows.opened() if isinstance(rows, PrivateData) else rows

@@ -6,13 +6,14 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from collegium.core.releases import KINDS, Release
 
 if TYPE_CHECKING:
     from collegium.core.site import ActiveSite
+    from collegium.privacy.mechanisms.base import Mechanism
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", bound=Release, covariant=True)
@@ -27,6 +28,29 @@ class Order(Generic[R_co]):
     step: str
     digest: str
     args: dict[str, Any]
+    mechanism: dict[str, Any] | None = None
+    """The noise that the site's gate puts on the release, as plain data."""
+    gives: str | None = None
+    """The kind of release that this noise makes of the step's own."""
+    secret: bool = False
+    """Only the sum over all sites may be seen: the order can be totalled, and nothing else."""
+    mask: dict[str, Any] | None = None
+    """What a site's gate needs for masking its release; `Federation.total` fills it in."""
+
+    def through(self, mechanism: Mechanism | None) -> Order[Any]:
+        """The same order, answered through a privacy mechanism."""
+        if mechanism is None:
+            return self
+        return replace(self, mechanism=mechanism.to_plain(), gives=mechanism.gives.kind)
+
+    def secretly(self) -> Order[R_co]:
+        """The same order, of which the coordinator sees the total only."""
+        return replace(self, secret=True)
+
+    @property
+    def answer(self) -> type[Release]:
+        """The kind of release that answers this order."""
+        return INSTALLED[self.step].releases if self.gives is None else KINDS[self.gives]
 
 
 class Step(Generic[P, R_co]):

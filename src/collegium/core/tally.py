@@ -40,6 +40,7 @@ class Tally:
         self._counts: NDArray[np.unsignedinteger[Any]] = np.zeros((n_classes, n_samples), width)
         self._voters = voters
         self._added = 0
+        self._approvals = False
 
     @property
     def counts(self) -> NDArray[np.unsignedinteger[Any]]:
@@ -59,8 +60,7 @@ class Tally:
         labels = np.asarray(labels)
         if labels.shape != (n_samples,) or labels.dtype.kind not in "iu":
             raise ValueError(f"Labels must be {n_samples} integer codes.")
-        if self._added >= self._voters:
-            raise ValueError(f"This tally was made for {self._voters} voters; there is no room for one more.")
+        self._make_room(approvals=False)
         if n_samples and (labels.min() < -1 or labels.max() >= n_classes):
             raise ValueError(f"Labels must lie in -1 .. {n_classes - 1}.")
         narrow = np.empty(_CHUNK, code_dtype(n_classes))
@@ -80,11 +80,41 @@ class Tally:
             np.equal(codes, code, out=match)
             np.add(row, ones, out=row)
 
+    def add_approvals(self, bits: NDArray[np.bool_]) -> None:
+        """Add one site's approvals, of shape (n_samples, n_classes): any number of classes per sample.
+
+        A tally counts labels or approvals, never both: their quorums are different things.
+        """
+        bits = np.asarray(bits)
+        if bits.shape != self._counts.shape[::-1] or bits.dtype != np.bool_:
+            raise ValueError(f"Approvals must be truth values of shape {self._counts.shape[::-1]}.")
+        self._make_room(approvals=True)
+        for part in _chunks(len(bits)):
+            self._counts[:, part] += bits[part].T
+        self._added += 1
+
+    def add_counts(self, counts: NDArray[np.unsignedinteger[Any]], voters: int, *, approvals: bool) -> None:
+        """Add the sum of that many sites' labels or approvals, of shape (n_classes, n_samples)."""
+        if counts.shape != self._counts.shape or counts.dtype.kind != "u":
+            raise ValueError(f"Counts must be whole numbers of shape {self._counts.shape}.")
+        self._make_room(approvals, voters)
+        self._counts += counts.astype(self._counts.dtype)
+        self._added += voters
+
+    def _make_room(self, approvals: bool, voters: int = 1) -> None:
+        if self._added + voters > self._voters:
+            raise ValueError(f"This tally was made for {self._voters} voters; there is no room for one more.")
+        if self._added and self._approvals != approvals:
+            raise ValueError("A tally counts labels or approvals: it cannot add the one to the other.")
+        self._approvals = approvals
+
     def winners(self, seed: int, quorum: float = 0.0) -> Codes:
         """The class with most votes, per sample.
 
         It is -1 where nobody voted, and where the winner has less than the share `quorum` of the
-        votes cast on that sample. Ties are broken as the function :func:`winners` does.
+        votes cast on that sample. Of approvals a site may give several or none: there, `quorum` is
+        the share of all sites added that approve of the winner. Ties are broken as the function
+        :func:`winners` does.
         """
         if not 0.0 <= quorum <= 1.0:
             raise ValueError(f"quorum must lie in 0 .. 1, not {quorum}.")
@@ -94,7 +124,7 @@ class Tally:
         for part in _chunks(won.size if quorum > 0.0 else 0):
             counts = self._counts[:, part]
             # A sample has at most as many votes as voters: the sum fits the counts' own type.
-            cast = counts.sum(axis=0, dtype=counts.dtype)
+            cast = self._added if self._approvals else counts.sum(axis=0, dtype=counts.dtype)
             won[part][counts.max(axis=0) < needed[cast]] = -1
         return won
 

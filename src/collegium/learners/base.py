@@ -23,6 +23,7 @@ from collegium.core import tables
 from collegium.core.labels import Codes, code_dtype
 from collegium.core.samples import LabelledData, Mixture
 from collegium.errors import ConfigError
+from collegium.learners.terms import LocalTerms
 
 # Libraries whose classifiers take only the labels 0 .. k-1, all of them present.
 _WANT_CODES: Final = {"xgboost", "imodels"}
@@ -35,6 +36,8 @@ class LocalUpdate:
 
     epochs: int | None = None
     steps: int | None = None
+    terms: LocalTerms | None = None
+    """What is added to the loss of a learner with weights."""
 
 
 class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -107,6 +110,44 @@ class Trainer:
             return self._constant(joined, present)
         return self._fit(joined, present, previous, rng)
 
+    def fits_anew(self, update: LocalUpdate) -> bool:
+        """Does every fit start from nothing, so that it depends on its data alone?"""
+        iterative = bool(update.epochs or update.steps) and is_iterative(self._learner)
+        return not (hasattr(self._learner, "update") or iterative or goes_on(self._learner))
+
+    def untrained(self, X: Any, seed: int) -> SiteModel:
+        """A net with its first weights, for rows like those of X."""
+        estimator = seeded_clone(self._learner, np.random.default_rng(seed))
+        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
+        estimator.initialize(tables.take(X, np.arange(1)), self._targets(every, every))
+        return self._model(estimator, every)
+
+    def fit_private(
+        self, private: LabelledData, pseudo: LabelledData, public: Any, rng: np.random.Generator | None
+    ) -> SiteModel:
+        """One fit of a private learner; without a generator its noise is secure and cannot be repeated."""
+        estimator = clone(self._learner, safe=False) if rng is None else seeded_clone(self._learner, rng)
+        labelled = (pseudo.X, pseudo.codes) if len(pseudo) else None
+        every = np.arange(len(self._classes))
+        estimator.fit_private(private.X, private.codes, public=public, pseudo=labelled, classes=every)
+        return self._of_codes(estimator)
+
+    def fit_public(
+        self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+    ) -> SiteModel:
+        """Go on after private fits with public rows only: nothing private is used."""
+        first = previous is None or hasattr(previous.estimator, "fit_private")
+        empty = LabelledData(tables.take(data.X, np.zeros(0, dtype=np.intp)), data.codes[:0])
+        # A net goes on from the weights that were trained privately, where its learner hands them on.
+        source = previous.estimator if first and previous is not None else self._learner
+        inner = Trainer(source.public_learner(), self._classes)
+        return inner.fit(data + empty, None if first else previous, rng, update)
+
+    def _of_codes(self, estimator: Any) -> SiteModel:
+        """Around an estimator that was fitted with the class codes themselves as labels."""
+        codes = np.asarray(estimator.classes_).astype(code_dtype(len(self._classes)))
+        return SiteModel(estimator, self._classes, codes, np.asarray(estimator.classes_))
+
     def _fit(
         self, data: LabelledData, present: Codes, previous: SiteModel | None, rng: np.random.Generator
     ) -> SiteModel:
@@ -145,6 +186,7 @@ class Trainer:
             pseudo=pseudo,
             epochs=update.epochs,
             steps=update.steps,
+            **({} if update.terms is None else {"terms": update.terms}),
         )
         return self._model(estimator, every)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -56,11 +56,12 @@ class Rows:
 
 
 class Labelled:
-    """Rows with their labels; labels are given out as positions in `classes`."""
+    """Rows with their labels; labels are given out as positions in `classes`. `weights`, if any, have the mean 1."""
 
-    def __init__(self, rows: Rows, y: NDArray[Any], classes: NDArray[Any]) -> None:
+    def __init__(self, rows: Rows, y: NDArray[Any], classes: NDArray[Any], weights: Floats | None = None) -> None:
         self._rows = rows
         self._y = y
+        self.weights = weights
         self._position = {label: position for position, label in enumerate(classes.tolist())}
 
     def __len__(self) -> int:
@@ -77,6 +78,46 @@ class Labelled:
         """Read every row once, so that bad ones are refused before any training."""
         for chunk in self._rows.chunks():
             self.take(chunk)
+
+
+class Soft:
+    """Rows with the class probabilities they should get."""
+
+    def __init__(self, rows: Rows, targets: Any, n_classes: int) -> None:
+        self.rows = rows
+        self._targets = np.asarray(targets)
+        if self._targets.shape != (len(rows), n_classes):
+            raise ConfigError(
+                f"There are {len(rows)} rows and {n_classes} classes, but the soft targets have the shape "
+                f"{self._targets.shape}."
+            )
+        if len(rows) == 0:
+            raise ConfigError("There are no rows to distil into the net.")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: Indices | slice) -> tuple[Floats, Floats]:
+        """These rows and their probabilities."""
+        targets = self._targets[rows].astype(np.float32)
+        # Written so that NaN fails too.
+        if not (np.all(targets >= 0) and np.all(np.abs(targets.sum(axis=1) - 1) <= 1e-3)):
+            raise ConfigError("Soft targets must be probabilities that add up to 1 in each row: softmax logits first.")
+        return self.rows.take(rows), targets
+
+    def check(self) -> None:
+        """Read every row once, so that bad ones are refused before any training."""
+        for chunk in self.rows.chunks():
+            self.take(chunk)
+
+
+class Batch(NamedTuple):
+    """The rows of one step: those with labels, then those with soft targets."""
+
+    X: Floats
+    codes: Codes
+    weights: Floats | None
+    soft: Floats | None
 
 
 class Deck:
@@ -119,23 +160,30 @@ class Batches:
         self._decks: list[Deck] = []
 
     def draw(
-        self, sets: Sequence[Labelled], *, batch_size: int, epochs: int, steps: int | None
-    ) -> Iterator[tuple[Floats, Codes]]:
-        """Batches with equal shares of all `sets`: `steps` of them, or `epochs` sweeps over the largest set.
+        self,
+        sets: Sequence[Labelled],
+        *,
+        batch_size: int,
+        epochs: int,
+        steps: int | None,
+        soft: Soft | None = None,
+    ) -> Iterator[Batch]:
+        """Batches with equal shares of all sets: `steps` of them, or `epochs` sweeps over the largest set.
 
         The smaller sets are gone through again and again.
         """
-        decks = [self._deck(place, len(rows)) for place, rows in enumerate(sets)]
+        every: list[Labelled | Soft] = [*sets, *([] if soft is None else [soft])]
+        decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
         largest = max(len(deck) for deck in decks)
         share = min(batch_size, largest)
         if steps is not None:
-            yield from _deal(sets, decks, repeat(share, steps))
+            yield from _deal(sets, soft, decks, repeat(share, steps))
             return
         for _ in range(epochs):
             for deck in decks:
                 if len(deck) == largest:
                     deck.restart()
-            yield from _deal(sets, decks, sweep(largest, share))
+            yield from _deal(sets, soft, decks, sweep(largest, share))
 
     def _deck(self, place: int, n: int) -> Deck:
         """The deck of the set at this place: a new one if the set has another length than last time."""
@@ -146,10 +194,27 @@ class Batches:
         return self._decks[place]
 
 
-def _deal(sets: Sequence[Labelled], decks: Sequence[Deck], sizes: Iterable[int]) -> Iterator[tuple[Floats, Codes]]:
+def _deal(sets: Sequence[Labelled], soft: Soft | None, decks: Sequence[Deck], sizes: Iterable[int]) -> Iterator[Batch]:
+    weighted = any(rows.weights is not None for rows in sets)
     for k in sizes:
-        parts = [rows.take(deck.deal(k)) for rows, deck in zip(sets, decks, strict=True)]
-        yield np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+        hands = [deck.deal(k) for deck in decks]
+        parts = [rows.take(hand) for rows, hand in zip(sets, hands, strict=False)]
+        X, codes = [x for x, _ in parts], [y for _, y in parts]
+        weights = [_weights(rows, hand) for rows, hand in zip(sets, hands, strict=False)] if weighted else None
+        targets = None
+        if soft is not None:
+            soft_X, targets = soft.take(hands[-1])
+            X.append(soft_X)
+        yield Batch(
+            np.concatenate(X),
+            np.concatenate(codes) if codes else np.zeros(0, dtype=np.int64),
+            np.concatenate(weights) if weights else None,
+            targets,
+        )
+
+
+def _weights(rows: Labelled, hand: Indices) -> Floats:
+    return np.ones(len(hand), dtype=np.float32) if rows.weights is None else rows.weights[hand]
 
 
 def sweep(n: int, size: int) -> list[int]:
@@ -173,6 +238,21 @@ def labels_of(y: Any, rows: Rows, name: str = "y") -> NDArray[Any]:
     if len(labels) != len(rows):
         raise ConfigError(f"There are {len(rows)} rows, but {len(labels)} labels in {name}.")
     return labels
+
+
+def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
+    """`sample_weight` as one number per row, brought to the mean 1; None stays None."""
+    if sample_weight is None or len(rows) == 0:
+        return None
+    weights: NDArray[Any] = np.asarray(sample_weight)
+    if weights.shape != (len(rows),) or weights.dtype.kind not in "biuf":
+        raise ConfigError(f"sample_weight must hold one number for each of the {len(rows)} rows.")
+    weights = weights.astype(np.float64)
+    # Written so that NaN fails too.
+    if not (np.all(weights >= 0) and 0 < weights.sum() < np.inf):
+        raise ConfigError("sample_weight must hold finite numbers that are zero or more, and not all zero.")
+    normalised: Floats = (weights / weights.mean()).astype(np.float32)
+    return normalised
 
 
 def classes_in(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:

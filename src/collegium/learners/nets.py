@@ -16,12 +16,13 @@ What the tables leave open, or print wrongly:
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import gcd, prod
 from typing import Final
 
 from torch import nn
 
 from collegium.errors import ConfigError
+from collegium.learners import image_nets
 from collegium.registry import nearest
 
 __all__ = ["NETS", "build", "cnn_aimhi", "cnn_cifar10", "cnn_mri", "cnn_pneumonia", "cnn_svhn", "logistic", "mlp"]
@@ -152,6 +153,26 @@ def cnn_aimhi(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     )
 
 
+def resnet8(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """FedAUX's ResNet-8."""
+    return image_nets.resnet8(_image(input_shape, smallest=8), n_classes)
+
+
+def mobilenetv2(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """MobileNetV2 for small images."""
+    return image_nets.mobilenetv2(_image(input_shape, smallest=8), n_classes)
+
+
+def mobilenetv2_half(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """MobileNetV2 with half the channels, as in FedAUX's public code."""
+    return image_nets.mobilenetv2_half(_image(input_shape, smallest=8), n_classes)
+
+
+def shufflenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """ShuffleNet with two groups, for small images."""
+    return image_nets.shufflenet(_image(input_shape, smallest=8), n_classes)
+
+
 def _conv(inputs: int, outputs: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
 
@@ -179,14 +200,32 @@ NETS: Final[dict[str, NetFunction]] = {
     "cnn_mri": cnn_mri,
     "cnn_svhn": cnn_svhn,
     "cnn_aimhi": cnn_aimhi,
+    "resnet8": resnet8,
+    "mobilenetv2": mobilenetv2,
+    "mobilenetv2_half": mobilenetv2_half,
+    "shufflenet": shufflenet,
 }
 
 
-def build(name: str, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """The net called `name`, with weights drawn from torch's generator."""
+def build(name: str, input_shape: tuple[int, ...], n_classes: int, norm: str = "batch") -> nn.Module:
+    """The net called `name`, with weights drawn from torch's generator and "batch" or "group" norm."""
+    if norm not in ("batch", "group"):
+        raise ConfigError(f"norm is 'batch' or 'group', not {norm!r}.")
     if name not in NETS:
         raise ConfigError(f"There is no net {name!r}.{nearest(name, NETS)} Known: {', '.join(sorted(NETS))}.")
     try:
-        return NETS[name](tuple(input_shape), n_classes)
+        net = NETS[name](tuple(input_shape), n_classes)
     except ConfigError as misfit:
         raise ConfigError(f"Net {name!r}: {misfit}") from None
+    if norm == "group":
+        use_group_norm(net)
+    return net
+
+
+def use_group_norm(net: nn.Module) -> None:
+    """Put group norm in the place of every batch norm: 8 groups, or as many as the number of channels allows."""
+    for name, layer in list(net.named_children()):
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            setattr(net, name, nn.GroupNorm(gcd(8, layer.num_features), layer.num_features))
+        else:
+            use_group_norm(layer)

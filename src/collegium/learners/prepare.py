@@ -23,10 +23,13 @@ _IMAGES: Final = {"TorchClassifier"}
 def with_preparation(learner: Any, X: Any) -> Any:
     """The learner behind what `X` asks for: categories encoded, gaps filled, images flattened, features scaled.
 
-    A learner that needs nothing, and one that is a Pipeline already, is returned as it is.
+    A learner that needs nothing, and one that is a Pipeline already, is returned as it is. Of a private learner the
+    parts are prepared: what stood before the whole would see the private rows without paying for them.
     """
     if isinstance(learner, Pipeline):
         return learner
+    if hasattr(learner, "with_preparation"):
+        return learner.with_preparation(lambda part: with_preparation(part, X))
     steps = [*_table_steps(learner, X)]
     return make_pipeline(*steps, learner) if steps else learner
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Sequence
 from math import inf, prod
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,10 @@ except ModuleNotFoundError as missing:
     raise MissingExtra("torch", "TorchClassifier") from missing
 
 from collegium.learners import nets
-from collegium.learners.batches import Floats, Labelled, Rows, classes_in, labels_of
-from collegium.learners.training import Training, check_optimizer, check_output, find_device
+from collegium.learners.batches import Floats, Labelled, Rows, Soft, classes_in, labels_of, weights_of
+from collegium.learners.devices import find_device
+from collegium.learners.terms import LocalTerms, Part, Trained, UpdateReport, Weights, check_trained
+from collegium.learners.training import NO_TERMS, Schedule, Training, check_optimizer, check_output
 
 __all__ = ["TorchClassifier"]
 
@@ -36,8 +38,12 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     net
         A name from `collegium.learners.nets.NETS`, an ``nn.Module`` (copied, never trained in place), or a function
         ``(input_shape, n_classes) -> nn.Module``. The net returns one logit per class.
+    norm
+        "group" puts group norm in the place of the batch norm of a net from `NETS`: it has no running statistics, which
+        sites with different data do not share, and lets no row depend on the others in its batch, as DP-SGD needs.
     lr, weight_decay, optimizer
-        The optimizer is "adam", "adamw" or "sgd"; it is made together with the net and never reset.
+        The optimizer is "adam", "adamw", "sgd" or "momentum" (sgd with momentum .9); it is made together with the net
+        and reset only by an update whose terms say so.
     batch_size
         Rows per mini-batch. With pseudo-labelled rows, a batch has as many of those again.
     epochs, steps
@@ -45,8 +51,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     warm_start
         Whether `fit` goes on from the present weights, as `update` always does.
     device
-        Where it trains: "cpu" or "cuda". A classifier that was trained on CUDA and unpickled on a machine without
-        predicts on the CPU.
+        Where it trains: "cpu" or "cuda". Where there is no CUDA, the CPU takes its place and a `CollegiumWarning` says
+        so; `last_update_.device` tells where it was.
     image_shape
         (channels, height, width), when the rows of X are flat but the net takes images.
     random_state
@@ -62,16 +68,20 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     classes_ : the classes, in the order of the columns of `predict_proba`.
     input_shape_ : the shape of a row as the net sees it.
+    last_update_ : an `UpdateReport` of the last `fit`, `update` or `distill`: steps, learning rate, mean loss, device.
+    diverged_ : whether some weight is NaN or infinite.
     """
 
     _training: Training
     classes_: NDArray[Any]
     input_shape_: tuple[int, ...]
+    last_update_: UpdateReport
 
     def __init__(
         self,
         net: Any = "mlp",
         *,
+        norm: str = "batch",
         lr: float = 1e-3,
         batch_size: int = 64,
         epochs: int = 10,
@@ -84,6 +94,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int | None = None,
     ) -> None:
         self.net = net
+        self.norm = norm
         self.lr = lr
         self.batch_size = batch_size
         self.epochs = epochs
@@ -95,15 +106,27 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.image_shape = image_shape
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None) -> TorchClassifier:
+    def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TorchClassifier:
         """Train anew (or go on, with `warm_start`) on (X, y) and the pseudo-labelled rows `pseudo=(U, L)`, if any.
 
-        The classes are all those in y and L. Every row is checked before the training starts.
+        The classes are all those in y and L. Every row is checked before the training starts. `sample_weight` holds
+        the weights of the rows of X, whose mean is brought to 1, the weight of a pseudo-labelled row.
         """
         anew = not (self.warm_start and self.__sklearn_is_fitted__())
-        given = self._read(X, y, pseudo, anew=anew)
-        classes = classes_in([labels for _, labels in given]) if anew else self.classes_
+        given = self._read(X, y, pseudo, sample_weight, anew=anew)
+        classes = classes_in([each.y for each in given]) if anew else self.classes_
         return self._train(given, classes, self.epochs, self.steps, anew=anew, check_all=True)
+
+    def initialize(self, X: Any, classes: Any) -> TorchClassifier:
+        """Make the net for rows like those of X and for these classes, with new weights, and train nothing.
+
+        The weights are those that `update` would start from.
+        """
+        check_optimizer(self.optimizer)
+        order = _class_order(classes)
+        shape = self._rows(X, None).shape
+        self._training, self.classes_, self.input_shape_ = self._new_training(shape, len(order)), order, shape
+        return self
 
     def update(
         self,
@@ -114,6 +137,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pseudo: tuple[Any, Any] | None = None,
         epochs: int | None = None,
         steps: int | None = None,
+        sample_weight: Any = None,
+        terms: LocalTerms | None = None,
     ) -> TorchClassifier:
         """Go on training from the present weights, optimizer state and place in the shuffled data.
 
@@ -121,6 +146,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         every call. Each mini-batch has `batch_size` rows of X and as many of `pseudo=(U, L)`; an epoch covers the
         larger of the two once. `epochs` or `steps` stand in for the constructor's in this call. With `steps`, only
         the rows that are drawn are checked, so that a single step is cheap however long the data.
+
+        `terms` add to the loss or the gradient, or train the head only: see `LocalTerms`. With terms the optimizer is
+        made anew, unless they say `keep_optimizer`. Rows to distil are one more share of each mini-batch.
         """
         anew = not self.__sklearn_is_fitted__()
         order = _class_order(classes)
@@ -129,8 +157,36 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if epochs is None:
             epochs = self.epochs
             steps = self.steps if steps is None else steps
-        given = self._read(X, y, pseudo, anew=anew)
-        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None)
+        given = self._read(X, y, pseudo, sample_weight, anew=anew)
+        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms or NO_TERMS)
+
+    def distill(
+        self,
+        X: Any,
+        targets: Any,
+        *,
+        epochs: int = 1,
+        lr: float = 5e-5,
+        batch_size: int = 128,
+        steps: int | None = None,
+        temperature: float = 1.0,
+        train: Trained = "all",
+    ) -> TorchClassifier:
+        """Learn to answer the rows of X with the class probabilities `targets`, from the present weights.
+
+        The loss is KL(targets || answers), the optimizer an Adam of this call's own; that of `update` stays as it is.
+        A `temperature` T softens both: targets to their power 1/T, and logits divided by T. The defaults are FedAUX's.
+        """
+        check_is_fitted(self)
+        check_trained(train)
+        if not 0 < temperature < inf:
+            raise ConfigError(f"temperature must be a number above 0, not {temperature!r}.")
+        schedule = self._schedule(epochs, steps, lr, batch_size, weight_decay=0)
+        soft = Soft(self._rows(X, self.input_shape_), targets, len(self.classes_))
+        if steps is None:
+            soft.check()
+        self.last_update_ = self._training.distill(soft, schedule, temperature=temperature, train=train)
+        return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
@@ -147,18 +203,39 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The net's outputs before the softmax, with columns in the order of `classes_`."""
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
-        return self._training.logits(rows, len(self.classes_), find_device(self.device, or_cpu=True))
+        return self._training.logits(rows, len(self.classes_), find_device(self.device, quietly=True))
 
-    def get_weights(self) -> dict[str, NDArray[Any]]:
-        """A copy of the net's state_dict: its parameters and its buffers, such as batch norm's running means."""
+    def embed(self, X: Any) -> Floats:
+        """The features of each row: what the net's last linear layer is given."""
         check_is_fitted(self)
-        return self._training.get_weights()
+        rows = self._rows(X, self.input_shape_)
+        return self._training.embed(rows, find_device(self.device, quietly=True))
 
-    def set_weights(self, weights: dict[str, NDArray[Any]]) -> TorchClassifier:
-        """Replace the net's state_dict, buffers included. The optimizer's state stays as it is."""
+    def get_weights(self, part: Part = "all") -> dict[str, NDArray[np.float32]]:
+        """A copy of the weights by name; `part` may be the "features" or the "head", the last linear layer.
+
+        Batch norm's running means and variances are among them, since a net that is sent or averaged without them
+        predicts nonsense: average them like weights. Its `num_batches_tracked` is not: it only counts batches.
+        """
         check_is_fitted(self)
-        self._training.set_weights(weights)
+        return self._training.get_weights(part)
+
+    def set_weights(self, weights: Weights, part: Part = "all") -> TorchClassifier:
+        """Put in weights of the names and shapes that `get_weights(part)` has. The optimizer's state stays as it is."""
+        check_is_fitted(self)
+        self._training.set_weights(weights, part)
         return self
+
+    def to_module(self) -> nn.Module:
+        """A copy of the net, on the CPU and in eval mode."""
+        check_is_fitted(self)
+        return self._training.copy_net()
+
+    @property
+    def diverged_(self) -> bool:
+        """Whether some weight is NaN or infinite."""
+        check_is_fitted(self)
+        return self._training.has_diverged()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_training")
@@ -169,14 +246,14 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         return tags
 
-    def _read(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None, *, anew: bool) -> list[tuple[Rows, NDArray[Any]]]:
+    def _read(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None, sample_weight: Any, *, anew: bool) -> list[_Given]:
         """The private and, if there are any, the pseudo-labelled rows, each with their labels."""
         private = self._rows(X, None if anew else self.input_shape_)
-        given = [(private, labels_of(y, private))]
+        given = [_Given(private, labels_of(y, private), weights_of(sample_weight, private))]
         if pseudo is not None:
             public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
-            given.append((public, labels_of(pseudo[1], public, name="the pseudo-labels")))
-        given = [(rows, labels) for rows, labels in given if len(rows) > 0]
+            given.append(_Given(public, labels_of(pseudo[1], public, name="the pseudo-labels"), None))
+        given = [each for each in given if len(each.rows) > 0]
         if not given:
             raise ConfigError("There are no rows to learn from.")
         return given
@@ -193,37 +270,36 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _train(
         self,
-        given: list[tuple[Rows, NDArray[Any]]],
+        given: list[_Given],
         classes: NDArray[Any],
         epochs: int,
         steps: int | None,
         *,
         anew: bool,
         check_all: bool,
+        terms: LocalTerms = NO_TERMS,
     ) -> TorchClassifier:
-        self._check_params(epochs, steps)
-        device = find_device(self.device)
-        sets = [Labelled(rows, labels, classes) for rows, labels in given]
+        schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
+        sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
+        input_shape = given[0].rows.shape
+        soft = None
+        if terms.distill is not None:
+            public = self._rows(terms.distill.X, input_shape, name="the X to distil")
+            soft = Soft(public, terms.distill.targets, len(classes))
         if check_all:
             for labelled in sets:
                 labelled.check()
-        input_shape = given[0][0].shape
+            if soft is not None:
+                soft.check()
         training = self._new_training(input_shape, len(classes)) if anew else self._training
-        training.train(
-            sets,
-            batch_size=self.batch_size,
-            epochs=epochs,
-            steps=steps,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            device=device,
-        )
+        self.last_update_ = training.train(sets, schedule, terms, soft, optimizer=self.optimizer)
         self._training, self.classes_, self.input_shape_ = training, classes, input_shape
         return self
 
     def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
         return Training(
             lambda: self._new_net(input_shape, n_classes),
+            input_shape,
             optimizer=self.optimizer,
             seed=self.random_state,
             deterministic=isinstance(self.net, str),
@@ -231,24 +307,33 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
         if isinstance(self.net, str):
-            return nets.build(self.net, input_shape, n_classes)
+            return nets.build(self.net, input_shape, n_classes, self.norm)
+        if self.norm != "batch":
+            raise ConfigError(f"norm={self.norm!r} is for nets by name: build your own net with nn.GroupNorm.")
         if isinstance(self.net, nn.Module):
             net = copy.deepcopy(self.net)
         else:
             net = self.net(input_shape, n_classes) if callable(self.net) else self.net
         return check_output(net, input_shape, n_classes)
 
-    def _check_params(self, epochs: int, steps: int | None) -> None:
+    def _schedule(self, epochs: int, steps: int | None, lr: float, batch_size: int, weight_decay: float) -> Schedule:
         """Refuse settings that cannot be trained with."""
         check_optimizer(self.optimizer)
         _check_number("epochs", epochs, Integral, at_least=1)
-        _check_number("batch_size", self.batch_size, Integral, at_least=1)
-        _check_number("lr", self.lr, Real, at_least=0)
-        _check_number("weight_decay", self.weight_decay, Real, at_least=0)
+        _check_number("batch_size", batch_size, Integral, at_least=1)
+        _check_number("lr", lr, Real, at_least=0)
+        _check_number("weight_decay", weight_decay, Real, at_least=0)
         if steps is not None:
             _check_number("steps", steps, Integral, at_least=1)
         if self.random_state is not None:
             _check_number("random_state", self.random_state, Integral, at_least=0)
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device))
+
+
+class _Given(NamedTuple):
+    rows: Rows
+    y: NDArray[Any]
+    weights: Floats | None
 
 
 def _class_order(classes: Any) -> NDArray[Any]:

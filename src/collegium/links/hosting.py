@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from collegium.core.agent import Agent
 from collegium.core.gate import Gate
 from collegium.core.ledger import Ledger
 from collegium.core.site import ActiveSite, Exam, PublicSet, Site
+from collegium.protocols.keyring import Keyring
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +33,12 @@ class Hosting:
     run: str = ""
     folder: Path | None = None
     """The run's folder; without one nothing is stored and the run cannot be resumed."""
+    parties: tuple[str, ...] = ()
+    """The names of all sites of the run, wherever they are hosted."""
+
+    def __post_init__(self) -> None:
+        if not self.parties:
+            object.__setattr__(self, "parties", tuple(site.name for site in self.sites))
 
     def only(self, names: set[str]) -> Hosting:
         """The same for some of the sites."""
@@ -41,9 +49,12 @@ class Hosting:
         return {site.name: self._agent(site) for site in self.sites}
 
     def _agent(self, site: Site) -> Agent:
-        ledger = Ledger(site.name, None if self.folder is None else self.folder / "ledger.db")
-        gate = Gate(site.name, site.policy, ledger, simulation=True)
+        own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
+        path = own or (None if self.folder is None else self.folder / "ledger.db")
+        ledger = Ledger(site.name, path, keep_replies=self.folder is not None)
+        gate = Gate(site.name, site.policy, ledger, simulation=True, budget=site.budget)
         active = ActiveSite(site, self.classes, self.public, self.seed)
+        active.keyring = partial(Keyring.simulated, self.run, site.name, self.parties)
         folder = None if self.folder is None else self.folder / "sites" / site.name
         agent = Agent(active, gate, folder=folder, exam=self.exam, simulation=True)
         agent.restore(self.run)

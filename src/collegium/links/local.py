@@ -13,6 +13,7 @@ from functools import cached_property
 from threadpoolctl import threadpool_limits
 
 from collegium.core.agent import Agent
+from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 
@@ -84,6 +85,12 @@ class LocalLink:
         """The sites' models (simulation only: a real site keeps its own)."""
         sites = {party: agent.site for party, agent in self._pool.agents.items()}
         return {party: site.model for party, site in sites.items() if site.model is not None}
+
+    @property
+    def found_labels(self) -> dict[str, Labelled]:
+        """What the sites found of their own unlabelled points (simulation only: nobody else sees it)."""
+        found = {party: agent.site.found_labels for party, agent in self._pool.agents.items()}
+        return {party: labels for party, labels in found.items() if labels is not None}
 
     @property
     def logs(self) -> dict[str, list[str]]:

@@ -63,7 +63,8 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
             parties = sorted(pool.agents)
             for party in parties:
                 file = Path(header["folder"]) / f"model-{header['order'].index(party)}.pkl"
-                file.write_bytes(cloudpickle.dumps(pool.agents[party].site.model))
+                site = pool.agents[party].site
+                file.write_bytes(cloudpickle.dumps((site.model, site.found_labels)))
             send({"logs": {party: pool.agents[party].log.lines for party in parties}}, b"")
         else:
             _answer(pool, header, frame, send)

@@ -28,6 +28,7 @@ from scipy import sparse
 from collegium.core import wire
 from collegium.core.steps import INSTALLED
 from collegium.errors import CollegiumError, ConfigError
+from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting
 
@@ -122,8 +123,9 @@ class WorkersLink:
             return None, b""
 
     @cached_property
-    def _collected(self) -> tuple[dict[str, SiteModel], dict[str, list[str]]]:
+    def _collected(self) -> tuple[dict[str, SiteModel], dict[str, list[str]], dict[str, Labelled]]:
         models: dict[str, SiteModel] = {}
+        found: dict[str, Labelled] = {}
         logs: dict[str, list[str]] = {}
         for connection in self._connections:
             if connection.closed:
@@ -138,15 +140,22 @@ class WorkersLink:
             for party, lines in (header or {}).get("logs", {}).items():
                 logs[party] = lines
                 file = Path(self._folder.name) / f"model-{list(self.parties).index(party)}.pkl"
-                model = cloudpickle.loads(file.read_bytes())
+                model, labels = cloudpickle.loads(file.read_bytes())
                 if model is not None:
                     models[party] = model
-        return models, logs
+                if labels is not None:
+                    found[party] = labels
+        return models, logs, found
 
     @property
     def models(self) -> dict[str, SiteModel]:
         """The sites' models, in the order of the sites (simulation only)."""
         return {party: self._collected[0][party] for party in self.parties if party in self._collected[0]}
+
+    @property
+    def found_labels(self) -> dict[str, Labelled]:
+        """What the sites found of their own unlabelled points (simulation only: nobody else sees it)."""
+        return {party: self._collected[2][party] for party in self.parties if party in self._collected[2]}
 
     @property
     def logs(self) -> dict[str, list[str]]:

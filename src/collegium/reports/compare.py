@@ -159,6 +159,7 @@ def protection(run: Run) -> list[str]:
         return []
     if protected:
         words = [f"{protected:,} of {count(releases, 'release')} are protected by differential privacy."]
+        words += [privacy_words(run)] if protected == releases else []
     elif "HardLabels" in kinds:
         words = ["None of the releases is protected by differential privacy; hard labels alone are no guarantee."]
     else:
@@ -167,6 +168,20 @@ def protection(run: Run) -> list[str]:
     if raw:
         words.append(f"Private records themselves left the sites ({', '.join(raw)}): only a simulation can do that.")
     return words
+
+
+def privacy_words(run: Run) -> str:
+    """What the largest epsilon among the sites means for one record, for people who do not think in epsilons."""
+    from collegium import theory
+
+    worst = run.privacy.sort_values("epsilon").iloc[-1]
+    cap = theory.auc_cap(float(worst["epsilon"]), float(worst["delta"]))
+    text = f"The largest epsilon of a site is {worst['epsilon']:.4g} (delta {worst['delta']:.1g}): whoever sees all "
+    if cap > 0.99:
+        text += "that it sent may still be able to tell whether a certain record is in its data. That is no "
+        return text + "protection to rely on."
+    text += "that it sent can tell whether a certain record is in its data with an area under the curve of at most "
+    return text + f"{cap:.3f} (0.5 is guessing)."
 
 
 def _course(run: Run, n: Numbers) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from collegium.core.releases import KINDS
+from collegium.privacy.claims import UNPROTECTED
 from collegium.reports import compare, style, svg
 from collegium.reports.compare import bytes_sent, count, percent, seconds_text
 from collegium.reports.style import Markup, code, element, figure, join, number, paragraph
@@ -30,7 +31,11 @@ CODES: Final = {
     "unknown-step": "The site does not have the step that it was asked for.",
     "other-version": "The site has another version of the step that it was asked for.",
     "step-denied": "The site's policy does not allow this step.",
-    "unprotected": "The site's policy does not let this kind of release leave without a privacy mechanism.",
+    "unprotected": "The site's policy or budget does not let this kind of release leave without differential privacy.",
+    "budget-exhausted": "The site's privacy budget is spent: it releases nothing more.",
+    "budget-relation": "The site's budget cannot add up claims about replaced and about added or removed records.",
+    "ledger-damaged": "The site's ledger was changed or cut: nothing is spent from it any more.",
+    "mechanism-denied": "The site cannot answer through the privacy mechanism that it was asked for.",
     "release-denied": "This kind of release never leaves a site outside a simulation.",
     "not-a-release": "The step returned something that is not a release: nothing left.",
     "not-declared": "The step returned another kind of release than it declares.",
@@ -45,6 +50,15 @@ CODES: Final = {
 """Why a site did not answer, in plain words."""
 
 
+_KINDS: Final = {
+    "dp": "differential privacy",
+    "conditional": "conditional, not verified",
+    "nominal": "nominal, no guarantee",
+    UNPROTECTED: "unprotected",
+}
+_RELATIONS: Final = {"replace": "replaced", "add_remove": "added or removed"}
+
+
 def render_report(run: Run) -> str:
     """The whole report as HTML: charts are drawn in place, nothing is loaded, no script runs."""
     title = str(run.about.get("study") or str(run.about["algorithm"]).partition("(")[0])
@@ -53,6 +67,7 @@ def render_report(run: Run) -> str:
         ("short", "In short", _in_short(run)),
         ("figures", "Figures", [element("div", join(draw(run) for draw in figures), class_="figures")]),
         ("sites", "Sites", [_sites(run)]),
+        ("privacy", "Privacy", _privacy(run)),
         ("left", "What left each site", _left(run)),
         ("refusals", "Refusals and failures", [_refusals(run)]),
         ("study", "Study", [_study(run)]),
@@ -78,6 +93,10 @@ def _in_short(run: Run) -> list[Markup]:
     protection = compare.protection(run)
     if protection:
         parts.append(paragraph(*protection, class_="warning"))
+    few = run.metrics[run.metrics["metric"] == "teachers"]
+    if len(few):
+        named = ", ".join(f"{row.party} ({row.value:.0f})" for row in few.head(_LISTED).itertuples())
+        parts.append(paragraph(f"Sites that had too few records for all teachers, and made fewer: {named}."))
     if len(run.refusals):
         times, sites = count(len(run.refusals), "time"), count(run.refusals["party"].nunique(), "site")
         words = f"Sites refused, failed or were missing {times} ({sites}):"
@@ -304,6 +323,39 @@ def _sites(run: Run) -> Markup:
         for party, row in run.summary().iterrows()
     ]
     return style.table(head, rows, title="Summary per site", total=True)
+
+
+def _privacy(run: Run) -> list[Markup]:
+    if run.releases.empty:
+        return [paragraph("Nothing was released, so nothing can be learned from releases.")]
+    head = ["Sites", "Claim", "About one", "Epsilon", "Delta", "Added up by", "Covers", "It stands on"]
+    by = ["kind", "unit", "relation", "epsilon", "delta", "accountant", "covers", "assumptions", "publishable"]
+    rows = []
+    claims = run.privacy.assign(epsilon=run.privacy["epsilon"].round(6))  # sites that differ by rounding stand together
+    for keys, group in claims.groupby(by, sort=False, dropna=False):
+        row = dict(zip(by, keys, strict=True))
+        names = ", ".join(group["party"]) if len(group) <= 5 else f"{len(group):,} sites"
+        bare = row["kind"] == UNPROTECTED
+        numbers = ["none", "-"] if bare else [f"{row['epsilon']:.4g}", f"{row['delta']:.1g}"]
+        secret = "" if row["publishable"] else " This number depends on private data: do not publish it."
+        about = "-" if bare else f"{row['unit']} {_RELATIONS[str(row['relation'])]}"
+        stands = (str(row["assumptions"]) or "nothing but the mechanism") + "." + secret
+        rows.append(
+            [
+                names,
+                _KINDS[str(row["kind"])],
+                about,
+                *map(number, numbers),
+                str(row["accountant"]),
+                str(row["covers"]),
+                stands,
+            ]
+        )
+    intro = (
+        "A claim of differential privacy holds whatever the data is and whatever else an attacker knows; a conditional "
+    )
+    intro += "one holds only if its assumption does; a nominal one guarantees nothing. They are never added up."
+    return [paragraph(intro), style.table(head, rows, title="Privacy claims")]
 
 
 def _left(run: Run) -> list[Markup]:

@@ -40,7 +40,7 @@ def ledger_table(path: Path, most: int | None = None) -> Table:
             row["step"],
             row["kind"],
             str(row["bytes"]),
-            "unprotected" if row["event"] is None else "protected",
+            row["claim"] or "unprotected",
             row["sha256"][:12],
         )
     return table

@@ -1,0 +1,182 @@
+"""FedAUX: pre-training on public data, and distillation weighted by how certain each site is.
+
+Sattler, Korjakow, Rischke, Samek: "FedAUX: Leveraging Unlabeled Auxiliary Data in Federated Learning", IEEE TNNLS 2021,
+arXiv 2102.02514, Algorithms 1 (preparation) and 2 (training). The paper's lines are named beside ours.
+
+Reproduces: the FedAUX rows of Tables 1 to 3. ``rounds=1`` is its one-shot setting, ``mode="head"`` its linear
+evaluation, and sites with different nets are its model prototypes.
+
+Privacy: only the scoring models w_i have a claim, (epsilon, delta) for replacing one record. The trained weights that
+sites send every round are NOT protected by it, and `run.privacy` says so.
+
+Deviations from the paper, on purpose (docs/methods/fedaux.md has the numbers):
+
+- The loss of the scoring model is log(1 + exp(-t <w, h>)). The paper prints no minus, which scores own rows lowest.
+- Features are bounded by a PUBLIC norm, the largest of the public rows. The paper divides by the largest norm of all
+  rows, private ones too: then one record rescales all others, and the sensitivity that it proves does not hold.
+- The noise is that of the analytic Gaussian mechanism, for |D_i| + |D^-| rows, with the solver's error added.
+- ``mode="head"`` still sends whole nets, whose features stay as they were.
+- A site that sent no w has the score xi: its net is averaged and teaches almost nothing.
+
+In `run.metrics`, the accuracy that a site has in round 0 without having been drawn is that of the pre-trained start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from collegium.algorithms.averaging import Start, prototypes, receive, shares, updates
+from collegium.algorithms.fedavg import update
+from collegium.algorithms.feddf import Distilling
+from collegium.core import ActiveSite, Federation, Weights, step, tables
+from collegium.core.certainty import XI, bounded, certainty, noisy_separator
+from collegium.core.heads import train_head
+from collegium.core.releases import Numbers
+from collegium.core.soft import Arrays, average
+from collegium.errors import ConfigError
+from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive
+
+Mode = Literal["all", "head"]
+Rows = NDArray[np.intp]
+FEWEST = 2  # batch norm has no statistics of a single row
+
+
+@step
+def score(
+    site: ActiveSite, h_0: Arrays, negatives: Rows, bound: float, ridge: float, epsilon: float, delta: float
+) -> Numbers:
+    """w_i <- argmin J(w, h_0, D_i, D^-) + N(0, sigma^2 I)."""
+    site.load(h_0)
+    return Numbers(noisy_separator(site, negatives, bound, ridge, epsilon, delta))
+
+
+@step
+def update_head(site: ActiveSite, theta: Arrays, epochs: int, steps: int | None) -> Weights:
+    """Local training of the head g alone: the features stay as they were sent."""
+    site.load(theta)
+    train_head(site, epochs, steps)
+    return Weights(site.weights(), site.records)
+
+
+@dataclass(frozen=True)
+class FedAUX(Distilling):
+    """FedDF from pre-trained features, in which sites teach most where public rows look like their own."""
+
+    needs: ClassVar[Mapping[str, str]] = {**Distilling.needs, "embed": "scores rows by a net's features"}
+    participation: float = 0.4
+    """C: share of the sites, drawn anew for every round."""
+    pretrain: Any = None
+    """What pre-trains the features on the public rows: ``cg.SimCLR(epochs=100)``, or anything with ``pretrain(net, X)
+    -> weights``; or weights that are pre-trained already, as for `start`. None: features are those of the start."""
+    epsilon: float = 0.1
+    """Of each site's scoring model, at `delta`."""
+    delta: float = 1e-5
+    ridge: float = 0.1
+    """lambda: less of it separates own rows from others better, and needs more noise."""
+    negatives: float = 0.2
+    """The share of the public set that is D^-, drawn at random; the rest is for distillation."""
+    mode: Mode = "all"
+    """What is trained: the whole net, or its last layer ("head")."""
+
+    def __post_init__(self) -> None:
+        me = type(self).__name__
+        if self.pretrain is not None and not hasattr(self.pretrain, "pretrain"):
+            if self.start is not None:
+                raise ConfigError(f"{me}: pretrain holds weights and so does start: give one of them.")
+            object.__setattr__(self, "start", self.pretrain)
+            object.__setattr__(self, "pretrain", None)
+        super().__post_init__()
+        check_positive(me, "epsilon", self.epsilon)
+        check_between(me, "delta", self.delta)
+        check_positive(me, "ridge", self.ridge)
+        check_between(me, "negatives", self.negatives)
+        check_choice(me, "mode", self.mode, Mode)
+
+    def coordinate(self, fed: Federation) -> None:
+        negatives, distill = self._split(fed)  # D^- u D_distill <- D_aux
+        R, theta = prototypes(fed, self.start)  # R maps a site to its prototype P
+        theta = self._pretrain(fed, theta)
+        s = self._scores(fed, R, theta, negatives, distill)
+        D_distill = tables.take(fed.public.X, distill)
+        local = update if self.mode == "all" else update_head
+        for _ in fed.rounds(self.rounds):
+            S = fed.sample(self.participation)  # S_t
+            order = {P: local(theta[P], self.local_epochs, self.local_steps) for P in theta}
+            theta_i = updates(fed, {i: order[R[i]] for i in S}, {i: theta[R[i]] for i in S})  # Local Training
+            y = self._ensemble(fed, R, theta_i, s, D_distill)
+            for P in theta:
+                group = {i: part for i, part in theta_i.items() if R[i] == P}
+                # Parameter Averaging; a prototype without an answer goes on from what it was.
+                student = average(group, shares(group, "samples")) if group else theta[P]
+                theta[P] = self._distill(fed, P, student, D_distill, y)
+                fed.publish(theta[P], P)
+        for P in theta:
+            fed.tell(receive(theta[P]), [i for i in R if R[i] == P])
+
+    def _split(self, fed: Federation) -> tuple[Rows, Rows]:
+        """D^- and D_distill: which rows of the public set."""
+        n = round(self.negatives * len(fed.public))
+        if min(n, len(fed.public) - n) < FEWEST:
+            raise ConfigError(
+                f"FedAUX: a public set of {len(fed.public)} rows is too small for {self.negatives:.0%} negatives and "
+                f"the rest for distillation, at least {FEWEST} rows each: give it more public rows."
+            )
+        drawn = fed.rng.permutation(len(fed.public))
+        return np.sort(drawn[:n]), np.sort(drawn[n:])
+
+    def _pretrain(self, fed: Federation, theta: dict[str, Arrays]) -> dict[str, Arrays]:
+        """h_0^P <- train_self_supervised(h^P, D_aux); the head is the start's."""
+        if self.pretrain is not None:
+            with fed.observed.watch("pretrain"):
+                for P in theta:
+                    net = {P: theta[P]}
+                    h_0 = self.pretrain.pretrain(fed.workbench.net(P, theta[P]).estimator, fed.public.X)
+                    Start([h_0]).put_into(net)  # an error where it is of another net
+                    theta |= net
+        return theta
+
+    def _scores(
+        self, fed: Federation, R: Mapping[str, str], h_0: Mapping[str, Arrays], negatives: Rows, distill: Rows
+    ) -> dict[str, NDArray[Any]]:
+        """s_i[x] for x in D_distill: every site sends w_i once."""
+        features, bound = {}, {}
+        with fed.observed.watch("scores"):
+            for P in h_0:
+                h = np.asarray(fed.workbench.net(P, h_0[P]).estimator.embed(fed.public.X), dtype=np.float64)
+                bound[P] = float(np.linalg.norm(h, axis=1).max())  # gamma, of public rows only
+                if not 0 < bound[P] < np.inf:
+                    raise ConfigError(f"FedAUX: the net of site {P!r} has no features: they are all 0, or no numbers.")
+                features[P] = bounded(h[distill], bound[P])
+        settings = (self.ridge, self.epsilon, self.delta)
+        order = {P: score(h_0[P], negatives, bound[P], *settings) for P in h_0}
+        w = fed.ask({i: order[P] for i, P in R.items()})
+        for i in [i for i in w if w[i].values.shape != features[R[i]].shape[1:]]:
+            del w[i]
+            fed.observed.refusal(fed.round, i, order[R[i]].step, "bad-reply")
+        return {i: certainty(w[i].values, features[R[i]]) for i in fed.parties if i in w}
+
+    def _ensemble(
+        self, fed: Federation, R: Mapping[str, str], theta_i: Mapping[str, Weights], s: Mapping[str, Any], X: Any
+    ) -> NDArray[Any]:
+        """y: the softmax of the mean of all sites' logits, weighted by their scores, row by row."""
+        total, weight = np.zeros((tables.n_rows(X), fed.n_classes)), np.zeros((tables.n_rows(X), 1))
+        with fed.observed.watch("ensemble"):
+            for i, part in theta_i.items():
+                s_i = np.reshape(s[i], (-1, 1)) if i in s else np.full_like(weight, XI)
+                total += s_i * fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X)
+                weight += s_i
+            return np.asarray(softmax(total / weight, axis=1), dtype=np.float32)
+
+    def _distill(self, fed: Federation, P: str, student: Arrays, X: Any, y: NDArray[Any]) -> Arrays:
+        """theta^P <- theta^P - eta d KL(y, softmax f(x, theta^P)), over mini-batches of D_distill."""
+        settings: dict[str, Any] = {"lr": self.distill_lr, "batch_size": self.distill_batch, "train": self.mode}
+        with fed.observed.watch("distill"):
+            net = fed.workbench.net(P, student).estimator
+            learned: Arrays = net.distill(X, y, epochs=self.distill_epochs, **settings).get_weights()
+            return learned

@@ -1,0 +1,173 @@
+"""FedKT: federated learning via knowledge transfer, in one communication round.
+
+Li, He, Song: "Model-Agnostic Round-Optimal Federated Learning via Knowledge Transfer", arXiv 2010.01017, Algorithm 1.
+The paper's lines are named beside ours.
+
+Reproduces: Table 1 (Adult, cod-rna), Tables 15 and 16 (privacy levels L1 and L2).
+
+Deviations from the paper and its code, all on purpose:
+
+- A party sends its students' votes on the public set, and only where all of them agree (line 19 is worked out at the
+  party): the coordinator needs nothing else. `share="models"` sends the students as the paper does, with the same
+  result, if their learner has a safe wire format.
+- Ties, of teachers and of parties, are broken at random by the study's seed, not in favour of the low class.
+- L2: a record's own hash says which teacher learns from it, so that no record moves another (in the paper's random
+  split an added record moves many). Each party draws its own k queries.
+- A party with fewer records than subsets makes fewer subsets, noted in `run.metrics` (the paper's code fails). Under L2
+  the number of subsets stays, since it must not depend on the data, and subsets without a record do not vote.
+- What is claimed does not look at the votes (Theorems 2 and 3 do, so their epsilon is private itself), unless
+  ``accounting="data_dependent"``. Theorem 9 is not offered: its z depends on the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+from collegium.consensus import Consensus, Majority
+from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
+from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, SharedModels, Site, step
+from collegium.core.recipes import Recipe, describe
+from collegium.core.sharing import check_shareable, predictions, share
+from collegium.core.tally import Tally, winners
+from collegium.errors import ConfigError, SiteError, WireError
+from collegium.privacy.claims import Charge
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.mechanisms.base import check_choice
+from collegium.privacy.mechanisms.noisy_max import NoisyMax
+
+Level = Literal["L0", "L1", "L2"]
+Share = Literal["votes", "models"]
+
+
+@step
+def learn(
+    site: ActiveSite,
+    partitions: int,
+    subsets: int,
+    queries: int,
+    teacher: Recipe | None,
+    student: Recipe | None,
+    mechanism: dict[str, Any] | None,
+    data_dependent: bool,
+) -> Nothing:
+    """Lines 2 to 12: teachers on the subsets of each partition, and a student of what they say."""
+    noise = None if mechanism is None else build_noisy_max(mechanism)
+    f = site.ask_teachers(partitions, subsets, queries, teacher, noise, data_dependent=data_dependent)  # lines 2 - 11
+    with site.watch.time("students"):
+        students = [site.train(site.public.labelled(f_j), student) for f_j in f]  # line 12
+    site.model, site.state["students"] = students[0], students
+    return Nothing()
+
+
+@step
+def vote(site: ActiveSite) -> HardLabels:
+    """Lines 13 and 17: the class that all of this party's students agree on; none where they do not."""
+    with site.watch.time("students"), site.watch.time("predict"):
+        votes = [student.predict_codes(site.public.X) for student in site.state.pop("students")]
+    return HardLabels(Labels(consistent(votes), site.n_classes))
+
+
+@step
+def send(site: ActiveSite) -> SharedModels:
+    """Line 13: the students themselves."""
+    return share(site.state.pop("students"))
+
+
+def consistent(votes: list[Any]) -> Any:
+    """Line 19 for one party: the students' class where all agree, else -1."""
+    return np.where((np.stack(votes) == votes[0]).all(axis=0), votes[0], -1)
+
+
+@dataclass(frozen=True)
+class FedKT(NoisyVotes, Algorithm):
+    """Teachers of subsets teach students at each party; the students' votes teach the final model."""
+
+    partitions: int = 2
+    """s: partitions of each party's data, and so students."""
+    subsets: int = 5
+    """t: subsets of each partition, and so teachers."""
+    level: Level = "L0"
+    """L0: no noise. L1: the coordinator's noise, for whole parties. L2: each party's noise, for single records."""
+    share: Share = "votes"
+    """What leaves a party: its students' votes, or the students."""
+    consensus: Consensus = field(default_factory=Majority)
+    """Line 22: how the parties' votes become labels. The paper's is the majority, the only one for L1 and models."""
+    teacher: Any = None
+    """The teachers' learner (None: each site's own)."""
+    student: Any = None
+    """The students' learner, and the final model's where none is chosen for that (None: each site's own)."""
+
+    def __post_init__(self) -> None:
+        me = type(self).__name__
+        self.at_least_one("partitions", "subsets")
+        check_choice(me, "level", self.level, Level)
+        check_choice(me, "share", self.share, Share)
+        self.check_noise(me)
+        if self.level == "L0" and self.has_noise:
+            raise ConfigError(
+                f"{me}: level L0 has no noise: choose L1 or L2, or leave out gamma, epsilon and mechanism."
+            )
+        if self.level != "L0" and not self.has_noise:
+            raise ConfigError(f"{me}: level {self.level} needs noise: give gamma, epsilon or mechanism.")
+        if self.level == "L2" and self.subsets**self.partitions >= 1 << 62:
+            raise ConfigError(f"{me}: a record's hash is too short for so many partitions and subsets: use fewer.")
+        for name in ("teacher", "student"):
+            describe(getattr(self, name), f"{me}: {name}")
+        if self.share == "models":
+            check_shareable(self.student, f"{me}: share='models'")
+        if not isinstance(self.consensus, Consensus):
+            raise ConfigError(f"{me}: consensus is a rule, such as Majority(), not {self.consensus!r}.")
+        if self.consensus != Majority() and (self.level == "L1" or self.share == "models"):
+            raise ConfigError(f"{me}: level L1 and share='models' count votes: leave out consensus.")
+
+    def coordinate(self, fed: Federation) -> None:
+        s, k = self.partitions, self.n_queries(type(self).__name__, len(fed.public))
+        teacher, student = describe(self.teacher, "teacher"), describe(self.student, "student")
+        noise = self._party_noise(k)
+        at_party = len(fed.public) if self.level == "L1" else k
+        for _ in fed.rounds(1):
+            plain = None if noise is None else noise.to_plain()
+            in_hindsight = self.accounting == "data_dependent"
+            fed.tell(learn(s, self.subsets, at_party, teacher, student, plain, in_hindsight))  # lines 1 - 12
+            if self.level == "L1":  # lines 13 - 22
+                counts = s * self._counts(fed, student)
+                L = self.label(fed, counts, self.noisy_max(k, changed_votes=s, unit="party"), k)
+            elif self.share == "models":
+                L = Labels(winners(self._counts(fed, student), fed.seed), fed.n_classes)
+            else:
+                L = self.consensus(fed, vote())
+            if noise is not None:
+                fed.charge(FINAL_MODEL, record_charge(noise, s, k))
+            fed.announce(L)  # line 23: the final model learns (U, L)
+
+    def check_site(self, site: Site) -> None:
+        if isinstance(site.learner, PrivateLearner) and (self.teacher is None or self.student is None):
+            raise SiteError(
+                site.name, "its learner is private: give FedKT a teacher and a student, and level L2 instead."
+            )
+
+    def final_learner(self) -> Any:
+        return self.student
+
+    def site_charge(self, public_size: int) -> Charge | None:
+        k = self.n_queries(type(self).__name__, public_size)
+        noise = self._party_noise(k)
+        return None if noise is None else record_charge(noise, self.partitions, k)
+
+    def _party_noise(self, k: int) -> NoisyMax | None:
+        return self.noisy_max(self.partitions * k, changed_votes=1, unit="record") if self.level == "L2" else None
+
+    def _counts(self, fed: Federation, student: Recipe | None) -> Any:
+        """How many parties vote for each class, of shape (classes, public samples)."""
+        if self.share == "votes":
+            return fed.total(vote()).tally.counts.astype(np.int64)
+        tally = Tally(len(fed.public), fed.n_classes, len(fed.parties))
+        for party, shared in fed.stream(send()):
+            try:
+                tally.add(consistent(predictions(shared, student, fed.public.X, fed.n_classes)))
+            except WireError:
+                fed.observed.refusal(fed.round, party, send.name, "bad-reply")
+        return tally.counts.astype(np.int64)

@@ -1,0 +1,46 @@
+"""FedProx: federated averaging whose sites are held near the common model.
+
+Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020,
+arXiv 1812.06127, Algorithm 2: each device minimises F_k(w) + mu/2 |w - w_t|^2. The rest of the loop is FedAvg's.
+
+Reproduces: the FedProx rows of FedCT's Table 2 and FedAUX's Table 1.
+
+Deviations from the paper, on purpose: devices are drawn uniformly and count by their samples, as in FedAvg (the paper's
+scheme draws them by samples and counts them alike; both have the same mean); the inexactness gamma is what
+`local_epochs` or `local_steps` leave; the batch norm's running statistics are not pulled, since they are not trained.
+
+FedKT-Prox is FedProx that starts from FedKT's final model: ``FedProx(start=fedkt_run.global_model)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collegium.algorithms.fedavg import FedAvg
+from collegium.core import ActiveSite, Order, Weights, step
+from collegium.core.soft import Arrays
+from collegium.errors import ConfigError
+
+
+@step
+def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: float) -> Weights:
+    """w_k <- about argmin F_k(w) + mu/2 |w - w_t|^2"""
+    site.load(w)
+    site.train_net(epochs, steps, proximal=mu)
+    return Weights(site.weights(), site.records)
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedAvg with a proximal term. mu = 0 is FedAvg."""
+
+    mu: float = 0.1
+    """How strongly a site's weights are pulled towards those that it started the round from."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.mu, bool) or not isinstance(self.mu, int | float) or not 0 <= self.mu < float("inf"):
+            raise ConfigError(f"FedProx: mu is a number of at least 0, not {self.mu!r}.")
+
+    def local_update(self, w: Arrays) -> Order[Weights]:
+        return update(w, self.local_epochs, self.local_steps, float(self.mu))

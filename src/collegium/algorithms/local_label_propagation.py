@@ -1,0 +1,66 @@
+"""LocalLabelPropagation: every site spreads its own labels over its own points. Nothing leaves.
+
+The baseline of XCLP ("per-client LP" in Scott, Yeo, Lampert, TMLR 2023, Section 4.1): the same label propagation, after
+Zhou et al., "Learning with local and global consistency", NeurIPS 2004, with exact similarities of the site's own
+points. A site without labels gets none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
+from collegium.core.codes import points_of
+from collegium.graphs import Nearest, check_points, check_propagation, influence, label_points
+
+
+@step
+def propagate(site: ActiveSite, k: int, alpha: float, power: float, balance: str, embed: bool) -> Nothing:
+    """Z <- (I - alpha W)^-1 Y over the site's own points."""
+    labelled = len(site.data)
+    if not labelled or not len(site.unlabeled):
+        return Nothing()
+    V = points_of(site, embed)
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    near = Nearest(len(V), k)
+    near.add_own(range(len(V)), V @ V.T)
+    Y = np.eye(site.n_classes)[site.data.codes]
+    Z = influence(near.graph(power), np.arange(labelled), alpha) @ Y
+    total = Z.sum(axis=0) if balance == "influence" else Y.sum(axis=0)
+    site.keep_labels(label_points(Z[labelled:], total, balanced=balance != "none"))
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class LocalLabelPropagation(Algorithm):
+    """Each site labels its points by its own labels alone."""
+
+    needs_public: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
+    needs_learner: ClassVar[bool] = False
+    labels_own_points: ClassVar[bool] = True
+    k: int = 10
+    """Neighbours of each point."""
+    alpha: float = 0.99
+    """How far labels reach."""
+    power: float = 32.0
+    """Similarities are raised to it."""
+    balance: str = "influence"
+    """What the classes are divided by: influence, count or none."""
+    embed: bool = False
+    """Use the features of the sites' trained learner instead of the rows as they are."""
+
+    def __post_init__(self) -> None:
+        self.at_least_one("k")
+        check_propagation(type(self).__name__, self.alpha, self.power, self.balance)
+
+    def check_site(self, site: Site) -> None:
+        check_points(site, embed=self.embed)
+
+    def coordinate(self, fed: Federation) -> None:
+        for _ in fed.rounds(1):
+            fed.tell(propagate(self.k, self.alpha, self.power, self.balance, self.embed))
+            fed.flush()

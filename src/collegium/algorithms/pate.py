@@ -1,0 +1,115 @@
+"""PATE: private aggregation of teacher ensembles. The upper bound of FedKT, where all data is in one place.
+
+Papernot, Abadi, Erlingsson, Goodfellow, Talwar: "Semi-supervised Knowledge Transfer for Deep Learning from Private
+Training Data", arXiv 1610.05755; Gaussian noise as in "Scalable Private Learning with PATE", arXiv 1802.08908.
+
+All records are pooled (in a simulation only) and dealt to disjoint teachers, which are trained by the sites, each with
+its own learner, so that the work is shared out. ``teachers="sites"`` pools nothing: each site is one teacher. The
+teachers vote on the public set, and the global model, the papers' student, learns (U, votes).
+
+Reproduces: the PATE column of FedKT's Table 1.
+
+Deviations from the papers, on purpose: ties are broken at random by the study's seed; with noise a record's own hash
+says which teacher learns from it, and a claim does not look at the votes (unless ``accounting="data_dependent"``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from collegium.algorithms.centralized import hand_over
+from collegium.consensus.noisy_votes import NoisyVotes
+from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, step, tables
+from collegium.core.labels import code_dtype
+from collegium.core.releases import VoteCounts
+from collegium.core.tally import winners
+from collegium.core.teachers import Rows, hashed_subsets, random_subsets
+
+
+@step
+def teach(site: ActiveSite, subsets: list[dict[str, Any]]) -> VoteCounts:
+    """A teacher of each subset votes on the public set."""
+    votes = np.zeros((len(site.public), site.n_classes), dtype=np.int64)
+    with site.watch.time("teachers"):
+        for subset in subsets:
+            rows = LabelledData(tables.from_arrays(subset["header"], subset["columns"]), subset["codes"])
+            site.model = site.train(rows)
+            votes[np.arange(len(votes)), site.predict(site.public).codes] += 1
+    return VoteCounts(votes)
+
+
+@step
+def vote(site: ActiveSite) -> HardLabels:
+    """This site is one teacher."""
+    with site.watch.time("teachers"):
+        site.fit(site.data)
+        return HardLabels(site.predict(site.public))
+
+
+@dataclass(frozen=True)
+class Pate(Algorithm):
+    """Teachers of disjoint data vote; the global model learns their votes."""
+
+    teachers: int | Literal["sites"] = 50
+    """How many teachers share the pooled data; "sites": nothing is pooled, and each site is a teacher."""
+
+    def __post_init__(self) -> None:
+        if self.teachers != "sites":
+            self.at_least_one("teachers")
+        # Of the instance, not of the class: only the pool must never leave a simulation.
+        object.__setattr__(self, "simulation_only", self.teachers != "sites")
+
+    def coordinate(self, fed: Federation) -> None:
+        for _ in fed.rounds(1):
+            counts = fed.total(vote()).tally.counts if self.teachers == "sites" else self._pooled_counts(fed)
+            fed.announce(self._labels(fed, counts.astype(np.int64)))
+
+    def _labels(self, fed: Federation, counts: Any) -> Labels:
+        """The winners, by counts of shape (classes, public samples)."""
+        return Labels(winners(counts, fed.seed), fed.n_classes)
+
+    def _pooled_counts(self, fed: Federation) -> Any:
+        handed = fed.ask(hand_over())
+        parts = [handed[party] for party in fed.parties if party in handed]
+        X = tables.stack([tables.from_arrays(part.header, part.columns) for part in parts])
+        codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
+        subsets = [rows for rows in self._deal(X, fed) if len(rows)]
+        share = {party: subsets[number :: len(fed.parties)] for number, party in enumerate(fed.parties)}
+        orders = {party: teach([_plain(X, codes, rows) for rows in mine]) for party, mine in share.items() if mine}
+        replies = fed.ask(orders)
+        return np.sum([replies[party].counts for party in fed.parties if party in replies], axis=0).T
+
+    def _deal(self, X: Any, fed: Federation) -> list[Rows]:
+        return random_subsets(tables.n_rows(X), int(self.teachers), fed.rng)
+
+
+@dataclass(frozen=True)
+class DPPate(NoisyVotes, Pate):
+    """PATE with noise on the votes: a claim for single records (pooled), or for whole sites (``teachers="sites"``)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.has_noise:
+            object.__setattr__(self, "gamma", 0.05)  # the paper's
+        self.check_noise(type(self).__name__)
+
+    def coordinate(self, fed: Federation) -> None:
+        self.n_queries(type(self).__name__, len(fed.public))  # an error before anything is trained
+        super().coordinate(fed)
+
+    def _deal(self, X: Any, fed: Federation) -> list[Rows]:
+        return hashed_subsets(X, int(self.teachers))
+
+    def _labels(self, fed: Federation, counts: Any) -> Labels:
+        k = self.n_queries(type(self).__name__, len(fed.public))
+        if self.teachers == "sites":
+            return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="party"), k)
+        return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="record"), k, relation="add_remove")
+
+
+def _plain(X: Any, codes: Any, rows: Rows) -> dict[str, Any]:
+    header, columns = tables.to_arrays(tables.take(X, rows))
+    return {"header": header, "columns": columns, "codes": codes[rows]}

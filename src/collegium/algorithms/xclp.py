@@ -1,0 +1,138 @@
+"""XCLP: cross-client label propagation.
+
+Scott, Yeo, Lampert: "Cross-client Label Propagation for Transductive and Semi-Supervised Federated Learning", TMLR
+2023, Algorithm 1. The paper's lines are named beside ours. Sites with labelled and unlabelled points, or only one kind
+of them, get labels and confidences of their unlabelled points, which nobody else sees. To predict new points, pass
+them as a site's `unlabeled`.
+
+Reproduces: the label propagation of Table 6; benchmarks/xclp.py has the numbers.
+
+Deviations from the paper and its code, all on purpose:
+
+- The cryptography is real, and the paper's protocols are corrected: see `collegium.protocols`.
+- A site tells the k nearest of each of its points, not all distances within the site: the graph is the same.
+- Only the labelled columns of S are solved for. Negative similarities are cut off; isolated points are allowed.
+- Similarities are raised to a `power` (paper: 1, code: 3), and classes divided by the total influence of their labels
+  (`balance`; paper: "none", code: "count"): both were measured to be better. Totals are summed with the rows, unseen.
+- A point that no label reaches gets the class with the largest total, with confidence 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
+from collegium.core.codes import ask_codes
+from collegium.core.distances import secure_distances
+from collegium.core.rowsums import finish, offer_rows, secure_row_sums
+from collegium.core.sessions import Circle, end_session
+from collegium.errors import QuorumLost
+from collegium.graphs import check_points, check_propagation, influence, joint, label_points
+from collegium.protocols import hamming, masks, row_sums
+
+
+@step
+def spread(site: ActiveSite, S: Any, rows: dict[str, int], balance: str) -> Nothing:
+    """12-, 13-CS: what my labels say of everybody's points, S_L Y_L, and, in a row of its own, of each class in all."""
+    Y = np.eye(site.n_classes)[site.data.codes]
+    Z = S @ Y
+    total = Z.sum(axis=0) if balance == "influence" else Y.sum(axis=0)
+    parts = np.split(Z, np.cumsum(list(rows.values()))[:-1])
+    offer_rows(site, {party: np.vstack([part, total]) for party, part in zip(rows, parts, strict=True)})
+    return Nothing()
+
+
+@step
+def adopt(site: ActiveSite, session: str, round_name: str, answer: Any, balance: str, relative: bool) -> Nothing:
+    """14-XS to 16-CS: labels and confidences of my unlabelled points. They stay here."""
+    Z = finish(site, round_name, answer)
+    end_session(site, session)
+    site.keep_labels(label_points(Z[len(site.data) : -1], Z[-1], balanced=balance != "none", relative=relative))
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class XCLP(Algorithm):
+    """Sites label their points by those of all sites, which nobody shows to anybody."""
+
+    needs_public: ClassVar[bool] = False
+    needs_labels: ClassVar[bool] = False
+    needs_learner: ClassVar[bool] = False
+    labels_own_points: ClassVar[bool] = True
+    fresh_secrets: ClassVar[bool] = True
+    bits: int | None = 4096
+    """L: length of the codes (None: exact similarities, in a simulation only)."""
+    k: int = 10
+    """Neighbours of each point."""
+    alpha: float = 0.99
+    """How far labels reach."""
+    hamming: str = "ot"
+    """How distances are computed: ot, paillier, bfv, masked, or plain (in a simulation only)."""
+    sums: str = "pairwise"
+    """How rows are summed: pairwise, or recipient (no second round when a site drops out)."""
+    power: float = 32.0
+    """Similarities are raised to it."""
+    balance: str = "influence"
+    """What the classes are divided by: influence, count or none."""
+    relative_confidence: bool = False
+    """Divide each site's confidences by its largest (as the authors' code does)."""
+    embed: bool = False
+    """Use the features of the sites' trained learner instead of the rows as they are."""
+
+    def __post_init__(self) -> None:
+        self.at_least_one("k")
+        if self.bits is not None:
+            self.at_least_one("bits")
+        hamming.named(self.hamming)
+        masks.checked_mode(self.sums)
+        check_propagation(type(self).__name__, self.alpha, self.power, self.balance)
+
+    def coordinate(self, fed: Federation) -> None:
+        for _ in fed.rounds(1):
+            self.propagate(fed)
+
+    def propagate(self, fed: Federation, parties: Sequence[str] | None = None) -> None:
+        """Algorithm 1 over these parties: each then has labels and confidences of its unlabelled points."""
+        session = f"{fed.run} xclp {fed.round}"
+        here = Circle(fed, session).gather(fed.parties if parties is None else parties)  # 1-XS
+        clear = self.bits is None or self.hamming == "plain"
+        told = ask_codes(fed, session, here, self.bits, self.k, embed=self.embed, in_the_clear=clear)  # 1-XS to 4-CS
+        H: Mapping[tuple[str, str], NDArray[np.int64]] = {}
+        if self.bits is not None and not clear:
+            here, H = secure_distances(fed, session, self.hamming, self.bits, {p: len(told[p]) for p in told})  # 5-XS
+            told = {p: told[p] for p in here}
+        labelled = [told[p].labelled for p in told]
+        if not any(labelled):
+            raise QuorumLost("No site that takes part has labelled points: there is nothing to propagate.")
+        sizes = {p: len(told[p]) for p in told}
+        columns = [r.start + np.arange(n) for r, n in zip(joint.numbered(sizes).values(), labelled, strict=True)]
+        with fed.observed.watch("solve"):
+            if self.bits is None or clear:
+                near = joint.from_points(told, self.bits, self.k)  # 6-, 7-SS
+            else:
+                near = joint.from_distances(told, H, self.bits, self.k)  # 6-, 7-SS
+            S = influence(near.graph(self.power), np.concatenate(columns), self.alpha)  # 8- to 10-SS
+        own = np.split(S, np.cumsum(labelled)[:-1], axis=1)  # 11-, 12-CS
+        fed.tell({p: spread(part, sizes, self.balance) for p, part in zip(told, own, strict=True)})  # 13-CS
+        summed = {p: size + 1 for p, size in sizes.items()}
+        last, answers = secure_row_sums(fed, session, self.sums, summed, fed.n_classes)  # 14-XS
+        settings = self.balance, self.relative_confidence
+        fed.tell({p: adopt(session, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
+        fed.flush()
+
+    def check_site(self, site: Site) -> None:
+        check_points(site, embed=self.embed)
+
+    def learns(self) -> dict[str, str]:
+        distances = hamming.named("plain" if self.bits is None else self.hamming).LEARNS
+        return {
+            "coordinator": "how many points each site has, which have labels, and the k nearest within its site",
+            "site": "how far its own labels reach to every point; labels and confidences of its own points",
+            **{f"{who}, from distances": what for who, what in distances.items()},
+            **{f"{who}, from row sums": what for who, what in row_sums.LEARNS[self.sums].items()},
+        }

@@ -1,0 +1,166 @@
+"""``collegium privacy`` and ``collegium ledger budget``."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+from rich.console import Console
+
+from collegium.core.exposure import POST_PROCESSING
+from collegium.core.ledger import read_ledger, verify_ledger
+from collegium.errors import ConfigError
+from collegium.privacy.budget import read_charges, spent_claim
+from collegium.privacy.claims import UNPROTECTED, Account
+from collegium.reports.tables import frame_table
+from collegium.results import Run
+from collegium.study import Study
+
+
+def explain_study(file: Path, changes: list[str], *, as_json: bool) -> None:
+    """What each site would release, at what cost, under which claim."""
+    from collegium.rehearsal import explain
+
+    study = Study.from_toml(file, changes)
+    rehearsed = explain(study, base=file.parent)
+    if as_json:
+        print(json.dumps({"privacy": privacy_records(rehearsed)}))  # noqa: T201
+        return
+    console = Console()
+    left = rehearsed.releases.assign(claim=rehearsed.releases["privacy"].map(claim_text))
+    what = left.groupby(["step", "kind", "claim"], sort=False).agg(
+        sites=("party", "nunique"), releases=("party", "size"), first=("round", "min"), last=("round", "max")
+    )
+    names = {"first": "first round", "last": "last round", "claim": "each one costs"}
+    console.print(frame_table(what.reset_index().rename(columns=names), f"What would leave ({study.name})"))
+    print_privacy(rehearsed, console)
+    nominal = bool(rehearsed.privacy["kind"].eq("nominal").any())
+    console.print(
+        "Sites were made up and the learners did not run: no private data was touched and no budget was spent."
+        + (
+            " A nominal epsilon is known when the real learners are fitted: the one above is a stand-in."
+            if nominal
+            else ""
+        )
+    )
+    for row in rehearsed.refusals.drop_duplicates(["step", "code"]).to_dict("records"):
+        console.print(
+            f"A site would refuse: {row['step']} ({row['code']}), first in round {row['round']}.", markup=False
+        )
+
+
+def print_privacy(run: Run, console: Console) -> None:
+    """A run's privacy in a table and in plain words."""
+    table = run.privacy.assign(epsilon=run.privacy["epsilon"].round(6))  # sites that differ by rounding stand together
+    columns = ["kind", "unit", "relation", "epsilon", "delta", "accountant", "covers"]
+    same = table.groupby(columns, sort=False, dropna=False)["party"].agg(list).reset_index()
+    same["sites"] = same.pop("party").map(lambda parties: parties[0] if len(parties) == 1 else f"{len(parties)} sites")
+    console.print(frame_table(same[["sites", *columns]], "Privacy"))
+    for text in dict.fromkeys(str(each) for each in table["assumptions"]):
+        if text:
+            parties = list(table.loc[table["assumptions"] == text, "party"])
+            who = "every site" if set(parties) == set(run.about["parties"]) else ", ".join(parties)
+            console.print(f"{who}: {text}.", markup=False)
+
+
+def privacy_records(run: Run) -> list[dict[str, Any]]:
+    """A run's privacy for programs; infinity and missing numbers become null."""
+    return [
+        {str(name): None if isinstance(v, float) and not math.isfinite(v) else v for name, v in row.items()}
+        for row in run.privacy.to_dict("records")
+    ]
+
+
+def claim_text(privacy: object) -> str:
+    """What is said about one release by itself."""
+    if not isinstance(privacy, str):
+        return UNPROTECTED
+    charges = read_charges(privacy)[0]
+    if not any(charge.events for charge in charges):
+        used = any(POST_PROCESSING in charge.assumptions for charge in charges)
+        return "nothing more: post-processing of a private fit" if used else "nothing: no private data was used"
+    return "; ".join(str(claim) for claim in Account(tuple(charges)).claims())
+
+
+def show_budget(file: Path, delta: float | None, *, as_json: bool) -> None:
+    """How much privacy each party has spent, and what is left."""
+    if delta is not None and not 0 < delta < 1:
+        raise ConfigError(f"--delta lies between 0 and 1 (both excluded), not {delta}.")
+    verify_ledger(file)
+    rows = []
+    by_party: dict[str, list[dict[str, Any]]] = {}
+    for row in read_ledger(file):
+        by_party.setdefault(row["party"], []).append(row)
+    for party, entries in by_party.items():
+        read = [read_charges(row["event"]) for row in entries]
+        charges = [charge for part, _ in read for charge in part]
+        budget = next((limit for _, limit in reversed(read) if limit is not None), None)
+        at = delta if delta is not None else budget.delta if budget is not None else 1e-5
+        claim = spent_claim(charges, at)
+        spent = 0.0 if claim is None else claim.epsilon
+        rows.append(
+            {
+                "site": party,
+                "releases": len(entries),
+                "unprotected": sum(row["event"] is None for row in entries),
+                "charges": sum(charge.kind == "dp" and bool(charge.events) for charge in charges),
+                "spent epsilon": spent,
+                "delta": at,
+                "budget": None if budget is None else budget.epsilon,
+                "left": None if budget is None else max(0.0, budget.epsilon - spent),
+            }
+        )
+    if as_json:
+        print(json.dumps(rows))  # noqa: T201
+        return
+    shown = pd.DataFrame(rows).astype(object).where(lambda frame: frame.notna(), "-")
+    Console().print(
+        frame_table(shown, f"Privacy spent ({file.name})") if rows else "The ledger is empty: nothing was spent."
+    )
+
+
+def calibrate_mechanism(
+    name: str, epsilon: float, delta: float, rounds: int, public_size: int, classes: int, sites: int, *, as_json: bool
+) -> None:
+    """How much noise a total (epsilon, delta) needs, and what is left of the labels."""
+    from collegium import theory
+    from collegium.privacy.calibration import calibrated, label_kept
+
+    for option, value, least in (("--rounds", rounds, 1), ("--public-size", public_size, 1), ("--classes", classes, 2)):
+        if value < least:
+            raise ConfigError(f"{option} is at least {least}, not {value}.")
+    mechanism = calibrated(
+        name, epsilon=epsilon, delta=delta, rounds=rounds, public_size=public_size, n_classes=classes
+    )
+    per_label = mechanism.epsilon(n_classes=classes)
+    found: dict[str, Any] = {
+        "mechanism": repr(mechanism),
+        "epsilon": epsilon,
+        "delta": delta,
+        "rounds": rounds,
+        "public_size": public_size,
+        "classes": classes,
+        "epsilon_per_label": per_label,
+        "total_epsilon": mechanism.epsilon(public_size=public_size, n_classes=classes, rounds=rounds, delta=delta),
+        "truth_kept": label_kept(mechanism, classes),
+    }
+    by_theory: dict[str, Literal["randomized_response", "unary"]]
+    by_theory = {"randomized_response": "randomized_response", "unary_encoding": "unary"}
+    if name in by_theory:
+        found[f"consensus_of_{sites}_right"] = theory.consensus_success(
+            per_label, sites, classes, sites, by_theory[name]
+        )
+    if as_json:
+        print(json.dumps(found))  # noqa: T201
+        return
+    words = {
+        "mechanism": "mechanism", "epsilon_per_label": "epsilon per label", "total_epsilon": "total epsilon",
+        "truth_kept": "a site's label kept",
+        f"consensus_of_{sites}_right": f"consensus right, if {sites} sites agree on the truth",
+    }  # fmt: skip
+    rows = [{"what": words[key], "value": value} for key, value in found.items() if key in words]
+    Console().print(frame_table(pd.DataFrame(rows), f"Noise for epsilon {epsilon:g}, delta {delta:g} in all"))
+    Console().print(f"A guess keeps a label with probability {1 / classes:.4g}.")

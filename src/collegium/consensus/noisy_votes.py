@@ -1,0 +1,132 @@
+"""Counts of votes with noise: the settings that FedKT and PATE share, and the coordinator's labels made with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core import Federation, Labels
+from collegium.core.gate import build_mechanism
+from collegium.errors import ConfigError
+from collegium.privacy import accountant, composition
+from collegium.privacy.claims import SEEDED_NOISE, Charge, Relation, Unit
+from collegium.privacy.hindsight import hindsight_charge
+from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive, check_whole
+from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax, LaplaceNoisyMax, NoisyMax
+
+NoiseName = Literal["laplace", "gaussian"]
+Accounting = Literal["data_independent", "data_dependent"]
+FINAL_MODEL: Final = "the final labels and the final model"
+ONE_SITE: Final = (
+    "every record belongs to one site (parallel composition); it stands on what the sites' own claims stand on"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoisyVotes:
+    """How much noise goes on votes, by how many queries the vote is used, and how that is accounted for."""
+
+    gamma: float | None = None
+    """The inverse of the noise's scale: Laplace noise of scale 1 / gamma, or a standard deviation of 1 / gamma."""
+    epsilon: float | None = None
+    """Instead of gamma: what all queries together may cost; gamma follows from it."""
+    queries: int | None = None
+    """k: how many public samples, drawn at random, are labelled with noise (None: all of them)."""
+    noise: NoiseName = "laplace"
+    """The paper's Laplace noise, or Gaussian noise (GNMax), which is better for many queries."""
+    mechanism: NoisyMax | None = None
+    """Instead of all that: a mechanism, such as ConfidentNoisyMax(threshold=30, sigma1=15, sigma2=8)."""
+    delta: float = 1e-5
+    """At which epsilon is stated."""
+    accounting: Accounting = "data_independent"
+    """What the claim looks at; "data_dependent" looks at the votes, and the claim must not be published."""
+
+    @property
+    def has_noise(self) -> bool:
+        """Is any noise set?"""
+        return (self.gamma, self.epsilon, self.mechanism) != (None, None, None)
+
+    def check_noise(self, where: str) -> None:
+        """A ConfigError where the settings cannot work."""
+        for name in ("gamma", "epsilon"):
+            if getattr(self, name) is not None:
+                check_positive(where, name, getattr(self, name))
+        if self.queries is not None:
+            check_whole(where, "queries", self.queries)
+        check_between(where, "delta", self.delta)
+        check_choice(where, "noise", self.noise, NoiseName)
+        check_choice(where, "accounting", self.accounting, Accounting)
+        if self.mechanism is not None and not isinstance(self.mechanism, NoisyMax):
+            raise ConfigError(
+                f"{where}: mechanism is a noisy maximum, such as GaussianNoisyMax, not {self.mechanism!r}."
+            )
+        if [self.gamma, self.epsilon, self.mechanism].count(None) < 2:
+            raise ConfigError(
+                f"{where}: gamma, epsilon and mechanism each say how much noise there is: give one of them."
+            )
+
+    def n_queries(self, where: str, public_size: int) -> int:
+        """How many public samples are queried; more than there are is an error."""
+        if self.queries is not None and self.queries > public_size:
+            raise ConfigError(
+                f"{where}: {self.queries} queries are more than the {public_size} rows of the public set."
+            )
+        return public_size if self.queries is None else self.queries
+
+    def noisy_max(self, uses: int, changed_votes: int, unit: Unit) -> NoisyMax:
+        """The mechanism for `uses` queries in all, where one record or party moves `changed_votes` votes."""
+        own: dict[str, Any] = {"changed_votes": changed_votes, "delta": self.delta, "unit": unit}
+        if self.mechanism is not None:
+            return type(self.mechanism)(**self.mechanism.settings() | own)
+        if self.noise == "laplace":
+            return LaplaceNoisyMax(self.gamma or self._laplace_gamma(uses, changed_votes), **own)
+        return GaussianNoisyMax(1 / self.gamma if self.gamma else self._sigma(uses, changed_votes), **own)
+
+    def _laplace_gamma(self, uses: int, changed_votes: int) -> float:
+        return composition.per_round(float(self.epsilon or 0), self.delta, uses) / (2 * changed_votes)
+
+    def _sigma(self, uses: int, changed_votes: int) -> float:
+        multiplier = accountant.noise_multiplier(float(self.epsilon or 0), self.delta, uses)
+        return multiplier * float(np.sqrt(2)) * changed_votes
+
+    def label(
+        self, fed: Federation, counts: NDArray[Any], mechanism: NoisyMax, queries: int, relation: Relation = "any"
+    ) -> Labels:
+        """The coordinator's noisy winners of `queries` public samples, charged; all others stay without a label.
+
+        Parameters
+        ----------
+        fed, mechanism, queries:
+            The federation, the noise, and how many samples are labelled.
+        counts:
+            Votes of shape (classes, public samples).
+        relation:
+            For which neighbours the charge holds.
+        """
+        queried = np.sort(fed.rng.choice(counts.shape[1], queries, replace=False))
+        votes = counts[:, queried].T
+        codes = np.full(counts.shape[1], -1)
+        codes[queried] = mechanism.release(votes, fed.rng)
+        charge = replace(mechanism.charge(queries, fed.n_classes), relation=relation).assuming(SEEDED_NOISE)
+        if self.accounting == "data_dependent":
+            charge = hindsight_charge(mechanism, votes, charge)
+        fed.charge(FINAL_MODEL, charge)
+        return Labels(codes, fed.n_classes)
+
+
+def build_noisy_max(plain: dict[str, Any]) -> NoisyMax:
+    """A noisy maximum from an order; at a site no other mechanism may answer for teachers."""
+    mechanism = build_mechanism(plain)
+    if not isinstance(mechanism, NoisyMax):
+        raise ConfigError(f"{type(mechanism).__name__} is no noise for votes.")
+    return mechanism
+
+
+def record_charge(mechanism: NoisyMax, partitions: int, queries: int) -> Charge:
+    """What each site pays, and the final model costs any record: `queries` to the teachers of each partition."""
+    charge = mechanism.charge(queries, 2)  # the number of classes changes nothing
+    events = tuple(event.times(partitions) for event in charge.events)
+    return replace(charge, events=events, relation="add_remove", assumptions=(ONE_SITE,))

@@ -1,0 +1,145 @@
+"""Releases of cryptographic protocols: keys, letters that the coordinator cannot read, shares and masked sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.releases import Release
+from collegium.errors import WireError
+
+
+@dataclass(frozen=True)
+class Greeting(Release):
+    """A site's fresh key for one session, signed, in hexadecimal."""
+
+    holds_data: ClassVar[bool] = False
+    key: str
+    signature: str
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        for text, size in ((self.key, 32), (self.signature, 64)):
+            if not isinstance(text, str) or len(text) != 2 * size or set(text) - set("0123456789abcdef"):
+                raise WireError("A Greeting without a key or a signature.")
+
+    @property
+    def hello(self) -> dict[str, str]:
+        """As the other sites take it."""
+        return {"key": self.key, "signature": self.signature}
+
+
+@dataclass(frozen=True)
+class Met(Release):
+    """The site has agreed on keys with the others; `faults` are those that were not who they said."""
+
+    holds_data: ClassVar[bool] = False
+    faults: list[str]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not isinstance(self.faults, list) or not all(isinstance(party, str) for party in self.faults):
+            raise WireError("Met with faults of nobody.")
+
+
+@dataclass(frozen=True)
+class Letters(Release):
+    """Sealed envelopes for other sites, by their names, and the sites whose letters this one could not accept."""
+
+    coordinator_learns: ClassVar[str | None] = "who talks to whom and how many bytes, not what they say"
+    letters: dict[str, NDArray[np.uint8]]
+    faults: list[str]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not isinstance(self.letters, dict) or not all(_is_table(each, 1, "u") for each in self.letters.values()):
+            raise WireError("Letters that are no envelopes.")
+        if not isinstance(self.faults, list) or not all(isinstance(party, str) for party in self.faults):
+            raise WireError("Letters with faults of nobody.")
+
+
+@dataclass(frozen=True)
+class Neighbourhood(Release):
+    """How many of a site's points have labels (they come first), and the nearest of each among the site's own."""
+
+    coordinator_learns: ClassVar[str | None] = (
+        "how many points the site has and which of them are labelled, which of its own points are the nearest of each, "
+        "and at which distance"
+    )
+    labelled: int
+    columns: NDArray[np.int64]
+    distances: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        columns, distances = self.columns, self.distances
+        if not _is_table(columns, 2, "iu") or not _is_table(distances, 2, "iu") or columns.shape != distances.shape:
+            raise WireError("A Neighbourhood that is no table of points and distances.")
+        if not len(columns) or (columns.size and (columns.min() < 0 or columns.max() >= len(columns))):
+            raise WireError("A Neighbourhood without points, or with neighbours that are no points of the site.")
+        if type(self.labelled) is not int or not 0 <= self.labelled <= len(columns) or (distances < 0).any():
+            raise WireError("A Neighbourhood with more labels than points, or with distances below 0.")
+
+
+@dataclass(frozen=True)
+class DistanceShares(Release):
+    """A site's shares of its points' distances to those of others, by their names; random each by itself."""
+
+    coordinator_learns: ClassVar[str | None] = (
+        "the distance of every two points of different sites, and not their codes"
+    )
+    shares: dict[str, Any]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not isinstance(self.shares, dict):
+            raise WireError("DistanceShares with nobody.")
+
+
+@dataclass(frozen=True)
+class MaskedRows(Release):
+    """What a site's labels say of the others' points, masked so that only sums mean anything, and only to the owner."""
+
+    coordinator_learns: ClassVar[str | None] = "nothing but sizes: sums can be read by the owner of the points alone"
+    rows: dict[str, NDArray[np.uint64]]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not isinstance(self.rows, dict) or not all(_is_table(rows, 2, "u") for rows in self.rows.values()):
+            raise WireError("MaskedRows that are no tables of masked numbers.")
+
+
+@dataclass(frozen=True)
+class MaskedVotes(Release):
+    """A site's votes per class and public sample, masked so that only the sum over all sites means anything."""
+
+    coordinator_learns: ClassVar[str | None] = "how many sites vote for each class, not which"
+    counts: NDArray[np.unsignedinteger[Any]]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not _is_table(self.counts, 2, "u"):
+            raise WireError("MaskedVotes that are no masked numbers per class and sample.")
+        if len(self.counts) != n_classes or (public_size is not None and self.counts.shape[1] != public_size):
+            raise WireError("MaskedVotes of other classes, or of another number of public samples.")
+
+
+@dataclass(frozen=True)
+class OpenPoints(Release):
+    """A site's points themselves, or their codes, labelled ones first: only ever in a simulation."""
+
+    simulation_only: ClassVar[bool] = True
+    labelled: int
+    points: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not _is_table(self.points, 2, "uf") or type(self.labelled) is not int:
+            raise WireError("OpenPoints that are no points.")
+        if not 0 <= self.labelled <= len(self.points) or not np.isfinite(self.points).all():
+            raise WireError("OpenPoints with more labels than points, or with values that are no numbers.")
+
+
+def _is_table(array: object, dimensions: int, kinds: str) -> bool:
+    return isinstance(array, np.ndarray) and array.ndim == dimensions and array.dtype.kind in kinds

@@ -1,0 +1,86 @@
+"""A learner as plain data: its registered name and its settings. The coordinator may send that; never an object.
+
+The site builds it from what is installed there, so a coordinator can ask for a decision tree of depth 6 and cannot
+bring any code along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from collegium import registry
+from collegium.errors import ConfigError
+
+Recipe = dict[str, Any]
+
+
+def describe(learner: Any, where: str) -> Recipe | None:
+    """A learner's recipe (None for None: every site's own learner); an error where it has none."""
+    if learner is None:
+        return None
+    if isinstance(learner, str):
+        return {"name": learner, "settings": {}}
+    name = _registered_name(type(learner))
+    if name is None:
+        raise ConfigError(
+            f"{where}: {type(learner).__name__} has no registered name, so a site cannot be asked for it. Use one of "
+            f"{', '.join(registry.names('learner'))}, or give it to every site as its own learner."
+        )
+    defaults = type(learner)().get_params(deep=False) if _has_defaults(type(learner)) else {}
+    settings = {
+        key: _plain(value, f"{where}: {key}")
+        for key, value in learner.get_params(deep=False).items()
+        if key not in defaults or not _same(value, defaults[key])
+    }
+    return {"name": name, "settings": settings}
+
+
+def build_learner(recipe: Mapping[str, Any]) -> Any:
+    """The learner that a recipe describes, from what is installed here."""
+    try:
+        name, settings = str(recipe["name"]), dict(recipe["settings"])
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError("This is no recipe of a learner.") from None
+    cls = registry.lookup("learner", name)
+    arguments = {
+        key: build_learner(value) if isinstance(value, Mapping) and set(value) == {"name", "settings"} else value
+        for key, value in settings.items()
+    }
+    try:
+        return cls(**arguments)
+    except TypeError:
+        raise ConfigError(f"The learner {name!r} does not take the settings {sorted(settings)}.") from None
+
+
+def _registered_name(cls: type) -> str | None:
+    for name in registry.names("learner"):
+        if registry.class_name("learner", name) == cls.__name__ and registry.lookup("learner", name) is cls:
+            return name
+    return None
+
+
+def _has_defaults(cls: Any) -> bool:
+    try:
+        cls()
+    except TypeError:
+        return False
+    return True
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(np.all(value == default)))
+
+
+def _plain(value: Any, where: str) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating | np.bool_):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_plain(each, where) for each in value]
+    if hasattr(value, "get_params"):
+        return describe(value, where)
+    raise ConfigError(f"{where} is a {type(value).__name__}, which is no plain data: a site cannot be sent it.")

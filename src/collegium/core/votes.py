@@ -1,0 +1,103 @@
+"""Secret totals: votes are masked at each site's gate, and the coordinator sees their sum only.
+
+If a site drops out, its masks stay in the sum, which is then unreadable. The others mask the same votes again, in a
+round with a fresh name and without that site: no step runs again, and noise is not drawn a second time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.exposure import POST_PROCESSING
+from collegium.core.messages import MaskedVotes
+from collegium.core.releases import ApprovalBits, HardLabels, Release
+from collegium.core.sessions import NOT_FOLLOWED, Circle, session_of
+from collegium.errors import ConfigError, QuorumLost, Refused
+from collegium.privacy.claims import Charge
+from collegium.protocols import masked_sum
+from collegium.protocols.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collegium.core.federation import Federation
+    from collegium.core.site import ActiveSite
+    from collegium.core.steps import Order
+
+_KEPT: Final = "votes that may have to be masked again"
+FEWEST: Final = 2
+
+
+def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> Release:
+    """At a site's gate: votes, masked for the round that the coordinator names."""
+    try:
+        session = session_of(site, str(spec["session"]))
+        words = masked_sum.MaskedSum(session).submit(str(spec["round"]), _counts(release), list(spec["participants"]))
+    except (ConfigError, ProtocolError, KeyError, TypeError) as error:
+        raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
+    if spec.get("again") is None:
+        site.state[_KEPT] = str(spec["round"]), release, charges is not None
+    return MaskedVotes(np.asarray(words))
+
+
+def kept(site: ActiveSite, round_name: str) -> tuple[Release, list[Charge] | None]:
+    """At a site's gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
+    stored, release, charged = site.state.get(_KEPT, (None, None, False))
+    if stored != round_name:
+        raise Refused("mask-denied", f"{site.name} has kept no votes of round {round_name!r}.")
+    return release, [Charge((), assumptions=(POST_PROCESSING,))] if charged else None
+
+
+def _counts(release: Release) -> NDArray[np.uint8]:
+    """Votes as numbers 0 and 1, of shape (classes, samples)."""
+    if isinstance(release, HardLabels):
+        return masked_sum.votes(release.labels.codes, release.labels.n_classes)
+    if isinstance(release, ApprovalBits):
+        return release.to_bits().T.astype(np.uint8)
+    raise ConfigError(f"{release.kind} are no votes.")
+
+
+class SecretTotals:
+    """At the coordinator: one session for all rounds of a run; sites join it when they are first asked."""
+
+    def __init__(self, fed: Federation) -> None:
+        self._fed = fed
+        self._circle = Circle(fed, f"{fed.run} secret totals", aside=True)
+        self._rounds = 0
+
+    def total(self, orders: Mapping[str, Order[Any]], deadline: float | None, quorum: float) -> Any:
+        """The sum over the parties that answered, of the kind that these orders' votes have."""
+        if len(self._fed.parties) < FEWEST:
+            raise ConfigError(f"Secret votes need at least {FEWEST} sites, better 3: of one site the sum is its votes.")
+        here, first = self._circle.gather(orders), None
+        while True:
+            self._require(len(here), len(orders), quorum)
+            self._rounds += 1
+            name = f"sum {self._rounds}"
+            mask = {"session": self._circle.session, "round": name, "participants": here, "again": first}
+            secret = {party: replace(orders[party], mask=mask, gives=MaskedVotes.kind) for party in here}
+            server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
+            for party, release in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
+                try:
+                    server.add(party, release.counts)
+                except ProtocolError:
+                    self._fed.observed.refusal(self._fed.round, party, orders[party].step, NOT_FOLLOWED)
+            if not server.missing:
+                break
+            here, first = sorted(server.senders), first or name
+        with self._fed.observed.watch("consensus"):
+            total: Any = orders[here[0]].answer.empty_sum(len(here))
+            total.add_counts(server.total(), len(here))
+        return total
+
+    def _require(self, here: int, asked: int, quorum: float) -> None:
+        needed = max(FEWEST, math.ceil(quorum * asked - 1e-9))
+        if here < needed:
+            raise QuorumLost(
+                f"{here} of {asked} sites are left for a secret total in round {self._fed.round}; {needed} are needed. "
+                "The reasons are in the sites' own logs."
+            )

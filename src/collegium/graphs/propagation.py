@@ -1,0 +1,120 @@
+"""How far labels reach over a graph, and what they say of each point.
+
+(I - alpha W)^-1 is never computed as a whole: only its columns of labelled points are, by Cholesky's factors where the
+graph is small and by conjugate gradients, many columns at a time, where it is large.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+
+from collegium.core.labels import Codes, code_dtype
+from collegium.errors import ConfigError
+
+BALANCES: Final = ("influence", "count", "none")
+DENSE_POINTS: Final = 5000
+"""Up to so many points the graph is factorised as a whole."""
+_TOLERANCE: Final = 1e-8
+_ROUGHLY: Final = 1e-4  # what single precision reaches without trouble
+_COLUMNS_AT_A_TIME: Final = 64
+
+
+def influence(W: sparse.csr_array, columns: NDArray[np.integer[Any]], alpha: float) -> NDArray[np.float64]:
+    """Columns of (I - alpha W)^-1: how much each of those points says about every point."""
+    n = W.shape[0]
+    units = np.zeros((n, len(columns)))
+    units[columns, np.arange(len(columns))] = 1.0
+    if n <= DENSE_POINTS:
+        system = -alpha * W.toarray()
+        system[np.diag_indices(n)] += 1.0
+        factors = linalg.cho_factor(system, overwrite_a=True, check_finite=False)
+        solved: NDArray[np.float64] = linalg.cho_solve(factors, units, overwrite_b=True, check_finite=False)
+        return solved
+    rough = W.astype(np.float32)
+    for start in range(0, len(columns), _COLUMNS_AT_A_TIME):
+        part = slice(start, start + _COLUMNS_AT_A_TIME)
+        units[:, part] = _refined(W, rough, alpha, np.ascontiguousarray(units[:, part]))
+    return units
+
+
+def _refined(
+    W: sparse.csr_array, rough: sparse.csr_array, alpha: float, units: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Solve in single precision, which is twice as fast, and then for what that left over, until nothing is left."""
+    solution, residual = np.zeros_like(units), units
+    sizes = np.ones(units.shape[1])
+    while sizes.max() > _TOLERANCE:
+        scale = np.maximum(sizes, np.finfo(float).tiny)
+        solution += scale * _conjugate_gradients(rough, alpha, (residual / scale).astype(np.float32))
+        residual = units - solution + alpha * (W @ solution)
+        sizes = np.sqrt(np.einsum("ij,ij->j", residual, residual))
+    return solution
+
+
+def _conjugate_gradients(W: sparse.csr_array, alpha: float, residual: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Solve (I - alpha W) x = b roughly for columns b of length 1, each by itself, all in step."""
+    solution, direction = np.zeros_like(residual), residual.copy()
+    left = np.einsum("ij,ij->j", residual, residual)
+    smallest = np.finfo(np.float32).tiny
+    while (left > _ROUGHLY**2).any():
+        image = W @ direction
+        image *= np.float32(-alpha)
+        image += direction
+        # A column that is solved exactly has no direction left to go.
+        step = left / np.maximum(np.einsum("ij,ij->j", direction, image), smallest)
+        image *= step
+        residual -= image
+        np.multiply(direction, step, out=image)
+        solution += image
+        remaining = np.einsum("ij,ij->j", residual, residual)
+        direction *= remaining / np.maximum(left, smallest)
+        direction += residual
+        left = remaining
+    return solution
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Class codes of points, and how sure they are: 0 (nothing known) to 1 (one class only)."""
+
+    codes: Codes
+    confidences: NDArray[np.float64]
+
+
+def label_points(
+    Z: NDArray[np.float64], totals: NDArray[np.float64], *, balanced: bool = True, relative: bool = False
+) -> Labelled:
+    """Labels and confidences from what the labelled points of each class say, of shape (points, classes).
+
+    `balanced`: classes are divided by `totals`, so that one with many or well connected labels does not win everywhere.
+    A point that no label reaches gets the class with the largest total, with confidence 0. `relative`: divide
+    confidences by the largest.
+    """
+    if not totals.any():
+        raise ConfigError("No labelled point takes part: there is nothing to propagate.")
+    scores = np.maximum(Z, 0.0) / np.where(balanced & (totals > 0), totals, 1.0)
+    sums = scores.sum(axis=1, keepdims=True)
+    # Far below what one label gives to a point it reaches, and above what rounding and masks leave behind.
+    reached = Z.sum(axis=1) > 1e-7
+    shares = np.where(sums > 0, scores, 1.0) / np.where(sums > 0, sums, len(totals))
+    entropy = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0)), axis=1)
+    confidences = np.clip(1 - entropy / np.log(max(len(totals), 2)), 0.0, 1.0) * reached
+    if relative and confidences.any():
+        confidences = confidences / confidences.max()
+    codes = np.where(reached, scores.argmax(axis=1), totals.argmax())
+    return Labelled(codes.astype(code_dtype(len(totals))), confidences)
+
+
+def check_propagation(who: str, alpha: float, power: float, balance: str) -> None:
+    """The settings that all label propagation has."""
+    if not 0 < alpha < 1:
+        raise ConfigError(f"{who}: alpha lies above 0 and below 1, not {alpha}. Paper: 0.99.")
+    if not power > 0:
+        raise ConfigError(f"{who}: power is above 0, not {power}. Paper: 1.")
+    if balance not in BALANCES:
+        raise ConfigError(f"{who}: balance is {', '.join(BALANCES)}, not {balance!r}.")

@@ -1,0 +1,69 @@
+"""Where nets are trained, and the random numbers they draw there."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import torch
+
+from collegium.errors import CollegiumWarning, ConfigError
+
+CPU: Final = torch.device("cpu")
+
+# Initialisation and dropout draw from torch's process-wide generator: one stream of our own at a time plays through it.
+GLOBAL_GENERATOR = threading.RLock()
+
+
+def find_device(name: str, *, quietly: bool = False) -> torch.device:
+    """The device of this name; without CUDA the CPU takes its place, with a warning unless `quietly`."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda"):
+        raise ConfigError(f"There is no device {name!r}: use 'cpu', 'cuda' or 'cuda:<number>'.")
+    if device.type == "cpu":
+        return CPU
+    if not torch.cuda.is_available():
+        if not quietly:
+            text = f"device={name!r}, but torch finds no CUDA device here: the CPU is used. Use device='cpu' there."
+            warnings.warn(text, CollegiumWarning, stacklevel=4)
+        return CPU
+    number = torch.cuda.current_device() if device.index is None else device.index
+    if number >= torch.cuda.device_count():
+        raise ConfigError(f"device={name!r}, but the CUDA devices here are 0 to {torch.cuda.device_count() - 1}.")
+    return torch.device("cuda", number)
+
+
+class RandomStream:
+    """A stream of random numbers of one's own, played through torch's process-wide generators."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._states: dict[str, torch.Tensor] = {}
+
+    @contextmanager
+    def playing(self, device: torch.device) -> Iterator[None]:
+        """torch draws from this stream, which goes on where it last stopped; then torch's own is put back."""
+        devices = {CPU, device}
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=devices - {CPU}):
+            for each in devices:
+                _generator(each).set_state(self._state(each))
+            try:
+                yield
+            finally:
+                for each in devices:
+                    self._states[each.type] = _generator(each).get_state()
+
+    def _state(self, device: torch.device) -> torch.Tensor:
+        if device.type not in self._states:
+            self._states[device.type] = torch.Generator(device).manual_seed(self._seed).get_state()
+        return self._states[device.type]
+
+
+def _generator(device: torch.device) -> torch.Generator:
+    return torch.default_generator if device == CPU else torch.cuda.default_generators[device.index]

@@ -1,0 +1,149 @@
+"""FedAUX's networks, for 32x32 colour images and small grey ones: the published nets, without their early poolings.
+
+The first convolution and what follows it have stride 1 where the nets for 224x224 images have stride 2, so that a
+32x32 or 28x28 image is 4x4 before the average pooling. All are ``nn.Sequential``, with the head as their last layer.
+
+Parameters, with 10 classes:
+
+| net | 3x32x32 | 1x28x28 | features |
+| --- | --- | --- | --- |
+| resnet8 | 4,903,242 | 4,902,090 | 512 |
+| mobilenetv2 | 2,236,682 | 2,236,106 | 1280 |
+| mobilenetv2_half | 587,946 | 587,370 | 640 |
+| shufflenet | 940,858 | 940,426 | 800 |
+
+FedAUX prints 19.79 MB for its ResNet-8 with 100 classes and 512 features: these are the 4,949,412 parameters of this
+one, which has ten weight layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+Shape = tuple[int, int, int]
+
+
+def resnet8(image: Shape, n_classes: int) -> nn.Module:
+    """He et al. (2016): one basic block of 64, 128, 256 and 512 channels each."""
+    return nn.Sequential(
+        *_conv_norm(image[0], 64, 3),
+        nn.ReLU(),
+        ResidualBlock(64, 64, stride=1),
+        ResidualBlock(64, 128, stride=2),
+        ResidualBlock(128, 256, stride=2),
+        ResidualBlock(256, 512, stride=2),
+        *_head(512, n_classes),
+    )
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut, which is a 1x1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            *_conv_norm(inputs, outputs, 3, stride=stride), nn.ReLU(), *_conv_norm(outputs, outputs, 3)
+        )
+        same = inputs == outputs and stride == 1
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_conv_norm(inputs, outputs, 1, stride=stride))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        added: torch.Tensor = self.body(x) + self.shortcut(x)
+        return added.relu()
+
+
+def mobilenetv2(image: Shape, n_classes: int) -> nn.Module:
+    """Sandler et al. (2018), Table 2."""
+    return _mobilenet(image, n_classes, channels=(16, 24, 32, 64, 96, 160, 320), features=1280)
+
+
+def mobilenetv2_half(image: Shape, n_classes: int) -> nn.Module:
+    """MobileNetV2 with half the channels after the first convolution, as FedAUX's public code has it."""
+    return _mobilenet(image, n_classes, channels=(8, 12, 16, 32, 48, 80, 160), features=640)
+
+
+def _mobilenet(image: Shape, n_classes: int, *, channels: Sequence[int], features: int) -> nn.Module:
+    repeats, strides = (1, 2, 3, 4, 3, 3, 1), (1, 1, 2, 2, 1, 2, 1)
+    blocks: list[nn.Module] = []
+    inputs = 32
+    for stage, (outputs, repeat, stride) in enumerate(zip(channels, repeats, strides, strict=True)):
+        for place in range(repeat):
+            expansion = 1 if stage == 0 else 6
+            blocks.append(InvertedResidual(inputs, outputs, expansion, stride if place == 0 else 1))
+            inputs = outputs
+    return nn.Sequential(
+        *_conv_norm(image[0], 32, 3),
+        nn.ReLU6(),
+        *blocks,
+        *_conv_norm(inputs, features, 1),
+        nn.ReLU6(),
+        *_head(features, n_classes),
+    )
+
+
+class InvertedResidual(nn.Module):
+    """Widen, filter each channel, narrow; with a shortcut where the shape stays."""
+
+    def __init__(self, inputs: int, outputs: int, expansion: int, stride: int) -> None:
+        super().__init__()
+        wide = inputs * expansion
+        widen = [] if expansion == 1 else [*_conv_norm(inputs, wide, 1), nn.ReLU6()]
+        self.body = nn.Sequential(
+            *widen,
+            *_conv_norm(wide, wide, 3, stride=stride, groups=wide),
+            nn.ReLU6(),
+            *_conv_norm(wide, outputs, 1),
+        )
+        self._has_shortcut = stride == 1 and inputs == outputs
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        narrow: torch.Tensor = self.body(x)
+        return x + narrow if self._has_shortcut else narrow
+
+
+def shufflenet(image: Shape, n_classes: int) -> nn.Module:
+    """Zhang et al. (2018), Table 1, with two groups: stages of 4, 8 and 4 units with 200, 400 and 800 channels."""
+    blocks: list[nn.Module] = []
+    inputs = 24
+    for outputs, repeat in ((200, 4), (400, 8), (800, 4)):
+        for _ in range(repeat):
+            blocks.append(ShuffleUnit(inputs, outputs, groups_in=1 if inputs == 24 else 2))
+            inputs = outputs
+    return nn.Sequential(*_conv_norm(image[0], 24, 3), nn.ReLU(), *blocks, *_head(800, n_classes))
+
+
+class ShuffleUnit(nn.Module):
+    """Grouped 1x1 convolutions with a channel shuffle between them; a unit that widens also halves the image."""
+
+    def __init__(self, inputs: int, outputs: int, groups_in: int) -> None:
+        super().__init__()
+        self._widens = inputs != outputs
+        middle, stride = outputs // 4, 2 if self._widens else 1
+        self.body = nn.Sequential(
+            *_conv_norm(inputs, middle, 1, groups=groups_in),
+            nn.ReLU(),
+            nn.ChannelShuffle(2),
+            *_conv_norm(middle, middle, 3, stride=stride, groups=middle),
+            *_conv_norm(middle, outputs - inputs if self._widens else outputs, 1, groups=2),
+        )
+        self.shortcut = nn.AvgPool2d(3, stride=2, padding=1) if self._widens else nn.Identity()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        body, shortcut = self.body(x), self.shortcut(x)
+        joined: torch.Tensor = torch.cat([shortcut, body], dim=1) if self._widens else shortcut + body
+        return joined.relu()
+
+
+def _conv_norm(inputs: int, outputs: int, size: int, *, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    """A convolution that keeps the image's size (up to its stride), and batch norm, which makes a bias needless."""
+    return [
+        nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False),
+        nn.BatchNorm2d(outputs),
+    ]
+
+
+def _head(features: int, n_classes: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, n_classes)]

@@ -1,0 +1,185 @@
+"""SimCLR: learning features from images that nobody has labelled.
+
+Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations" (ICML 2020), in the settings of
+FedAUX (Sec. 4): Adam, learning rate 1e-3, batches of 512. Two random views of an image should be answered alike, and
+unlike the views of all other images of the batch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+from sklearn.base import clone
+
+from collegium.errors import ConfigError, MissingExtra
+
+try:
+    import torch
+except ModuleNotFoundError as missing:
+    raise MissingExtra("torch", "SimCLR") from missing
+
+from torch import nn
+from torch.nn import functional
+
+from collegium.learners import weights as named
+from collegium.learners.batches import Deck
+from collegium.learners.devices import CPU, RandomStream, find_device
+from collegium.learners.images import Augmentation, Images
+from collegium.learners.torch import TorchClassifier
+
+__all__ = ["Augmentation", "SimCLR", "contrastive_loss"]
+
+
+@dataclass(frozen=True)
+class SimCLR:
+    """Self-supervised pre-training of the features of a `TorchClassifier`'s net.
+
+    ``weights = SimCLR(epochs=100).pretrain(net, public)``, then ``net.set_weights(weights, "features")``.
+    """
+
+    epochs: int = 100
+    batch_size: int = 512
+    lr: float = 1e-3
+    temperature: float = 0.5
+    projection: int = 128
+    """The size of the answers that are compared: a layer after the features, thrown away at the end."""
+    weight_decay: float = 1e-6
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    device: str | None = None
+    """None: CUDA where there is one, else the CPU, which is logged."""
+    seed: int = 0
+    progress: bool = True
+    """A progress bar on a terminal's standard error."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 1), ("batch_size", 2), ("projection", 1), ("seed", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"SimCLR: {name} must be a whole number of at least {least}, not {value!r}.")
+        for name in ("lr", "temperature"):
+            if not 0 < getattr(self, name) < inf:
+                raise ConfigError(f"SimCLR: {name} must be a number above 0, not {getattr(self, name)!r}.")
+
+    def pretrain(
+        self, learner: TorchClassifier, X: Any, *, on_epoch: Callable[[int, float], None] | None = None
+    ) -> dict[str, NDArray[np.float32]]:
+        """The weights of the features after pre-training on X; the learner itself is left as it is.
+
+        Training starts from the learner's present weights, or from new ones (with the learner's seed, else SimCLR's) if
+        it has none. X holds images (n, channels, height, width), (n, height, width, channels), (n, height, width), or
+        flat rows where the learner knows the `image_shape`; numbers of any scale, which is the scale the net is trained
+        for. `on_epoch` is called with the epoch's number and its mean loss.
+        """
+        device = self._device()
+        images = Images(X, learner.image_shape)
+        net, head = _net_of(learner, images.shape, self.seed)
+        stream = RandomStream(self.seed)
+        with stream.playing(CPU):
+            _put(net, head, _projection(named.head_of(net, head).in_features, self.projection))
+        if device.type == "cuda":
+            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net = net.to(device).train()
+        optimizer = torch.optim.Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        deck = Deck(len(images), np.random.default_rng(self.seed))
+        with self._progress_bar(device) as advance:
+            for epoch in range(self.epochs):
+                loss = self._epoch(net, images, deck, optimizer, stream, device)
+                if not isfinite(loss):
+                    raise ConfigError(f"SimCLR diverged in epoch {epoch + 1}: use a learning rate below lr={self.lr}.")
+                advance(loss)
+                if on_epoch is not None:
+                    on_epoch(epoch, loss)
+        return named.read(net.cpu(), "features", head)
+
+    def _epoch(
+        self,
+        net: nn.Module,
+        images: Images,
+        deck: Deck,
+        optimizer: torch.optim.Optimizer,
+        stream: RandomStream,
+        device: torch.device,
+    ) -> float:
+        """One sweep in full batches; what is left over comes first in the next one."""
+        size = min(self.batch_size, len(images))
+        steps = len(images) // size
+        total = torch.zeros((), device=device)
+        for _ in range(steps):
+            batch = images.take(deck.deal(size), device)
+            with stream.playing(device):
+                views = images.as_given(self.augmentation(torch.cat([batch, batch])))
+                # bfloat16 has float32's range, so no gradient is scaled; the loss itself is taken in float32.
+                with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+                    answers = net(views)
+                loss = contrastive_loss(answers.float(), self.temperature)
+                optimizer.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+            total += loss.detach()
+        return float(total) / steps
+
+    def _device(self) -> torch.device:
+        if self.device is not None:
+            return find_device(self.device)
+        if not torch.cuda.is_available():
+            logging.getLogger(__name__).warning("SimCLR runs on the CPU, since torch finds no CUDA device here.")
+        return find_device("cuda", quietly=True)
+
+    @contextmanager
+    def _progress_bar(self, device: torch.device) -> Iterator[Callable[[float], None]]:
+        console = Console(stderr=True)
+        name = f"SimCLR on {torch.cuda.get_device_name(device) if device.type == 'cuda' else 'the CPU'}"
+        with Progress(console=console, transient=True, disable=not (self.progress and console.is_terminal)) as bar:
+            task = bar.add_task(name, total=self.epochs)
+            yield lambda loss: bar.update(task, advance=1, description=f"{name}, loss {loss:.3f}")
+
+
+def contrastive_loss(answers: torch.Tensor, temperature: float) -> torch.Tensor:
+    """NT-Xent: rows i and n + i of the 2n answers are two views of one image. One matrix product has all pairs."""
+    n = len(answers) // 2
+    directions = functional.normalize(answers, dim=1)
+    similarities = directions @ directions.T / temperature
+    similarities.fill_diagonal_(-inf)
+    partner = torch.arange(2 * n, device=answers.device).roll(n)
+    return functional.cross_entropy(similarities, partner)
+
+
+def _net_of(learner: TorchClassifier, shape: tuple[int, int, int], seed: int) -> tuple[nn.Module, str]:
+    """A copy of the learner's net, and the name of its head."""
+    if not learner.__sklearn_is_fitted__():
+        if isinstance(learner.net, nn.Module):
+            raise ConfigError(
+                "A net that is an nn.Module has its own classes: call learner.initialize(X, classes) first."
+            )
+        learner = clone(learner)
+        if learner.random_state is None:
+            learner.set_params(random_state=seed)
+        learner.initialize(np.zeros((0, *shape), dtype=np.float32), classes=[0, 1])
+    if learner.input_shape_ != shape:
+        raise ConfigError(f"The images have the shape {shape}, but the learner's net takes {learner.input_shape_}.")
+    net = learner.to_module()
+    head = named.find_head(net, shape)
+    if not named.read(net, "features", head):
+        raise ConfigError("This net is one linear layer: it has no features to pre-train. Use another net.")
+    return net, head
+
+
+def _projection(features: int, size: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(features, features, bias=False), nn.BatchNorm1d(features), nn.ReLU(), nn.Linear(features, size)
+    )
+
+
+def _put(net: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put a layer in the place of the one of this name."""
+    parent, _, own = name.rpartition(".")
+    setattr(net.get_submodule(parent), own, layer)

@@ -1,0 +1,237 @@
+"""FedAvg: what is averaged, from where sites start, who takes part, and what goes wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+from tests.algorithms.nets import (
+    CLASSES,
+    FEATURES,
+    SEEN,
+    Diverging,
+    RecordingNet,
+    close,
+    digits,
+    forgetful_net,
+    gradient,
+    linear,
+    mean,
+    same,
+    sites_of,
+    step,
+    weights,
+    zeros,
+)  # fmt: skip
+from torch import nn
+
+import collegium as cg
+from collegium.algorithms import averaging
+from collegium.core import ActiveSite, Weights
+from collegium.errors import ConfigError, QuorumLost, SiteError
+
+PARTS, PUBLIC, _, TEST = digits()
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    SEEN.clear()
+
+
+def run(algorithm, learner=None, **options):
+    learner = linear() if learner is None else learner
+    return cg.run(algorithm, sites=sites_of(PARTS, learner), test=TEST, **options)
+
+
+def recorders(**settings):
+    return lambda name: RecordingNet(site=name, **settings)
+
+
+def test_one_full_batch_step_at_each_of_all_sites_is_gradient_descent_on_all_data():
+    X, y = (np.concatenate(part) for part in zip(*PARTS, strict=True))
+    expected = zeros()
+    for _ in range(4):
+        expected = step(expected, gradient(expected, X, y), 0.1)
+    close(weights(run(cg.FedAvg(rounds=4, start=zeros())).global_model), expected)
+
+
+def test_local_epochs_are_steps_of_each_site_by_itself():
+    expected = zeros()
+    for _ in range(2):
+        local = []
+        for X, y in PARTS:
+            w = expected
+            for _ in range(3):
+                w = step(w, gradient(w, X, y), 0.1)
+            local.append(w)
+        expected = mean(local, [len(y) for _, y in PARTS])
+    close(weights(run(cg.FedAvg(rounds=2, local_epochs=3, start=zeros())).global_model), expected)
+    close(weights(run(cg.FedAvg(rounds=2, local_steps=3, start=zeros())).global_model), expected)
+
+
+def test_equal_weighting_counts_every_site_alike():
+    local = [step(zeros(), gradient(zeros(), X, y), 0.1) for X, y in PARTS]
+    close(weights(run(cg.FedAvg(rounds=1, weighting="equal", start=zeros())).global_model), mean(local))
+
+
+def test_all_sites_start_every_round_from_one_point_whatever_their_own_seeds():
+    final = run(cg.FedAvg(rounds=3), lambda name: RecordingNet(site=name, random_state=ord(name)))
+    assert set(SEEN) == {"a", "b", "c"}
+    for a, b, c in zip(*SEEN.values(), strict=True):
+        assert same(a["before"], b["before"])
+        assert same(a["before"], c["before"])
+        assert not same(a["after"], b["after"])
+    sizes = dict(zip("abc", (len(y) for _, y in PARTS), strict=True))
+    close(SEEN["a"][2]["before"], mean([SEEN[s][1]["after"] for s in sizes], list(sizes.values())))
+    close(weights(final.global_model), mean([SEEN[s][2]["after"] for s in sizes], list(sizes.values())))
+
+
+def test_the_start_is_drawn_from_the_seed():
+    starts = []
+    for seed in (0, 0, 1):
+        SEEN.clear()
+        run(cg.FedAvg(rounds=1), recorders(), seed=seed)
+        starts.append(SEEN["a"][0]["before"])
+    assert same(starts[0], starts[1])
+    assert not same(starts[0], starts[2])
+
+
+def test_no_optimizer_outlives_a_round():
+    X, y = (np.concatenate(part) for part in zip(*PARTS, strict=True))
+    net = cg.TorchClassifier("linear", optimizer="momentum", lr=0.1, batch_size=10_000)
+    expected = zeros()
+    for _ in range(3):  # a first step with momentum is one without
+        expected = step(expected, gradient(expected, X, y), 0.1)
+    close(weights(run(cg.FedAvg(rounds=3, start=zeros()), net).global_model), expected)
+
+
+def test_a_part_of_the_sites_takes_part_and_all_receive_the_final_model():
+    result = run(cg.FedAvg(rounds=6, participation=0.34), recorders())
+    assert result.releases.groupby("round")["party"].nunique().tolist() == [1] * 6
+    assert len(set(result.releases["party"])) > 1
+    assert sum(map(len, SEEN.values())) == 6
+    for model in result.models.values():
+        assert same(weights(model), weights(result.global_model))
+
+
+def test_the_final_accuracy_of_every_site_and_the_global_one_of_every_round_are_noted():
+    result = run(cg.FedAvg(rounds=4))
+    course = result.metrics.query("metric == 'global_accuracy'")
+    assert course["round"].tolist() == [0, 1, 2, 3]
+    final = np.mean(result.global_model.predict(TEST[0]) == TEST[1])
+    assert course["value"].iloc[-1] == final
+    assert set(result.accuracy.iloc[-1]) == {final}
+    assert list(result.global_models) == ["a"]
+
+
+def test_what_leaves_is_one_set_of_weights_per_site_and_round():
+    result = run(cg.FedAvg(rounds=3))
+    assert set(result.releases["kind"]) == {"Weights"}
+    assert result.releases.groupby("party").size().tolist() == [3, 3, 3]
+    assert set(result.releases["bytes"]) == {4 * CLASSES * (FEATURES + 1)}
+    assert set(result.privacy["kind"]) == {"unprotected"}
+
+
+def test_batch_norm_statistics_are_averaged_like_weights():
+    net = nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, CLASSES))
+    result = run(cg.FedAvg(rounds=1), lambda name: RecordingNet(net, site=name))
+    sizes = [len(y) for _, y in PARTS]
+    for name in ("0.running_mean", "0.running_var"):
+        expected = sum(n * SEEN[site][0]["after"][name] for n, site in zip(sizes, "abc", strict=True)) / sum(sizes)
+        np.testing.assert_allclose(weights(result.global_model)[name], expected, rtol=1e-5)
+        assert SEEN["a"][0]["after"][name].std() > 0
+
+
+def test_models_answer_in_eval_mode():
+    result = run(cg.FedAvg(rounds=2), cg.TorchClassifier(forgetful_net()))
+    for model in (result.global_model, *result.models.values()):
+        assert np.array_equal(model.predict_proba(TEST[0]), model.predict_proba(TEST[0]))
+        assert not model.estimator.to_module().training
+
+
+# What goes wrong
+
+
+def test_weights_that_are_no_numbers_are_left_out_and_reported_and_the_round_goes_on():
+    def learner(name):
+        return (Diverging if name == "b" else RecordingNet)(site=name)
+
+    with pytest.warns(cg.CollegiumWarning, match="'b' did not answer"):
+        result = run(cg.FedAvg(rounds=2, start=zeros()), learner)
+    assert result.refusals["party"].tolist() == ["b", "b"]
+    assert set(result.refusals["code"]) == {"diverged"}
+    close(weights(result.global_model), mean([SEEN["a"][1]["after"], SEEN["c"][1]["after"]], [30, 50]))
+    assert np.isfinite(weights(result.models["b"])["1.weight"]).all()
+
+
+def test_a_run_in_which_every_site_diverges_ends_and_says_so():
+    with pytest.raises(QuorumLost, match="diverged"):
+        run(cg.FedAvg(rounds=2), lambda name: Diverging(site=name))
+
+
+def test_different_nets_are_an_error_that_names_both_sites():
+    with pytest.raises(ConfigError, match="'a' and 'c' differ"):
+        run(cg.FedAvg(), lambda name: cg.TorchClassifier("mlp" if name == "c" else "linear"))
+
+
+def test_a_learner_without_weights_is_an_error_that_names_methods_for_it():
+    with pytest.raises(SiteError, match=r"FedAvg averages weights, but DecisionTreeClassifier.*fedct"):
+        run(cg.FedAvg(), DecisionTreeClassifier())
+
+
+def test_a_site_that_sends_another_net_is_left_out_and_reported(monkeypatch):
+    honest = ActiveSite.weights
+
+    def dishonest(site):
+        arrays = honest(site)
+        return {"other": arrays["1.bias"]} if site.name == "c" else arrays
+
+    monkeypatch.setattr(ActiveSite, "weights", dishonest)
+    with pytest.warns(cg.CollegiumWarning, match="'c'"):
+        result = run(cg.FedAvg(rounds=1, start=zeros()))
+    assert result.refusals["code"].tolist() == ["bad-reply"]
+    local = [step(zeros(), gradient(zeros(), X, y), 0.1) for X, y in PARTS[:2]]
+    close(weights(result.global_model), mean(local, [30, 40]))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"rounds": 0}, {"local_epochs": 0}, {"local_steps": 0}, {"participation": 0}, {"weighting": "size"}, {"start": 3}],
+)
+def test_settings_that_make_no_sense_are_an_error(settings):
+    with pytest.raises(ConfigError, match=next(iter(settings))):
+        cg.FedAvg(**settings)
+
+
+# Where it starts
+
+
+def test_it_starts_from_another_runs_global_model():
+    before = run(cg.FedAvg(rounds=2))
+    run(cg.FedAvg(rounds=1, start=before.global_model), recorders())
+    assert same(SEEN["a"][0]["before"], weights(before.global_model))
+    again = cg.FedAvg(rounds=1, start=weights(before.global_model))
+    assert again == cg.FedAvg(rounds=1, start=before.global_model)
+    assert again == cg.FedAvg(rounds=1, start=before.global_model.estimator)
+    assert again != cg.FedAvg(rounds=1, start=zeros())
+    assert "start=<weights " in repr(again)
+
+
+def test_a_start_may_name_some_of_the_weights_only():
+    bias = np.arange(CLASSES, dtype=np.float32)
+    run(cg.FedAvg(rounds=1, start={"1.bias": bias}), recorders())
+    np.testing.assert_array_equal(SEEN["a"][0]["before"]["1.bias"], bias)
+    assert SEEN["a"][0]["before"]["1.weight"].std() > 0
+
+
+def test_a_start_of_another_net_is_an_error():
+    with pytest.raises(ConfigError, match="start"):
+        run(cg.FedAvg(rounds=1, start={"1.bias": np.zeros(3)}))
+    with pytest.raises(ConfigError, match="no weights to start from"):
+        cg.FedAvg(start=cg.run(cg.Local(), sites=sites_of(PARTS, DecisionTreeClassifier())).models["a"])
+
+
+def test_an_average_does_not_depend_on_who_answers_first():
+    parts = {p: Weights({"w": np.float32([i + 0.1])}, i + 1) for i, p in enumerate("abc")}
+    assert list(averaging.shares(parts, "samples").values()) == [1.0, 2.0, 3.0]
+    assert list(averaging.shares(parts, "equal").values()) == [1.0, 1.0, 1.0]

@@ -1,0 +1,41 @@
+"""`collegium plan` says who learns what, where a method sees to it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from collegium.cli.studies import plan_study
+
+STUDY = """
+name = "plan"
+algorithm = {algorithm}
+[data]
+source = "digits"
+public = 0.2
+train = 200
+unlabeled = 0.5
+[partition]
+sites = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [
+        ('{name = "xclp", bits = 32, hamming = "masked"}', "ALL codes of ALL sites"),
+        ('{name = "fedct", rounds = 2, votes = "secret"}', "the sum over the other participants"),
+    ],
+)
+def test_the_plan_says_who_learns_what(
+    algorithm: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(STUDY.replace("{algorithm}", algorithm))
+    plan_study(file, [], 2, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert expected in " ".join(said["learns"].values())
+    plan_study(file, [], 2, as_json=False)
+    assert "What each party learns" in capsys.readouterr().out

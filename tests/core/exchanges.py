@@ -1,0 +1,48 @@
+"""Links on which one site goes away or says something else, from one step on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from collegium.core import wire
+from collegium.links.local import LocalLink
+
+
+class Disturbed:
+    """A link that loses one site from the moment it is asked for `step`, or changes what it says there.
+
+    `change` edits the fields of the release; without it the site is gone. `orders` and `releases` keep what passed.
+    """
+
+    def __init__(self, inner: LocalLink, party: str, step: str, change: Callable[[Any], None] | None = None) -> None:
+        self.inner, self.parties = inner, inner.parties
+        self._party, self._step, self._change = party, step, change
+        self._gone = False
+        self.orders: list[tuple[str, str, dict[str, Any]]] = []
+        self.masks: list[tuple[str, str, dict[str, Any]]] = []
+        self.releases: list[tuple[str, str, Any]] = []
+
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+        asked = {party: wire.unpack(wire.cut(frame)[1])["orders"] for party, frame in orders.items()}
+        steps = {party: each[-1]["step"] for party, each in asked.items()}
+        self.orders += [(party, order["step"], order["args"]) for party, each in asked.items() for order in each]
+        self.masks += [
+            (party, each[-1]["step"], each[-1]["mask"]) for party, each in asked.items() if "mask" in each[-1]
+        ]
+        here = dict(orders)
+        if self._change is None and (self._gone or steps.get(self._party) == self._step):
+            self._gone = True
+            here.pop(self._party, None)
+        for party, reply in self.inner.exchange(here, deadline):
+            frame = wire.cut(reply)[1]  # without a simulation's notes
+            header, payload = wire.cut(frame)
+            if "refused" not in header:
+                plain = wire.unpack(payload)
+                if self._change is not None and (party, steps[party]) == (self._party, self._step):
+                    self._change(plain)
+                    payload = wire.pack(plain).data
+                    header["sha256"] = hashlib.sha256(payload).hexdigest()
+                self.releases.append((party, steps[party], plain))
+            yield party, wire.join(header, payload)

@@ -1,0 +1,226 @@
+"""Secret votes: the same consensus, of which nobody sees a single site's part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+from tests.core.exchanges import Disturbed
+
+import collegium as cg
+from collegium.core import Federation, HardLabels, step
+from collegium.core.labels import Labels
+from collegium.core.ledger import read_ledger
+from collegium.core.site import ActiveSite, PublicSet
+from collegium.errors import ConfigError, QuorumLost
+from collegium.links.hosting import Hosting
+from collegium.links.local import LocalLink
+from collegium.privacy.budget import read_charges
+from collegium.protocols import ProtocolError
+
+RNG = np.random.default_rng(0)
+VOTES = RNG.integers(-1, 3, (5, 40))
+LEARNER = DecisionTreeClassifier(max_features=3)
+Vote = Callable[..., tuple[Any, Federation, Disturbed]]
+
+
+@step
+def cast(site: ActiveSite) -> HardLabels:
+    """The votes that the test handed to this site as its data."""
+    return HardLabels(Labels(site.data.X[0].astype(int), site.n_classes))
+
+
+@pytest.fixture
+def vote() -> Iterator[Vote]:
+    """One secret total over a disturbed link, of the sites s0 .. s4."""
+    with ExitStack() as links:
+
+        def hold(party: str = "nobody", asked: str = "", change: Any = None, order: Any = None, **settings: Any) -> Any:
+            votes = VOTES if order is None else abs(VOTES)  # with noise everybody votes on everything
+            public = PublicSet(np.arange(VOTES.shape[1])[:, None])
+            sites = [cg.Site(f"s{i}", row[None], [0], learner=LEARNER, **settings) for i, row in enumerate(votes)]
+            inner = LocalLink(Hosting(tuple(sites), np.arange(3), public, None, 0, "run 1"))
+            links.callback(inner.close)
+            link = Disturbed(inner, party, asked, change)
+            fed = Federation(link, run="run 1", n_classes=3, seed=0, public=public)
+            return fed.total((cast() if order is None else order).secretly()), fed, link
+
+        yield hold
+
+
+def counts(rows: Any) -> Any:
+    return np.stack([(VOTES[rows] == code).sum(axis=0) for code in range(3)])
+
+
+def test_the_total_is_that_of_all_votes(vote: Vote) -> None:
+    total, fed, _ = vote()
+    assert np.array_equal(total.tally.counts, counts(range(5)))
+    assert total.voters == 5
+    assert {row["kind"] for row in fed.observed.releases} == {"Greeting", "Met", "MaskedVotes"}
+
+
+def test_what_a_site_sends_looks_like_nothing_at_all(vote: Vote) -> None:
+    _, _, link = vote()
+    sent = [plain["counts"] for _, asked, plain in link.releases if asked == "test_votes.cast"]
+    assert len(sent) == 5
+    for words, votes in zip(sent, VOTES, strict=True):
+        assert words.dtype == np.uint8
+        assert not np.array_equal(words, np.stack([votes == code for code in range(3)]))
+        assert len(np.unique(words)) > 50  # of 120 words; plain votes are 0 and 1
+
+
+@pytest.mark.parametrize("asked", ["sessions.greet", "sessions.meet", "test_votes.cast"])
+def test_the_others_are_counted_when_a_site_goes(vote: Vote, asked: str) -> None:
+    total, fed, link = vote("s2", asked)
+    assert np.array_equal(total.tally.counts, counts([0, 1, 3, 4]))
+    assert total.voters == 4
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("s2", "missing")}
+    rounds = {args["round"] for _, name, args in link.masks if name == "test_votes.cast"}
+    assert rounds == ({"sum 1", "sum 2"} if asked == "test_votes.cast" else {"sum 1"})
+
+
+def test_when_a_site_goes_the_others_mask_the_same_votes_again_at_no_further_cost(vote: Vote) -> None:
+    noisy = cast().through(cg.RandomizedResponse(epsilon=2))
+    total, fed, _ = vote("s2", "test_votes.cast", order=noisy)
+    assert total.tally.counts.sum() == 4 * VOTES.shape[1]
+    said = [row for row in fed.observed.releases if (row["party"], row["kind"]) == ("s0", "MaskedVotes")]
+    first, second = ([bool(charge.events) for charge in read_charges(row["privacy"])[0]] for row in said)
+    assert first == [True]
+    assert second == [False]
+
+
+def wrong_size(plain: Any) -> None:
+    plain["counts"] = plain["counts"].astype(np.uint16)
+
+
+def false_signature(plain: Any) -> None:
+    plain["signature"] = "00" * 64
+
+
+@pytest.mark.parametrize(("asked", "change"), [("test_votes.cast", wrong_size), ("sessions.greet", false_signature)])
+def test_who_does_not_follow_is_named_and_left_out(vote: Vote, asked: str, change: Any) -> None:
+    total, fed, _ = vote("s1", asked, change)
+    assert np.array_equal(total.tally.counts, counts([0, 2, 3, 4]))
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("s1", "protocol")}
+
+
+def test_an_impossible_sum_is_not_handed_out(vote: Vote) -> None:
+    def wild(plain: Any) -> None:
+        plain["counts"] = plain["counts"] + np.uint8(100)
+
+    with pytest.raises(ProtocolError, match="impossible"):
+        vote("s1", "test_votes.cast", wild)
+
+
+def test_a_secret_order_cannot_be_asked(vote: Vote) -> None:
+    _, fed, _ = vote()
+    with pytest.raises(ConfigError, match="only be totalled"):
+        fed.ask(cast().secretly())
+
+
+def test_a_round_that_was_used_is_refused(vote: Vote) -> None:
+    _, fed, _ = vote()
+    fed._secret_totals._rounds = 0
+    with pytest.raises(QuorumLost):
+        fed.total(cast().secretly())
+    assert {row["code"] for row in fed.observed.refusals} == {"mask-denied"}
+
+
+def test_a_policy_of_differential_privacy_lets_keys_pass_and_bare_votes_not(vote: Vote) -> None:
+    strict = cg.Policy(requires="dp")
+    total, _, _ = vote(order=cast().through(cg.RandomizedResponse(epsilon=2)), policy=strict)
+    assert total.voters == 5
+    with pytest.raises(QuorumLost):
+        vote(policy=strict)
+
+
+# FedCT with secret votes.
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {}, {"consensus": cg.QualifiedMajority(0.8)}, {"participation": 0.6}, {"voters": cg.Familiar()},
+        {"mechanism": cg.RandomizedResponse(epsilon=4)}, {"mechanism": cg.UnaryEncoding(epsilon=4)},
+    ],
+)  # fmt: skip
+def test_fedct_comes_to_the_same_consensus(settings: dict[str, Any], cancer: Any) -> None:
+    plain = cancer.run(cg.FedCT(rounds=3, **settings), LEARNER)
+    secret = cancer.run(cg.FedCT(rounds=3, votes="secret", **settings), LEARNER)
+    assert plain.labels == secret.labels
+    assert plain.metrics.equals(secret.metrics)
+    assert secret.refusals.empty
+    assert set(secret.releases["kind"]) == {"Greeting", "Met", "MaskedVotes"}
+
+
+def test_it_is_the_same_in_workers_and_after_a_replay(cancer: Any, tmp_path: Path) -> None:
+    algorithm = cg.FedCT(rounds=2, votes="secret")
+    here = cancer.run(algorithm, LEARNER, out=tmp_path / "run")
+    rows = read_ledger(tmp_path / "run" / "ledger.db")
+    again = cancer.run(algorithm, LEARNER, out=tmp_path / "run", resume=True)
+    assert here.labels == again.labels == cancer.run(algorithm, LEARNER, workers=2).labels
+    assert list(here.releases["sha256"]) == list(again.releases["sha256"])
+    assert read_ledger(tmp_path / "run" / "ledger.db") == rows
+    assert [row["kind"] for row in rows].count("MaskedVotes") == 10
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_it_goes_on_where_it_was_killed(
+    after: int, cancer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = cg.FedCT(rounds=3, votes="secret")
+
+    class Killed(LocalLink):
+        exchanges = 0
+
+        def exchange(self, orders: Any, deadline: float | None) -> Any:
+            Killed.exchanges += 1
+            if Killed.exchanges > after:
+                raise KeyboardInterrupt
+            return super().exchange(orders, deadline)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("collegium.runner.LocalLink", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            cancer.run(algorithm, LEARNER, out=tmp_path / "run")
+    resumed = cancer.run(algorithm, LEARNER, out=tmp_path / "run", resume=True)
+    assert resumed.labels == cancer.run(algorithm, LEARNER).labels
+    assert resumed.refusals.empty
+
+
+def test_a_failing_site_changes_the_consensus_no_more_than_with_plain_votes(cancer: Any) -> None:
+    class Fails(DecisionTreeClassifier):
+        def fit(self, X, y):
+            raise RuntimeError
+
+    def run(votes: str) -> cg.Run:
+        sites = cancer.sites(LEARNER)
+        sites[3] = cg.Site("failing", sites[3].X, sites[3].y, learner=Fails())
+        with pytest.warns(cg.CollegiumWarning, match="failing"):
+            return cancer.run(cg.FedCT(rounds=2, votes=votes), sites=sites)
+
+    assert run("plain").labels == run("secret").labels
+
+
+@pytest.mark.parametrize("rule", [cg.WeightedMajority(), cg.DawidSkene()])
+def test_rules_that_compare_sites_are_refused(rule: Any) -> None:
+    with pytest.raises(ConfigError, match=r"only the total.*Majority"):
+        cg.FedCT(consensus=rule, votes="secret")
+
+
+def test_other_words_for_votes_are_refused() -> None:
+    with pytest.raises(ConfigError, match="'plain' or 'secret'"):
+        cg.FedCT(votes="hidden")
+
+
+def test_one_site_has_no_secret_votes_and_two_are_warned(cancer: Any) -> None:
+    sites = cancer.sites(LEARNER)
+    with pytest.warns(cg.CollegiumWarning, match="one site"), pytest.raises(ConfigError, match="at least 2 sites"):
+        cancer.run(cg.FedCT(rounds=1, votes="secret"), sites=sites[:1])
+    with pytest.warns(cg.CollegiumWarning, match="Only 2 sites"):
+        cancer.run(cg.FedCT(rounds=1, votes="secret"), sites=sites[:2])
