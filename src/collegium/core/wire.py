@@ -11,6 +11,7 @@ import io
 import json
 import math
 import struct
+import threading
 import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from collegium.errors import WireError
 MAX_BYTES: Final = 1 << 31
 _MAGIC: Final = b"CLG1"
 _SIZES: Final = struct.Struct(">II")
+_PARSER: Final = threading.Lock()
 _ARRAY, _LABELS, _FLOAT = "$array", "$labels", "$float"
 
 
@@ -163,6 +165,12 @@ def _to_npz(arrays: dict[str, NDArray[Any]]) -> bytes:
     return buffer.getvalue()
 
 
+def _read_arrays(body: bytes) -> dict[str, NDArray[Any]]:
+    # numpy reads an array's header by Python's parser, which in CPython 3.11 stumbles where threads parse at once.
+    with _PARSER, np.load(io.BytesIO(body), allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
 def _from_npz(body: bytes, limit: int) -> dict[str, NDArray[Any]]:
     if not body:
         return {}
@@ -173,8 +181,7 @@ def _from_npz(body: bytes, limit: int) -> dict[str, NDArray[Any]]:
                 raise WireError("Arrays on the wire are stored, not compressed.")
             if sum(member.file_size for member in members) > limit:
                 raise WireError(f"A message's arrays are over the limit of {limit} bytes.")
-        with np.load(io.BytesIO(body), allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        return _read_arrays(body)
     except WireError:
         raise
     except Exception:  # zipfile, zlib, struct and numpy each raise their own kinds on hostile bytes
