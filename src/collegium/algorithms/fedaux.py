@@ -36,7 +36,6 @@ from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling
 from collegium.core import ActiveSite, Federation, Weights, step, tables
 from collegium.core.certainty import XI, bounded, certainty, noisy_separator
-from collegium.core.heads import train_head
 from collegium.core.releases import Numbers
 from collegium.core.soft import Arrays, average
 from collegium.errors import ConfigError
@@ -60,7 +59,7 @@ def score(
 def update_head(site: ActiveSite, theta: Arrays, epochs: int, steps: int | None) -> Weights:
     """Local training of the head g alone: the features stay as they were sent."""
     site.load(theta)
-    train_head(site, epochs, steps)
+    site.train_net(epochs, steps, train="head")
     return Weights(site.weights(), site.records)
 
 

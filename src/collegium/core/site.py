@@ -25,7 +25,7 @@ from collegium.core.soft import Arrays, clip, with_noise
 from collegium.core.tally import winners
 from collegium.errors import ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
-from collegium.learners.terms import LocalTerms, SoftTargets
+from collegium.learners.terms import LocalTerms, SoftTargets, Trained
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.learners.base import PrivateLearner
@@ -401,12 +401,14 @@ class ActiveSite:
         *,
         proximal: float = 0.0,
         correction: Mapping[str, NDArray[Any]] | None = None,
+        train: Trained = "all",
     ) -> float:
         """Go on from the present weights with the private rows and a new optimizer; returns its steps x learning rate.
 
-        `proximal` pulls the weights towards those it started from; `correction` is added to the gradient of each step.
+        `proximal` pulls the weights towards those it started from; `correction` is added to the gradient of each step;
+        with `train` = "head" only the last layer learns (linear evaluation).
         """
-        model = self.fit(self.data, epochs, steps, LocalTerms(proximal=proximal, correction=correction))
+        model = self.fit(self.data, epochs, steps, LocalTerms(proximal=proximal, correction=correction, train=train))
         report = model.estimator.last_update_
         return float(report.steps * report.lr)
 

@@ -27,6 +27,7 @@ from collegium.privacy.mechanisms.base import (
     Mechanism,
     check_between,
     check_choice,
+    check_positive,
     check_whole,
     total_epsilon,
 )
@@ -148,6 +149,42 @@ class LabelMechanism(Mechanism):
     def _events(self, changes: int, release_size: int, n_classes: int) -> tuple[Event, ...]:
         changes = min(changes, release_size)
         return self.label_events(changes, release_size, n_classes) if changes else ()
+
+
+class PerLabelMechanism(LabelMechanism):
+    """Noise on hard labels that is given as the cost of one label.
+
+    Parameters
+    ----------
+    epsilon:
+        The cost of one label. A release costs as much for every label that may change.
+    delta:
+        At which the cost of many releases is reported.
+    sensitivity:
+        How many labels may change at once: ``worst_case`` (all; the only guarantee), ``assumed_stability`` or
+        ``observed_max_change`` (see :mod:`collegium.privacy.mechanisms.labels`).
+    stability_rate, stability_failure:
+        For ``assumed_stability``: how likely one label changes with one record, and how likely more change than said.
+    neighbours:
+        For ``observed_max_change``: how many neighbours of its data a site samples (5).
+    """
+
+    per_label: float
+    """The setting `epsilon`."""
+
+    def __init__(
+        self,
+        epsilon: float,
+        *,
+        delta: float = 1e-5,
+        sensitivity: Sensitivity = "worst_case",
+        stability_rate: float | None = None,
+        stability_failure: float = 0.05,
+        neighbours: int | None = None,
+    ) -> None:
+        per_label = check_positive(type(self).__name__, "epsilon", epsilon)
+        common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
+        super().__init__({"epsilon": per_label}, *common, per_label=per_label)
 
 
 def true_codes(where: str, labels: Labels | ArrayLike, n_classes: int) -> Codes:

@@ -11,47 +11,19 @@ from numpy.typing import ArrayLike
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release
 from collegium.privacy import events
-from collegium.privacy.mechanisms.base import check_positive, check_whole
-from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
+from collegium.privacy.mechanisms.base import check_whole
+from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
 from collegium.privacy.noise import Noise, noise_source
 
 
-class RandomizedResponse(LabelMechanism):
+class RandomizedResponse(PerLabelMechanism):
     """Every label is told truly with probability e^epsilon / (e^epsilon + C - 1), else as another class, uniformly.
 
-    Parameters
-    ----------
-    epsilon:
-        The cost of one label. A release costs as much for every label that may change.
-    delta:
-        At which the cost of many releases is reported.
-    sensitivity:
-        How many labels may change at once: ``worst_case`` (all; the only guarantee), ``assumed_stability`` or
-        ``observed_max_change`` (see :mod:`collegium.privacy.mechanisms.labels`).
-    stability_rate, stability_failure:
-        For ``assumed_stability``: how likely one label changes with one record, and how likely more change than said.
-    neighbours:
-        For ``observed_max_change``: how many neighbours of its data a site samples (5).
+    Its settings are those of :class:`~collegium.privacy.mechanisms.labels.PerLabelMechanism`.
     """
 
     name: ClassVar[str] = "randomized_response"
     gives: ClassVar[type[Release]] = HardLabels
-    per_label: float
-    """The setting `epsilon`."""
-
-    def __init__(
-        self,
-        epsilon: float,
-        *,
-        delta: float = 1e-5,
-        sensitivity: Sensitivity = "worst_case",
-        stability_rate: float | None = None,
-        stability_failure: float = 0.05,
-        neighbours: int | None = None,
-    ) -> None:
-        per_label = check_positive(type(self).__name__, "epsilon", epsilon)
-        common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
-        super().__init__({"epsilon": per_label}, *common, per_label=per_label)
 
     def keep_probability(self, n_classes: int) -> float:
         """How likely a label is told truly."""

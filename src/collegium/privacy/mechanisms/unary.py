@@ -11,53 +11,24 @@ from scipy.special import expit
 from collegium.core.labels import Codes, Labels
 from collegium.core.releases import ApprovalBits, Release
 from collegium.privacy import events
-from collegium.privacy.mechanisms.base import check_positive
-from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
+from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
 from collegium.privacy.noise import Noise, noise_source
 
 # Every bit takes a random word of 64: flip a few megabytes of words at a time.
 _BITS_AT_A_TIME: Final = 1 << 20
 
 
-class UnaryEncoding(LabelMechanism):
+class UnaryEncoding(PerLabelMechanism):
     """A label's one-hot bits, each flipped with probability 1 / (1 + e^(epsilon/2)).
 
     Another label is two other bits, so that each of them may cost half of `epsilon`. What leaves are approvals: a
     sample may have several classes or none, and the consensus counts them (never the first bit that is set).
 
-    Parameters
-    ----------
-    epsilon:
-        The cost of one label. A release costs as much for every label that may change.
-    delta:
-        At which the cost of many releases is reported.
-    sensitivity:
-        How many labels may change at once: ``worst_case`` (all; the only guarantee), ``assumed_stability`` or
-        ``observed_max_change`` (see :mod:`collegium.privacy.mechanisms.labels`).
-    stability_rate, stability_failure:
-        For ``assumed_stability``: how likely one label changes with one record, and how likely more change than said.
-    neighbours:
-        For ``observed_max_change``: how many neighbours of its data a site samples (5).
+    Its settings are those of :class:`~collegium.privacy.mechanisms.labels.PerLabelMechanism`.
     """
 
     name: ClassVar[str] = "unary_encoding"
     gives: ClassVar[type[Release]] = ApprovalBits
-    per_label: float
-    """The setting `epsilon`."""
-
-    def __init__(
-        self,
-        epsilon: float,
-        *,
-        delta: float = 1e-5,
-        sensitivity: Sensitivity = "worst_case",
-        stability_rate: float | None = None,
-        stability_failure: float = 0.05,
-        neighbours: int | None = None,
-    ) -> None:
-        per_label = check_positive(type(self).__name__, "epsilon", epsilon)
-        common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
-        super().__init__({"epsilon": per_label}, *common, per_label=per_label)
 
     @property
     def flip_probability(self) -> float:
