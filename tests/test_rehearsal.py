@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from collegium.errors import ConfigError
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.rehearsal import explain, rehearse
 from collegium.study import Study
@@ -84,3 +86,9 @@ def test_a_learner_that_is_prepared_by_a_study_stays_private(tmp_path):
         (tmp_path / "study.toml").write_text(text)
         prepared = Study.from_toml(tmp_path / "study.toml").prepare()
         assert isinstance(prepared.sites[0].learner, PrivateLearner)
+
+
+def test_without_public_rows_there_is_nothing_to_make_sites_of():
+    study = Study.from_dict(TABLE | {"data": {"source": "digits", "public": 0, "test": 300}, "algorithm": "local"})
+    with pytest.raises(ConfigError, match="this study has none"):
+        rehearse(study)

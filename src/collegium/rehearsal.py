@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from collegium.callbacks import Callback, RoundReport
+from collegium.checks import check_privacy
 from collegium.core import tables
-from collegium.core.site import Site
-from collegium.errors import CollegiumWarning
+from collegium.core.site import PublicSet, Site
+from collegium.errors import CollegiumWarning, ConfigError
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.results import Run
@@ -91,6 +92,9 @@ def explain(study: Study, *, base: Path | None = None) -> Run:
     Only the sites' sizes are real: a claim may depend on them.
     """
     prepared = study.prepare(base)
+    # With the real learners and budgets: what would be an error of the run is one here, and names them.
+    public = None if prepared.public is None else PublicSet(prepared.public)
+    check_privacy(prepared.algorithm, prepared.sites, public, len(prepared.classes))
     # Nothing can stand in for a net whose weights are asked for.
     return _rehearse(study, prepared, None, (lambda real: real.learner) if prepared.algorithm.needs else _stand_in)
 
@@ -112,6 +116,10 @@ def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
 def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for: Callable[[Site], Any]) -> Run:
     rng = np.random.default_rng(study.seed)
     public = prepared.public
+    if public is None or not tables.n_rows(public):
+        raise ConfigError(
+            "A rehearsal makes its sites up from public rows, and this study has none: set data.public to a few rows."
+        )
     sites = []
     for real in prepared.sites:
         rows = rng.integers(tables.n_rows(public), size=min(len(real), _ROWS_PER_SITE))

@@ -139,3 +139,11 @@ def test_a_mistake_ends_with_one_line(folder: Path, collegium, arguments: list[s
     assert said in error
     assert len(error.strip().splitlines()) == 1
     assert not list(folder.glob("*.db"))
+
+
+def test_explain_names_the_real_learner_that_is_not_private(folder: Path, collegium) -> None:
+    bare = STUDY.replace('mechanism = {name = "randomized_response", epsilon = 0.05}', "").replace("budget =", "#")
+    (folder / "study.toml").write_text(bare + 'policy = {requires = "dp"}\n')
+    error = collegium("privacy", "explain", "study.toml", code=2)
+    assert "site0" in error
+    assert "DecisionTreeClassifier" in error
