@@ -1,14 +1,16 @@
 """FedAUX on CIFAR-10 beside FedAvg, FedProx, FedDF and FedDF+P (FedAUX's Table 1), and what privacy costs (Figure 5).
 
-    python -m benchmarks.fedaux [--seeds 3] [--rounds 20] [--epochs 100] [--sites 20] [--rows 25000]
-                                [--tests 10000] [--ridges 0.001,0.01,0.1] [--epsilons 0.1,1,10] [--device cuda]
-                                [--jobs 2] [--keep runs/fedaux]
+    python -m benchmarks.fedaux [--seeds 3] [--even_seeds 1] [--curve_seeds 1] [--rounds 20] [--epochs 50]
+                                [--sites 20] [--rows 25_000] [--tests 5_000] [--ridges 0.001,0.01,0.1]
+                                [--epsilons 0.1,1,10] [--device cuda] [--jobs 2] [--keep runs/fedaux] [--measure 1]
 
 The public set are `rows` of CIFAR-10's own training images, held out, since the paper's (STL-10) is not at hand; as
 many others are private, dealt to the sites by a Dirichlet matrix at alpha .01 and 100. ResNet-8, Adam 1e-3, batches of
 32, one local epoch, participation .4. SimCLR trains for `epochs` on the public images, once per seed, for all methods
 that start from it. Accuracy is that of the global model on `tests` of the test images: its best round, as in the paper,
-and its last. The curve is FedAUX at alpha .01 for all pairs of `ridges` (lambda) and `epsilons`.
+and its last. FedAUX has the paper's lambda .1 and epsilon .1, and lambda .01 and epsilon 1, at which scores tell sites
+apart better; the curve is FedAUX at alpha .01 for all pairs of `ridges` (lambda) and `epsilons`. `seeds` are those of
+alpha .01. `measure` 0 makes the table of what `keep` has.
 """
 
 from __future__ import annotations
@@ -40,45 +42,56 @@ PAPER = {
 }  # fmt: skip
 RIDGE, EPSILON, DELTA = 0.1, 0.1, 1e-5
 """The paper's."""
+OURS = (0.01, 1.0)
+"""Lambda and epsilon with more signal than noise."""
 SMALL: dict[str, Any] = {
-    "seeds": 1, "rounds": 1, "epochs": 1, "sites": 2, "rows": 60, "tests": 50, "ridges": "0.01", "epsilons": "10",
-    "device": "cpu", "jobs": 1,
+    "seeds": 1, "rounds": 1, "epochs": 1, "sites": 2, "rows": 60, "tests": 50, "ridges": "0.001", "epsilons": "10",
 }  # fmt: skip
 
 
 def report(
     seeds: int = 3,
+    even_seeds: int = 1,
+    curve_seeds: int = 1,
     rounds: int = 20,
-    epochs: int = 100,
+    epochs: int = 50,
     sites: int = 20,
     rows: int = 25_000,
-    tests: int = 10_000,
+    tests: int = 5_000,
     ridges: str = "0.001,0.01,0.1",
     epsilons: str = "0.1,1,10",
     device: str = "cpu",
     jobs: int = 1,
     keep: str = "",
+    measure: int = 1,
 ) -> Report:
-    """Measure all methods at both skews, and the curve, on every seed."""
+    """Measure all methods at both skews, and the curve, each on its seeds."""
     cases = _cases([float(word) for word in ridges.split(",")], [float(word) for word in epsilons.split(",")])
+    many = {name: _seeds(case, seeds, even_seeds, curve_seeds) for name, case in cases.items()}
     found: dict[str, list[Found]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(keep or scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        starts = [
-            _pretrained(folder / f"simclr-{seed}.npz", seed, sites, rows, epochs, device) for seed in range(seeds)
-        ]
-        tasks = {
-            f"{name}-{seed}": Task(_run, (case, rounds, sites, rows, tests, seed, device, str(start)))
-            for name, case in cases.items()
+        starts = [folder / f"simclr-{seed}.npz" for seed in range(max(many.values()))]
+        first = {
+            start.stem: Task(_pretrain, (str(start), seed, sites, rows, epochs, device))
             for seed, start in enumerate(starts)
+            if measure and not start.exists()
         }
-        # Not pinned: the device does the work, and what the cores do is to keep it busy.
-        for name, run in watched(in_parallel(tasks, jobs, keep, pin=False), "CIFAR-10", len(tasks)):
+        tasks = {
+            f"{name}-{seed}": Task(_run, (case, rounds, sites, rows, tests, seed, device, str(starts[seed])))
+            for name, case in cases.items()
+            for seed in range(many[name])
+        }
+        for _ in watched(in_parallel(first, jobs), "SimCLR", len(first)):
+            pass
+        running = in_parallel(tasks, jobs, keep, measure=bool(measure))
+        for name, run in watched(running, "CIFAR-10", len(tasks)):
             found[name.rpartition("-")[0]].append(run)
     columns = {
         "method": Column("method"),
         "alpha": Column("alpha", "g"),
+        "seeds": Column("seeds"),
         "lambda": Column("ridge", "g"),
         "epsilon of the scores": Column("epsilon", "g"),
         "noise on scores": Column("noise", ".3f"),
@@ -89,15 +102,14 @@ def report(
         "MB sent per site": Column("sent", ".2f", 1e6),
         "seconds": Column("seconds", ".0f"),
     }
-    many = f"{seeds} {'seed' if seeds == 1 else 'seeds'}"
-    title = f"FedAUX, CIFAR-10, ResNet-8, {sites} sites, {rows:,} private rows, {rounds} rounds, {many}, {device}"
+    title = f"FedAUX, CIFAR-10, ResNet-8, {sites} sites, {rows:,} private rows, {rounds} rounds, {device}"
     notes = (
         f"CIFAR-10 as JPEG of quality 95, lossy. Public: {rows:,} held-out training images (the paper: STL-10), a "
         f"fifth of them negatives; SimCLR for {epochs} epochs. The paper has 100 rounds. Epsilon (delta {DELTA:g}, "
         "replacing a record) is that of the scores alone: the weights of every round are unprotected. Noise on scores "
         "is its standard deviation before the sigmoid, at most."
     )
-    rows_found = [_row(case, found[name]) for name, case in cases.items()]
+    rows_found = [_row(case, found[name]) for name, case in cases.items() if found[name]]
     return Report(title, columns, rows_found, notes, machine=machines(run for runs in found.values() for run in runs))
 
 
@@ -110,12 +122,22 @@ def _cases(ridges: list[float], epsilons: list[float]) -> dict[str, dict[str, An
             if method == "FedAUX":
                 case |= {"ridge": RIDGE, "epsilon": EPSILON}
             cases[f"{method}-{alpha:g}"] = case
+        ours: dict[str, Any] = {"method": "FedAUX", "alpha": alpha, "ridge": OURS[0], "epsilon": OURS[1]}
+        cases[_curve_name(alpha, *OURS)] = ours
     for ridge in ridges:
         for epsilon in epsilons:
-            if (ridge, epsilon) != (RIDGE, EPSILON):  # which is among the methods
-                case = {"method": "FedAUX", "alpha": SKEWED, "ridge": ridge, "epsilon": epsilon}
-                cases[f"FedAUX-{SKEWED:g}-{ridge:g}-{epsilon:g}"] = case
+            if (ridge, epsilon) not in ((RIDGE, EPSILON), OURS):  # which are among the methods
+                case = {"method": "FedAUX", "alpha": SKEWED, "ridge": ridge, "epsilon": epsilon, "curve": True}
+                cases[_curve_name(SKEWED, ridge, epsilon)] = case
     return cases
+
+
+def _curve_name(alpha: float, ridge: float, epsilon: float) -> str:
+    return f"FedAUX-{alpha:g}-{ridge:g}-{epsilon:g}"
+
+
+def _seeds(case: dict[str, Any], skewed: int, even: int, curve: int) -> int:
+    return curve if case.get("curve") else skewed if case["alpha"] == SKEWED else even
 
 
 def _algorithm(case: dict[str, Any], rounds: int, start: Arrays) -> cg.Algorithm:
@@ -153,13 +175,12 @@ def _net(device: str) -> Any:
     return cg.TorchClassifier("resnet8", lr=1e-3, batch_size=32, device=device)
 
 
-def _pretrained(path: Path, seed: int, sites: int, rows: int, epochs: int, device: str) -> Path:
-    """A file with features that SimCLR learned from this seed's public images."""
-    if not path.exists():
-        split, _ = _split(EVEN, sites, rows, seed)
-        weights = SimCLR(epochs=epochs, device=device, seed=seed).pretrain(_net(device), _pixels(split.public))
-        np.savez(path, **weights)  # type: ignore[arg-type]
-    return path
+def _pretrain(path: str, seed: int, sites: int, rows: int, epochs: int, device: str) -> Found:
+    """Write a file with features that SimCLR learned from this seed's public images."""
+    split, _ = _split(EVEN, sites, rows, seed)
+    weights = SimCLR(epochs=epochs, device=device, seed=seed).pretrain(_net(device), _pixels(split.public))
+    np.savez(path, **weights)  # type: ignore[arg-type]
+    return {}
 
 
 def _run(
@@ -197,7 +218,7 @@ def _row(case: dict[str, Any], runs: list[Found]) -> dict[str, Any]:
     means = {key: float(np.mean([run[key] for run in runs])) for key in ("best", "last", "sent", "seconds")}
     noise = [run["noise"] for run in runs if run["noise"] is not None]
     spread = float(np.abs(best - best.mean()).max()) if len(runs) > 1 else None
-    return case | means | {"spread": spread, "noise": float(np.mean(noise)) if noise else None}
+    return case | means | {"seeds": len(runs), "spread": spread, "noise": float(np.mean(noise)) if noise else None}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """FedKT's Table 1 on the data at hand: accuracy and time beside the authors' code, local training and PATE.
 
-    python -m benchmarks.fedkt [--seeds 3] [--data adult,cod-rna] [--workers 0] [--epochs 10]
+    python -m benchmarks.fedkt [--seeds 3] [--data adult,cod-rna] [--workers 0]
 
 Adult is LIBSVM's a9a, cod-rna the 59,535 rows of LIBSVM's training file: 50 parties, beta = 0.5, s = 2, t = 5. Each
 seed draws the split that the authors' code draws with it, row by row: 75 % private, dealt by Dirichlet proportions
 class by class (the class of the file's first row last) where a party that has its share gets no more and each gets at
 least 10; half of the rest public, half for testing. Teachers are trees of depth 6; students and final model are forests
-of 100 trees of depth 6 (Adult) or XGBoost with a learning rate of 0.05 (cod-rna). `data=mnist` is the paper's CNN over
-10 parties, trained for `epochs` (the paper: 100). `workers` 0 runs sites in threads.
+of 100 trees of depth 6 (Adult) or XGBoost with a learning rate of 0.05 (cod-rna). `workers` 0 runs sites in threads.
 """
 
 from __future__ import annotations
@@ -45,7 +44,6 @@ SECONDS = {("adult", "FedKT"): "64-77", ("cod-rna", "FedKT"): "33 (CPU)"}
 PAPER = {
     ("adult", "FedKT"): 0.822, ("adult", "local"): 0.686, ("adult", "PATE"): 0.835,
     ("cod-rna", "FedKT"): 0.883, ("cod-rna", "local"): 0.650, ("cod-rna", "PATE"): 0.911,
-    ("mnist", "FedKT"): 0.959, ("mnist", "local"): 0.800, ("mnist", "PATE"): 0.978,
 }  # fmt: skip
 
 
@@ -115,14 +113,14 @@ def methods(name: str) -> dict[str, tuple[cg.Algorithm, Any, Any]]:
     }
 
 
-def report(seeds: int = 3, data: str = "adult,cod-rna", workers: int = 0, epochs: int = 10) -> Report:
+def report(seeds: int = 3, data: str = "adult,cod-rna", workers: int = 0) -> Report:
     """Run every method on every split, one after the other."""
     warnings.filterwarnings("ignore", message=".*sklearn.utils.parallel.delayed.*")
     folder = data_folder()
     jobs = [(name, seed) for name in data.split(",") for seed in range(seeds)]
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     for name, seed in watched(jobs, "FedKT", len(jobs)):
-        for method, outcome in _outcomes(name, seed, folder, workers, epochs).items():
+        for method, outcome in _outcomes(name, seed, folder, workers).items():
             found.setdefault((name, method), []).append(outcome)
     columns = {
         "data": Column("data"),
@@ -145,14 +143,11 @@ def report(seeds: int = 3, data: str = "adult,cod-rna", workers: int = 0, epochs
         "learners and four rules by test accuracy on these splits, so these rows are optimistic. "
         "Seconds are those of one run from end to end, "
         "beside whatever else ran on the machine; CPU seconds are its own. Local accuracy is the mean over parties."
-        + (f" MNIST: nets trained for {epochs} epochs (the paper: 100)." if "mnist" in data else "")
     )
     return Report("FedKT, Table 1", columns, [_row(*key, outcomes) for key, outcomes in found.items()], notes, words=2)
 
 
-def _outcomes(name: str, seed: int, folder: Path, workers: int, epochs: int) -> dict[str, dict[str, float]]:
-    if name == "mnist":
-        return _images(seed, folder, workers, epochs)
+def _outcomes(name: str, seed: int, folder: Path, workers: int) -> dict[str, dict[str, float]]:
     X, y = table(name, folder)
     split = authors_split(y, PARTIES, seed)
     shared = {"public": X[split.public], "test": (X[split.test], y[split.test]), "seed": seed, "workers": workers}
@@ -161,24 +156,6 @@ def _outcomes(name: str, seed: int, folder: Path, workers: int, epochs: int) -> 
         sites = [cg.Site(f"party{i}", X[rows], y[rows], learner=learner) for i, rows in enumerate(split.parties)]
         outcomes[method] = timed(algorithm, sites=sites, global_learner=final, **shared)
     return outcomes
-
-
-def _images(seed: int, folder: Path, workers: int, epochs: int) -> dict[str, dict[str, float]]:
-    from benchmarks.lenet import lenet
-
-    data = load_source("mnist", folder=folder)
-    if data.test is None:
-        raise SystemExit("MNIST has no test rows.")
-    X, test = (np.asarray(part, dtype=np.float32)[:, None] / 255 for part in (data.X, data.test[0]))
-    rng = np.random.RandomState(seed)
-    half = rng.permutation(len(test))
-    net = cg.TorchClassifier(lenet, lr=1e-3, batch_size=32, epochs=epochs, weight_decay=1e-6)
-    parts = dirichlet(data.y[:50_000], 10, rng)
-    sites = [cg.Site(f"party{i}", X[rows], data.y[rows], learner=net) for i, rows in enumerate(parts)]
-    examined = (test[half[5000:]], data.test[1][half[5000:]])
-    shared = {"public": test[half[:5000]], "test": examined, "seed": seed, "workers": workers, "sites": sites}
-    algorithms = {"local": cg.Local(), "FedKT": cg.FedKT(), "PATE": cg.Pate(teachers=10)}
-    return {method: timed(algorithm, **shared) for method, algorithm in algorithms.items()}
 
 
 def timed(algorithm: cg.Algorithm, **options: Any) -> dict[str, float]:

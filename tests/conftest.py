@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium.data.public import Split
+from collegium.links.ray_cluster import connected
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,13 @@ def cancer() -> Federation:
 def digits() -> Federation:
     X, y = load_digits(return_X_y=True)
     return Federation(cg.split(X, y, sites=5, public=700, test=400, train=500, seed=0))
+
+
+@pytest.fixture(scope="session")
+def ray_here() -> Iterator[None]:
+    """One Ray for all tests of a session, since starting it takes seconds. Links find it and use it."""
+    pytest.importorskip("ray")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))  # otherwise Ray leaves one in the home folder
+        with connected(None, cpus=2):
+            yield

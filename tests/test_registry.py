@@ -37,6 +37,7 @@ def plugged(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         ("partition", "dirichlet", "Dirichlet"),
         ("learner", "random_forest", "RandomForestClassifier"),
         ("link", "workers", "WorkersLink"),
+        ("link", "ray", "RayLink"),
     ],
 )
 def test_a_name_leads_to_a_class(kind: str, name: str, expected: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from collegium.errors import ConfigError
 from collegium.privacy.learners.base import PrivateLearner
-from collegium.rehearsal import explain, rehearse
+from collegium.rehearsal import explain, rehearse, rehearse_federation
 from collegium.study import Study
 
 TABLE = {
@@ -92,3 +92,15 @@ def test_without_public_rows_there_is_nothing_to_make_sites_of():
     study = Study.from_dict(TABLE | {"data": {"source": "digits", "public": 0, "test": 300}, "algorithm": "local"})
     with pytest.raises(ConfigError, match="this study has none"):
         rehearse(study)
+
+
+def test_a_coordinator_rehearses_with_public_rows_classes_and_names_alone():
+    study = Study.from_dict(TABLE | {"algorithm": {"name": "fedct", "rounds": 2}})
+    public = study.prepare().public
+    run = rehearse_federation(study, public, range(10), ["north", "south"])
+    assert set(run.orders["party"]) == {"north", "south"}
+    assert len(run.releases) == 4
+    same = rehearse(Study.from_dict(TABLE | {"algorithm": {"name": "fedct", "rounds": 1}}), rounds=1)
+    assert set(run.releases["kind"]) == set(same.releases["kind"])
+    with pytest.raises(ConfigError, match="this study has none"):
+        rehearse_federation(study, None, range(10), ["north"])

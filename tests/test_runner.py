@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 import warnings
 
 import numpy as np
@@ -185,23 +184,6 @@ def test_out_must_be_a_folder(cancer, tmp_path):
         cancer.run(cg.FedCT(rounds=1), out=tmp_path / "file")
 
 
-class Sleepy(DecisionTreeClassifier):
-    """Takes longer than anybody waits."""
-
-    def fit(self, X, y):
-        time.sleep(8)
-        return super().fit(X, y)
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_site_that_takes_too_long_is_left_out_that_time(cancer, workers):
-    sites = cancer.sites()
-    sites[1] = cg.Site("site1", sites[1].X, sites[1].y, learner=Sleepy())
-    with pytest.warns(cg.CollegiumWarning, match="site1.*missing"):
-        run = cancer.run(cg.FedCT(rounds=1), sites=sites, deadline=4, workers=workers)
-    assert set(run.releases["party"]) == {"site0", "site2", "site3", "site4"}
-
-
 def test_a_deadline_in_the_past_is_an_error(cancer):
     with pytest.raises(cg.ConfigError, match="deadline"):
         cancer.run(cg.FedCT(rounds=1), deadline=0)
@@ -283,3 +265,18 @@ def test_labels_that_are_fractions(cancer):
     assert run.refusals.empty
     assert set(run.models["site0"].predict(split.test[0])) == {0.5, 1.0}
     assert run.summary().loc["mean", "accuracy"] > 0.7
+
+
+def test_sites_need_not_take_the_test():
+    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    parts = {"a": slice(0, 20), "b": slice(20, 40)}
+    sites = [cg.Site(name, X[part], y[part], learner=cg.TorchClassifier("linear")) for name, part in parts.items()]
+    with_sites, without = (
+        cg.run(cg.FedAvg(rounds=2), sites=sites, test=(X[40:], y[40:]), test_sites=each) for each in (True, False)
+    )
+    assert with_sites.accuracy.shape == (2, 2)
+    assert without.accuracy.empty
+    common = [run.metrics.query("metric == 'global_accuracy'")["value"].tolist() for run in (with_sites, without)]
+    assert common[0] == common[1]
+    assert without.summary()["accuracy"].isna().all()

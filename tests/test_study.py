@@ -10,6 +10,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
+from collegium.components import build
+from collegium.errors import ConfigError
 from collegium.study import Study, json_schema
 
 TOML = """
@@ -216,8 +218,51 @@ def test_the_schema_knows_every_setting():
     assert "data" in schema["required"]
 
 
+FEDAUX = (
+    TOML[: TOML.index("[algorithm]")]
+    + """
+[algorithm]
+name = "fedaux"
+pretrain = { name = "simclr", epochs = 50 }
+[[sites]]
+learner = { name = "torch", net = "mlp" }
+"""
+)
+
+
+def test_a_pre_training_is_named_like_other_components():
+    study = Study.from_dict(tomllib.loads(FEDAUX))
+    assert study.build_algorithm().pretrain == cg.SimCLR(epochs=50)
+    assert Study.from_dict(tomllib.loads(study.to_toml())) == study
+    by_name = FEDAUX.replace('{ name = "simclr", epochs = 50 }', '"simclr"')
+    assert Study.from_dict(tomllib.loads(by_name)).build_algorithm().pretrain == cg.SimCLR()
+    schema = json_schema()["$defs"]
+    fedaux = next(option for option in schema["algorithm"]["anyOf"] if option.get("title") == "fedaux")
+    assert fedaux["properties"]["pretrain"] == {"$ref": "#/$defs/pretraining"}
+    simclr = next(option for option in schema["pretraining"]["anyOf"] if option.get("title") == "simclr")
+    assert simclr["properties"]["epochs"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ('name = "simclr"', 'name = "simcrl"', ["algorithm.pretrain.name", "simcrl", "Did you mean 'simclr'?"]),
+        ("epochs = 50", "epoch = 50", ["algorithm.pretrain.epoch", "Did you mean 'epochs'?"]),
+        ("epochs = 50", "epochs = 0", ["algorithm.pretrain", "at least 1"]),
+    ],
+)
+def test_mistakes_in_a_pre_training_are_named_by_their_path(old, new, parts):
+    refused(FEDAUX.replace(old, new), *parts)
+
+
 def test_studies_are_valid_by_their_own_schema():
     jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(tomllib.loads(TOML), json_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(changed("rounds = 3", "ruonds = 3")), json_schema())
+
+
+def test_settings_are_checked_by_their_types_in_a_class_that_inherits_them():
+    assert build("algorithm", {"name": "fedprox", "weighting": "equal"}, "algorithm").weighting == "equal"
+    with pytest.raises(ConfigError, match=r"algorithm\.participation"):
+        build("algorithm", {"name": "fedprox", "participation": "half"}, "algorithm")

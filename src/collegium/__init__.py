@@ -24,12 +24,18 @@ if TYPE_CHECKING:
     from collegium.algorithms.dp_fedavg import DPFedAvg as DPFedAvg
     from collegium.algorithms.fedaux import FedAUX as FedAUX
     from collegium.algorithms.fedavg import FedAvg as FedAvg
+    from collegium.algorithms.fedavg_llp import FedAvgLLP as FedAvgLLP
+    from collegium.algorithms.fedavg_pseudo import FedAvgPseudo as FedAvgPseudo
+    from collegium.algorithms.fedavg_xclp import FedAvgXCLP as FedAvgXCLP
     from collegium.algorithms.fedbe import FedBE as FedBE
     from collegium.algorithms.fedct import FedCT as FedCT
     from collegium.algorithms.feddf import FedDF as FedDF
     from collegium.algorithms.fedkt import FedKT as FedKT
+    from collegium.algorithms.fedmatch import FedMatch as FedMatch
     from collegium.algorithms.fedmd import FedMD as FedMD
     from collegium.algorithms.fedprox import FedProx as FedProx
+    from collegium.algorithms.fedsem import FedSem as FedSem
+    from collegium.algorithms.fedsiam import FedSiam as FedSiam
     from collegium.algorithms.local import Local as Local
     from collegium.algorithms.local_label_propagation import LocalLabelPropagation as LocalLabelPropagation
     from collegium.algorithms.pate import DPPate as DPPate
@@ -119,12 +125,18 @@ _HOMES = {
     "collegium.algorithms.dp_fedavg": ["DPFedAvg"],
     "collegium.algorithms.fedaux": ["FedAUX"],
     "collegium.algorithms.fedavg": ["FedAvg"],
+    "collegium.algorithms.fedavg_llp": ["FedAvgLLP"],
+    "collegium.algorithms.fedavg_pseudo": ["FedAvgPseudo"],
+    "collegium.algorithms.fedavg_xclp": ["FedAvgXCLP"],
     "collegium.algorithms.fedbe": ["FedBE"],
     "collegium.algorithms.fedct": ["FedCT"],
     "collegium.algorithms.feddf": ["FedDF"],
     "collegium.algorithms.fedkt": ["FedKT"],
+    "collegium.algorithms.fedmatch": ["FedMatch"],
     "collegium.algorithms.fedmd": ["FedMD"],
     "collegium.algorithms.fedprox": ["FedProx"],
+    "collegium.algorithms.fedsem": ["FedSem"],
+    "collegium.algorithms.fedsiam": ["FedSiam"],
     "collegium.algorithms.local": ["Local"],
     "collegium.algorithms.local_label_propagation": ["LocalLabelPropagation"],
     "collegium.algorithms.pate": ["DPPate", "Pate"],

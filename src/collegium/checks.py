@@ -74,6 +74,9 @@ def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"Two sites are called {twice[0]!r}: give each a name of its own.")
+    if not any(len(site) for site in sites):
+        me = type(algorithm).__name__
+        raise ConfigError(f"{me} learns from labels, and no site has any: give at least one site labelled rows.")
     if algorithm.labels_own_points:
         _check_points_to_label(algorithm, sites)
     if len(sites) == 1:
@@ -83,8 +86,6 @@ def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]
 
 def _check_points_to_label(algorithm: Algorithm, sites: Sequence[Site]) -> None:
     me = type(algorithm).__name__
-    if not any(len(site) for site in sites):
-        raise ConfigError(f"{me} spreads labels, and no site has any: give at least one site labelled rows.")
     if not any(site.unlabeled is not None and tables.n_rows(site.unlabeled) for site in sites):
         raise ConfigError(f"{me} labels the sites' own points: pass them as cg.Site(..., unlabeled=X).")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -20,9 +21,11 @@ Table = Mapping[str, Any]
 _STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True)
 # By name, so that a study without such a setting does not import what it would take.
 _NESTED = {
+    ("collegium.core.algorithm", "Algorithm"): "algorithm",
     ("collegium.consensus.base", "Consensus"): "consensus",
     ("collegium.consensus.base", "Voters"): "voters",
     ("collegium.privacy.mechanisms.base", "Mechanism"): "mechanism",
+    ("collegium.core.pretraining", "Pretraining"): "pretraining",
 }
 
 
@@ -57,10 +60,10 @@ def settings_of(cls: Any) -> dict[str, Any]:
 @cache
 def _settings(cls: Any) -> tuple[tuple[tuple[str, Any], ...], bool]:
     parameters = list(inspect.signature(cls).parameters.values())
-    try:
-        hints = get_type_hints(cls.__init__) | get_type_hints(cls)
-    except (NameError, TypeError, AttributeError):
-        hints = {}
+    hints: dict[str, Any] = {}
+    for source in (cls.__init__, cls):  # a dataclass's own names may be those of its parent's module
+        with suppress(NameError, TypeError, AttributeError):
+            hints |= get_type_hints(source)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if open_ended and hasattr(cls, "get_params"):  # XGBoost and LightGBM list theirs elsewhere

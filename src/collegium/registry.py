@@ -36,6 +36,12 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "fedbe": "collegium.algorithms.fedbe:FedBE",
         "fedaux": "collegium.algorithms.fedaux:FedAUX",
         "xclp": "collegium.algorithms.xclp:XCLP",
+        "fedavg_xclp": "collegium.algorithms.fedavg_xclp:FedAvgXCLP",
+        "fedavg_llp": "collegium.algorithms.fedavg_llp:FedAvgLLP",
+        "fedavg_pseudo": "collegium.algorithms.fedavg_pseudo:FedAvgPseudo",
+        "fedsem": "collegium.algorithms.fedsem:FedSem",
+        "fedmatch": "collegium.algorithms.fedmatch:FedMatch",
+        "fedsiam": "collegium.algorithms.fedsiam:FedSiam",
         "local_label_propagation": "collegium.algorithms.local_label_propagation:LocalLabelPropagation",
         "local": "collegium.algorithms.local:Local",
         "centralized": "collegium.algorithms.centralized:Centralized",
@@ -48,6 +54,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
     "voters": {
         "familiar": "collegium.consensus.familiar:Familiar",
+    },
+    "pretraining": {
+        "simclr": "collegium.learners.simclr:SimCLR",
     },
     "mechanism": {
         "randomized_response": "collegium.privacy.mechanisms.randomized_response:RandomizedResponse",
@@ -89,7 +98,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "link": {
         "local": "collegium.links.local:LocalLink",
         "workers": "collegium.links.workers:WorkersLink",
-        "replay": "collegium.links.replay:ReplayLink",
+        "ray": "collegium.links.ray:RayLink",
     },
 }
 
@@ -135,6 +144,7 @@ def class_name(kind: str, name: str) -> str:
 
 def install_steps() -> None:
     """Import everything that brings steps, so that a site can be asked for them."""
+    importlib.import_module("collegium.core.scores")
     for kind in ("algorithm", "consensus", "voters"):
         for name in names(kind):
             try:

@@ -8,7 +8,7 @@ round to round than those of real ones, so sizes of later rounds are upper bound
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,9 +19,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from collegium.callbacks import Callback, RoundReport
 from collegium.checks import check_privacy
+from collegium.components import build
 from collegium.core import tables
 from collegium.core.site import PublicSet, Site
 from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.prepare import with_preparation
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.results import Run
@@ -29,6 +31,10 @@ from collegium.runner import run
 from collegium.study import Prepared, Study
 
 _ROWS_PER_SITE: Final = 100
+_FEW_ROWS: Final = 20
+_NO_PUBLIC_ROWS: Final = (
+    "A rehearsal makes its sites up from public rows, and this study has none: set data.public to a few rows."
+)
 
 
 class _StopAfter(Callback):
@@ -113,13 +119,51 @@ def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
     return _rehearse(study, study.prepare(base), rounds, _rehearsing)
 
 
+def rehearse_federation(
+    study: Study, public: Any, classes: Any, parties: Sequence[str], *, rounds: int | None = None
+) -> Run:
+    """A rehearsal by a coordinator, whose sites keep their rows to themselves: public rows, classes and names suffice.
+
+    Learners are those of the study's `sites`, or stand-ins where any will do; policies and budgets are the sites' own
+    affair. Without `rounds`, all of them.
+
+    Parameters
+    ----------
+    study, classes, parties:
+        What is to run, the classes of everybody's labels, and the names of the sites.
+    public:
+        The public rows, or ``(X, y)`` where the method learns from their labels.
+    rounds:
+        How many rounds to rehearse.
+    """
+    X, y = public if isinstance(public, tuple) else (public, None)
+    algorithm, all_classes = study.build_algorithm(), np.unique(np.asarray(classes))
+    sections = [study.sites[number % len(study.sites)] for number in range(len(parties))]
+    if X is None or not tables.n_rows(X):
+        raise ConfigError(_NO_PUBLIC_ROWS)
+    # Methods that compare every point with every other one would take long over rows that say nothing.
+    size = max(_FEW_ROWS, len(all_classes)) if algorithm.labels_own_points else _ROWS_PER_SITE
+    rows = tables.take(X, np.arange(size) % tables.n_rows(X))
+    labels = all_classes[np.arange(size) % len(all_classes)]
+    unlabeled = rows if algorithm.labels_own_points else None
+    sites = []
+    for number, (party, section) in enumerate(zip(parties, sections, strict=True)):
+        learner = build("learner", section.learner, f"sites[{number % len(study.sites)}].learner")
+        if section.prepare == "auto":
+            learner = with_preparation(learner, X)
+        sites.append(Site(party, rows, labels, learner=learner, unlabeled=unlabeled))
+    global_learner = None
+    if study.global_learner is not None:
+        global_learner = with_preparation(build("learner", study.global_learner, "global_learner"), X)
+    prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner)
+    return _rehearse(study, prepared, rounds, (lambda site: site.learner) if algorithm.needs else _stand_in)
+
+
 def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for: Callable[[Site], Any]) -> Run:
     rng = np.random.default_rng(study.seed)
     public = prepared.public
     if public is None or not tables.n_rows(public):
-        raise ConfigError(
-            "A rehearsal makes its sites up from public rows, and this study has none: set data.public to a few rows."
-        )
+        raise ConfigError(_NO_PUBLIC_ROWS)
     sites = []
     for real in prepared.sites:
         rows = rng.integers(tables.n_rows(public), size=min(len(real), _ROWS_PER_SITE))

@@ -174,8 +174,9 @@ class Run:
         parties: list[str] = self.about["parties"]
         accuracy = self.accuracy
         table = pd.DataFrame(index=pd.Index(parties, name="party"))
-        table["learner"] = pd.Series(self.about["learners"])
-        table["samples"] = pd.Series(self.about["samples"])
+        if self.about["samples"]:  # in a real run only the sites know
+            table["learner"] = pd.Series(self.about["learners"])
+            table["samples"] = pd.Series(self.about["samples"])
         first, last = accuracy.bfill(), accuracy.ffill()
         table["first_accuracy"] = first.iloc[0] if len(first) else np.nan
         table["accuracy"] = last.iloc[-1] if len(last) else np.nan
@@ -183,8 +184,10 @@ class Run:
             table[column] = self.costs.groupby("party")[column].sum().reindex(parties, fill_value=0)
         table["releases"] = self.releases.groupby("party").size().reindex(parties, fill_value=0)
         table["failures"] = self.refusals.groupby("party").size().reindex(parties, fill_value=0)
-        mean = pd.DataFrame([table.drop(columns="learner").mean(skipna=True)], index=["mean"]).assign(learner="")
+        numbers = table.drop(columns="learner", errors="ignore")
+        mean = pd.DataFrame([numbers.mean(skipna=True)], index=["mean"]).assign(learner="")
         counts = ["samples", "bytes_up", "bytes_down", "releases", "failures"]
+        counts = [column for column in counts if column in table]
         mean[counts] = mean[counts].round().astype("int64")
         both = pd.concat([table, mean[table.columns]])
         both.index.name = "party"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -31,9 +31,8 @@ from collegium.folder import RunFolder
 from collegium.graphs import Labelled
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
 from collegium.links.hosting import Hosting, threads_per_site
-from collegium.links.local import LocalLink
 from collegium.links.replay import ReplayLink
-from collegium.links.workers import WorkersLink
+from collegium.links.simulated import AUTO, link_class
 from collegium.privacy.budget import write_charges
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.reports.progress import progress_bar
@@ -49,9 +48,12 @@ def run(
     sites: Sequence[Site],
     public: Any = None,
     test: tuple[Any, Any] | None = None,
+    test_sites: bool = True,
     public_truth: Any = None,
     seed: int = 0,
     workers: int = 0,
+    link: str = AUTO,
+    address: str | None = None,
     classes: Any = None,
     quorum: float = 0.0,
     deadline: float | None = None,
@@ -69,9 +71,13 @@ def run(
         sites: The sites, each with data and a learner.
         public: The unlabelled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
+        test_sites: Whether every site takes the test, too (False saves time: only the common model of each round does).
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
-        seed: Same seed, same result, bit for bit, whatever `workers` is.
+        seed: Same seed, same result, bit for bit, whatever `workers` and `link` are.
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
+        link: How sites are hosted: 'local', 'workers' or 'ray' (default: by `workers` alone). 'ray' and 'workers'
+            take as many processes as there are cores, if `workers` does not say.
+        address: A Ray cluster that is there already, as `ray.init` takes it (default: Ray is started for this run).
         classes: All classes, if no site has some of them (default: all that any site has).
         quorum: The share of the asked sites that must answer; below it the run ends with QuorumLost.
         deadline: Seconds that sites have for an answer; one that takes longer is reported as missing that time.
@@ -96,13 +102,14 @@ def run(
     checks.check_privacy(algorithm, checked, shared, len(all_classes))
     seed = _whole_number("seed", seed)
     workers = _whole_number("workers", workers)
+    link, make_link = link_class(link, workers)
     checks.check_callbacks(callbacks)
 
     folder = None if out is None else RunFolder(Path(out), resume=resume)
-    test_set = None if exam is None else Exam(*exam)
+    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1])
     path = None if folder is None else folder.path
-    hosting = Hosting(checked, all_classes, shared, test_set, seed, uuid.uuid4().hex, path)
-    about = _about(algorithm, hosting, quorum)
+    hosting = Hosting(checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path)
+    about = about_run(algorithm, hosting, quorum)
     if path is not None and resume and (path / "ledger.db").exists():
         verify_ledger(path / "ledger.db")
     with ExitStack() as stack:
@@ -110,7 +117,7 @@ def run(
         if record is not None:
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
-        live: WorkersLink | LocalLink = WorkersLink(hosting, workers) if workers else LocalLink(hosting)
+        live = make_link.open(hosting, workers, address)
         stack.callback(live.close)
         fed = Federation(
             live if record is None else ReplayLink(live, record),
@@ -124,19 +131,17 @@ def run(
             quorum=quorum,
             deadline=deadline,
         )
-        course = Course(fed, hosting, about | {"run": hosting.run, "workers": workers}, folder, callbacks, study)
-        stack.enter_context(threads_per_site())  # what the coordinator does with nets is the same on every link, too
-        with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
-            course.begin()
-            course.run(algorithm)
-        learners = (global_learner, algorithm.final_learner(), _public_part(checked[0].learner))
-        learner = next((each for each in learners if each is not None), None)
-        with fed.observed.watch("final"):
-            # The nets whose weights the algorithm published, one per architecture.
-            nets = {like: fed.workbench.net(like, weights) for like, weights in fed.final_weights.items()}
-            global_models = nets or _global_model(fed, learner, shared, all_classes, exam)
+        course = Course(
+            fed, hosting, about | {"run": hosting.run, "workers": workers, "link": link}, folder, callbacks, study
+        )
+        learners = (global_learner, algorithm.final_learner(), public_part(checked[0].learner))
+        global_models = course.complete(algorithm, learners, progress=progress)
         outcome = course.outcome(live.models, global_models, live.logs, live.found_labels)
-    _warn_of_failures(outcome, path)
+
+    def site_log(party: str) -> str:
+        return f"run.logs[{party!r}]" if path is None else str(path / "sites" / party / "site.log")
+
+    warn_of_failures(outcome, site_log)
     if folder is not None:
         folder.finish(outcome)
     for callback in callbacks:
@@ -162,7 +167,10 @@ class Course:
         self._callbacks = callbacks
         self._study = None if study is None else study.to_toml()
         self._clock = time.perf_counter()
-        sites = hosting.sites
+        # Of sites elsewhere the coordinator knows the names only.
+        self._known = sites = [
+            site for site in hosting.sites if len(site) or site.learner is not None or site.unlabeled is not None
+        ]
         self._about = about | {
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "learners": {site.name: "" if site.learner is None else learner_name(site.learner) for site in sites},
@@ -177,6 +185,19 @@ class Course:
         self._fed.observed.on_round_end = self._round_ends
         if self._folder is not None:
             self._folder.snapshot(self.outcome({}, {}, {}))
+
+    def complete(self, algorithm: Algorithm, learners: Sequence[Any], *, progress: bool | None) -> dict[str, SiteModel]:
+        """The whole run, from its beginning to its global models; the first of `learners` that there is makes one."""
+        hosting, fed = self._hosting, self._fed
+        with threads_per_site():  # what the coordinator does with nets is the same on every link, too
+            with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
+                self.begin()
+                self.run(algorithm)
+            learner = next((each for each in learners if each is not None), None)
+            with fed.observed.watch("final"):
+                # The nets whose weights the algorithm published, one per architecture.
+                nets = {like: fed.workbench.net(like, weights) for like, weights in fed.final_weights.items()}
+                return nets or _global_model(fed, learner, hosting.public, hosting.classes, hosting.exam)
 
     def run(self, algorithm: Algorithm) -> None:
         """Let the algorithm coordinate; whatever ends it, the folder holds what there is."""
@@ -219,12 +240,11 @@ class Course:
     ) -> Run:
         """The results so far."""
         classes = self._hosting.classes
-        counts = {
-            site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in self._hosting.sites
-        }
+        counts = {site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in self._known}
+        now = {"seconds": time.perf_counter() - self._clock, "parties": list(self._fed.parties)}  # some may have joined
         return Run.from_observations(
             self._fed.observed,
-            about=self._about | {"seconds": time.perf_counter() - self._clock, "claims": self._claims()},
+            about=self._about | now | {"claims": self._claims()},
             classes=classes,
             labels=self._fed.final_labels,
             models=models,
@@ -236,7 +256,7 @@ class Course:
         )
 
 
-def _about(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, Any]:
+def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, Any]:
     return {
         "run": hosting.run,
         "algorithm": repr(algorithm),
@@ -255,24 +275,24 @@ def _whole_number(name: str, value: Any) -> int:
     return int(value)
 
 
-def _public_part(learner: Any) -> Any:
+def public_part(learner: Any) -> Any:
     """What a learner goes on with on public rows: a private one has no private rows there to protect."""
     return learner.public_learner() if isinstance(learner, PrivateLearner) else learner
 
 
 def _global_model(
-    fed: Federation, learner: Any, public: PublicSet | None, classes: NDArray[Any], exam: tuple[Any, Any] | None
+    fed: Federation, learner: Any, public: PublicSet | None, classes: NDArray[Any], exam: Exam | None
 ) -> dict[str, SiteModel]:
     """A model of (U, final L): everybody may have it, since everybody knows both."""
     labels = fed.final_labels
-    if labels is None or public is None or not labels.known.any():
+    if labels is None or public is None or learner is None or not labels.known.any():
         return {}
     nothing = LabelledData(tables.take(public.X, np.zeros(0, dtype=np.intp)), labels.codes[:0])
     with threads_per_site():
         rng = np.random.default_rng([fed.seed, 1])
         try:
             model = Trainer(learner, classes).fit(public.labelled(labels) + nothing, None, rng, LocalUpdate())
-            accuracy = None if exam is None else float(np.mean(model.predict_codes(exam[0]) == exam[1]))
+            accuracy = None if exam is None else float(np.mean(model.predict_codes(exam.X) == exam.codes))
         except Exception as error:
             warnings.warn(
                 f"No global model: {learner_name(learner)} raised {type(error).__name__} on the public set. Choose "
@@ -286,12 +306,13 @@ def _global_model(
     return {"model": model}
 
 
-def _warn_of_failures(outcome: Run, folder: Path | None) -> None:
+def warn_of_failures(outcome: Run, where: Callable[[str], str]) -> None:
+    """Say who did not answer, and where the reasons are."""
     for party, rows in outcome.refusals.groupby("party", sort=False):
         code, step = rows["code"].iloc[0], rows["step"].iloc[0]
-        where = f"run.logs[{party!r}]" if folder is None else str(folder / "sites" / str(party) / "site.log")
         warnings.warn(
-            f"Site {party!r} did not answer {len(rows)} time(s) (first: {step}, {code}). Its own log says why: {where}",
+            f"Site {party!r} did not answer {len(rows)} time(s) (first: {step}, {code}). Its own log says why: "
+            f"{where(str(party))}",
             CollegiumWarning,
             stacklevel=3,
         )

@@ -10,21 +10,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from collegium import registry
 from collegium.components import build, settings_of
-from collegium.errors import ConfigError, StorageError
+from collegium.errors import ConfigError
+from collegium.sections import Section, located, read_toml, validate
 
 Count = int | float
-_COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "global_learner")
+_COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DataSection(_Section):
+class DataSection(Section):
     """Where the data comes from, and how much of it is public and for testing."""
 
     source: str = Field(
@@ -41,7 +38,7 @@ class DataSection(_Section):
     )
 
 
-class PartitionSection(_Section):
+class PartitionSection(Section):
     """How the private rows are dealt to sites. Settings of the partition stand beside its name."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -49,18 +46,18 @@ class PartitionSection(_Section):
     sites: int | None = Field(None, ge=1, description="how many sites")
 
 
-class PolicySection(_Section):
+class PolicySection(Section):
     """What a site allows."""
 
-    steps: list[str] = ["*"]
-    unprotected: list[str] = ["*"]
+    steps: list[str] = Field(["*"])
+    unprotected: list[str] = Field(["*"])
     requires: Literal["dp"] | None = Field(None, description="dp: nothing leaves without differential privacy")
     max_release_bytes: int = Field(1 << 30, ge=0)
     max_run_bytes: int = Field(1 << 36, ge=0)
     public_sha256: str | None = None
 
 
-class BudgetSection(_Section):
+class BudgetSection(Section):
     """All the privacy that a site may ever spend."""
 
     epsilon: float = Field(gt=0)
@@ -70,7 +67,7 @@ class BudgetSection(_Section):
     )
 
 
-class SiteSection(_Section):
+class SiteSection(Section):
     """What a site brings besides data. The sections are cycled over the sites."""
 
     learner: dict[str, Any] | str = "random_forest"
@@ -81,12 +78,30 @@ class SiteSection(_Section):
     budget: BudgetSection | None = None
 
 
-class EngineSection(_Section):
+class EngineSection(Section):
     """How the run is carried out. It does not change the result."""
 
     workers: int = Field(0, ge=0, description="worker processes; 0 keeps the sites in this process")
+    link: str = Field("auto", description="local, workers or ray: how sites are hosted (auto: by workers alone)")
+    address: str | None = Field(None, description="a Ray cluster that is there already (default: one for this run)")
     quorum: float = Field(0.0, ge=0, le=1, description="share of the asked sites that must answer")
     deadline: float | None = Field(None, gt=0, description="seconds that sites have for an answer")
+
+
+class FederationSection(Section):
+    """How the study is carried out between organisations, by `collegium coordinate`. Sites bring their own data."""
+
+    classes: list[bool | int | float | str] | None = Field(
+        None, min_length=2, description="all classes; data.source then holds the public rows, every one of them"
+    )
+    parties: list[str] | None = Field(
+        None, min_length=1, description="the sites that take part (default: all that are there, or come later)"
+    )
+    at_least: int = Field(1, ge=1, description="how many sites must be there before the study begins")
+    wait: float = Field(60.0, ge=0, description="seconds to wait for them")
+    metrics: bool = Field(True, description="ask sites, each round, for their accuracy on the rows that they hold out")
+    patience: float = Field(30.0, ge=0, description="seconds to wait for a site that is away before going on without")
+    outage: float = Field(600.0, ge=0, description="seconds to wait for a server that is away before giving up")
 
 
 @dataclass(frozen=True)
@@ -107,7 +122,7 @@ class Prepared:
         return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
 
 
-class Study(_Section):
+class Study(Section):
     """One experiment: data, partition, algorithm, sites, engine."""
 
     name: str = "study"
@@ -118,6 +133,7 @@ class Study(_Section):
     sites: list[SiteSection] = Field([SiteSection()], min_length=1)
     global_learner: dict[str, Any] | str | None = None
     engine: EngineSection = EngineSection()
+    federation: FederationSection = FederationSection()
 
     @model_validator(mode="before")
     @classmethod
@@ -129,30 +145,18 @@ class Study(_Section):
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], where: str = "study") -> Study:
         """Check a table of settings; every problem is named by its path, with the nearest right name."""
-        try:
-            study = cls.model_validate(dict(table))
-        except ValidationError as error:
-            raise ConfigError(f"{where}: " + "; ".join(_problem(problem) for problem in error.errors())) from None
+        study = validate(cls, table, where, "study")
         try:
             study.check()
         except ConfigError as error:
-            raise _located(error, where) from None
+            raise located(error, where) from None
         return study
 
     @classmethod
     def from_toml(cls, path: str | Path, changes: Sequence[str] = ()) -> Study:
         """Read a study file; `changes` are settings such as ``algorithm.rounds=3`` that replace those of the file."""
         file = Path(path)
-        try:
-            table = tomllib.loads(file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise ConfigError(f"There is no study file {file}.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise StorageError(
-                f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}."
-            ) from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{file} is not valid TOML: {error}.") from None
+        table = read_toml(file, "study file")
         for change in changes:
             _apply(table, change)
         return cls.from_dict(table, where=str(file))
@@ -163,12 +167,18 @@ class Study(_Section):
 
     def check(self) -> None:
         """Build every component, so that a wrong name or value is found before any data is read."""
+        from collegium.links.simulated import link_class
+
         self.build_algorithm()
         self.build_partition()
         for number, site in enumerate(self.sites):
             build("learner", site.learner, f"sites[{number}].learner")
         if self.global_learner is not None:
             build("learner", self.global_learner, "global_learner")
+        try:
+            link_class(self.engine.link, self.engine.workers)
+        except ConfigError as error:
+            raise located(error, "engine.link") from None
 
     def build_algorithm(self) -> Any:
         """The algorithm."""
@@ -208,6 +218,8 @@ class Study(_Section):
             global_learner=prepared.global_learner,
             seed=self.seed,
             workers=self.engine.workers,
+            link=self.engine.link,
+            address=self.engine.address,
             quorum=self.engine.quorum,
             deadline=self.engine.deadline,
             out=out,
@@ -221,12 +233,13 @@ class Study(_Section):
 def json_schema() -> dict[str, Any]:
     """A JSON Schema of study files, with the settings of every registered component."""
     schema = Study.model_json_schema()
-    kinds = ("algorithm", "consensus", "voters", "learner", "mechanism")
+    kinds = ("algorithm", "consensus", "voters", "learner", "mechanism", "pretraining")
     schema["$defs"] |= {kind: _component_schema(kind) for kind in kinds}
     schema["properties"]["algorithm"] = {"$ref": "#/$defs/algorithm"}
     schema["properties"]["global_learner"] = {"$ref": "#/$defs/learner"}
     schema["$defs"]["SiteSection"]["properties"]["learner"] = {"$ref": "#/$defs/learner"}
     schema["$defs"]["PartitionSection"]["properties"]["name"] = {"enum": registry.names("partition"), "default": "iid"}
+    schema["$defs"]["EngineSection"]["properties"]["link"]["enum"] = ["auto", *registry.names("link")]
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
 
@@ -260,41 +273,6 @@ def _type_schema(hint: Any) -> dict[str, Any]:
         return {"$ref": f"#/$defs/{nested}"}
     names = {int: "integer", float: "number", bool: "boolean", str: "string"}
     return {"type": names[hint]} if hint in names else {}
-
-
-def _problem(problem: Any) -> str:
-    path = _path(problem["loc"])
-    if problem["type"] == "extra_forbidden":
-        *parents, key = problem["loc"]
-        known = _fields_at(parents)
-        return f"{path}: there is no such setting.{registry.nearest(str(key), known)} Known: {', '.join(known)}."
-    if problem["type"] == "missing":
-        return f"{path}: this setting is needed."
-    return f"{path}: {problem['msg']}, not {problem['input']!r}."
-
-
-def _path(location: Sequence[Any]) -> str:
-    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
-    return "".join(steps).lstrip(".") or "study"
-
-
-def _fields_at(location: Sequence[Any]) -> list[str]:
-    model: Any = Study
-    sections = {
-        "data": DataSection,
-        "partition": PartitionSection,
-        "sites": SiteSection,
-        "policy": PolicySection,
-        "budget": BudgetSection,
-        "engine": EngineSection,
-    }
-    for step in location:
-        model = sections.get(step, model)
-    return list(model.model_fields)
-
-
-def _located(error: ConfigError, where: str) -> ConfigError:
-    return error if hasattr(error, "extra") else ConfigError(f"{where}: {error}")
 
 
 def _apply(table: dict[str, Any], change: str) -> None:

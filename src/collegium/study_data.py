@@ -67,8 +67,8 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
 def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
     """All rows to split: the data set's own test rows are among them, unless they are kept for testing."""
     if dataset.test is None or own_test:
-        return _scaled(dataset.X), dataset.y
-    return _scaled(tables.stack([dataset.X, dataset.test[0]])), np.concatenate([dataset.y, dataset.test[1]])
+        return scaled(dataset.X), dataset.y
+    return scaled(tables.stack([dataset.X, dataset.test[0]])), np.concatenate([dataset.y, dataset.test[1]])
 
 
 def _size(value: Any) -> Any:
@@ -103,9 +103,9 @@ def _budget(name: str, section: BudgetSection | None, base: Path) -> Budget | No
 def _own_test(dataset: Dataset) -> tuple[Any, Any]:
     if dataset.test is None:
         raise ConfigError(f"{dataset.name} has no test rows of its own.")
-    return _scaled(dataset.test[0]), dataset.test[1]
+    return scaled(dataset.test[0]), dataset.test[1]
 
 
-def _scaled(X: Any) -> Any:
+def scaled(X: Any) -> Any:
     """Images of bytes as numbers in 0 .. 1."""
     return (X / 255.0).astype(np.float32) if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim > 2 else X

@@ -87,11 +87,14 @@ def test_negatives_and_distillation_rows_are_disjoint_and_all_of_the_public_set(
     np.testing.assert_array_equal(TAUGHT[0]["X"], PUBLIC[rest])
 
 
-def test_scores_are_of_the_start_and_bounded_by_public_norms():
-    run(FedAUX(rounds=2, participation=1.0, **FREE))
+@pytest.mark.parametrize("quantile", [1.0, 0.1])
+def test_scores_are_of_the_start_and_bounded_by_public_norms(quantile):
+    run(FedAUX(rounds=2, participation=1.0, norm_quantile=quantile, **FREE))
     start = SEEN["a"][0]["before"]
     h = embedding(start, PUBLIC)
-    R = np.linalg.norm(h, axis=1).max()
+    norms = np.linalg.norm(h, axis=1)
+    R = np.quantile(norms, quantile)
+    h = h * np.minimum(1, R / norms)[:, None]
     assert [each["bound"] for each in ASKED] == pytest.approx([R] * 3, rel=1e-5)
     rest = np.setdiff1d(np.arange(120), ASKED[0]["negatives"])
     assert len(SCORES) == 3  # once per site, for all rounds

@@ -124,7 +124,7 @@ def test_it_goes_on_where_it_was_killed(after: int, tmp_path: Path, monkeypatch:
             return super().exchange(orders, deadline)
 
     with monkeypatch.context() as patched:
-        patched.setattr("collegium.runner.LocalLink", Killed)
+        patched.setattr("collegium.links.local.LocalLink", Killed)
         with pytest.raises(KeyboardInterrupt):
             cg.run(algorithm, sites=sites(), out=tmp_path / "run")
     resumed = cg.run(algorithm, sites=sites(), out=tmp_path / "run", resume=True)

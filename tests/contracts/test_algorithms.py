@@ -25,6 +25,7 @@ FEW: dict[str, dict[str, Any]] = {
     "pate": {"teachers": 5},
     "dp_pate": {"teachers": 5, "gamma": 5.0},
     "xclp": {"bits": 64, "k": 5, "hamming": "masked"},
+    "fedavg_xclp": {"xclp": cg.XCLP(bits=64, k=5, hamming="masked")},
 }
 LEARNER = DecisionTreeClassifier(max_features=3)
 # For methods that work with nets; its batch norm brings the features to one scale.
@@ -52,9 +53,9 @@ def learner_for(name: str) -> Any:
 
 
 def sites_for(cancer: Any, name: str, learner: Any = None) -> list[cg.Site]:
-    """Sites with what the method needs: some methods label rows of the sites' own."""
+    """Sites with what the method needs: some methods label rows of the sites' own, or learn from them."""
     sites: list[cg.Site] = cancer.sites(learner_for(name) if learner is None else learner)
-    if not registry.lookup("algorithm", name).labels_own_points:
+    if registry.lookup("algorithm", name).needs_labels:
         return sites
     return [cg.Site(s.name, s.X[::2], s.y[::2], learner=s.learner, unlabeled=s.X[1::2]) for s in sites]
 
@@ -192,10 +193,12 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
 
 
 @every_algorithm
-def test_it_is_the_same_in_threads_in_workers_and_after_a_replay(name: str, cancer: Any, tmp_path: Any) -> None:
-    X = cancer.split.public
+@pytest.mark.usefixtures("ray_here")
+def test_it_is_the_same_on_every_link_and_after_a_replay(name: str, cancer: Any, tmp_path: Any) -> None:
+    X, fresh_secrets = cancer.split.public, make(name).fresh_secrets
     here = run_of(cancer, name, out=tmp_path / "run")
-    same(here, run_of(cancer, name, workers=2), X, fresh_secrets=make(name).fresh_secrets)
+    same(here, run_of(cancer, name, workers=2), X, fresh_secrets=fresh_secrets)
+    same(here, run_of(cancer, name, link="ray", workers=1), X, fresh_secrets=fresh_secrets)
     before = read_ledger(tmp_path / "run" / "ledger.db")
     same(here, run_of(cancer, name, out=tmp_path / "run", resume=True), X)
     assert read_ledger(tmp_path / "run" / "ledger.db") == before

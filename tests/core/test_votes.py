@@ -185,7 +185,7 @@ def test_it_goes_on_where_it_was_killed(
             return super().exchange(orders, deadline)
 
     with monkeypatch.context() as patched:
-        patched.setattr("collegium.runner.LocalLink", Killed)
+        patched.setattr("collegium.links.local.LocalLink", Killed)
         with pytest.raises(KeyboardInterrupt):
             cancer.run(algorithm, LEARNER, out=tmp_path / "run")
     resumed = cancer.run(algorithm, LEARNER, out=tmp_path / "run", resume=True)

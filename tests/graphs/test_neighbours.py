@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from collegium.graphs import Nearest, joint, nearest
+from collegium.graphs import Nearest, directions, joint, nearest
 
 rng = np.random.default_rng(0)
 
@@ -61,3 +61,8 @@ def test_one_point_has_no_neighbours() -> None:
     near = Nearest(1, 10)
     near.add_own(range(1), np.ones((1, 1)))
     assert near.graph(1.0).toarray().tolist() == [[0.0]]
+
+
+def test_points_without_a_direction_are_like_no_others() -> None:
+    points = directions(np.array([[3.0, 4.0], [0.0, 0.0], [0.0, -2.0]]))
+    assert points.tolist() == [[0.6, 0.8], [0.0, 0.0], [0.0, -1.0]]

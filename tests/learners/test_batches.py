@@ -22,7 +22,7 @@ def rows_of(n: int, start: int = 0) -> Labelled:
 def drawn(batches: Batches, sets: list[Labelled], **how: Any) -> list[list[int]]:
     """The numbers of the rows of each batch."""
     settings = {"batch_size": 4, "epochs": 1, "steps": None} | how
-    return [X[:, 0].astype(int).tolist() for X, *_ in batches.draw(sets, **settings)]
+    return [X[:, 0].int().tolist() for X, *_ in batches.draw(sets, **settings)]
 
 
 def joined(batches: Iterable[list[int]]) -> list[int]:

@@ -117,6 +117,11 @@ def test_aimhi_is_its_table_1() -> None:
     assert layers(net)[0].padding == (0, 0)
 
 
+def test_lenet_has_lenets_layers() -> None:
+    counts = [6 * 25 + 6, 16 * 6 * 25 + 16, 256 * 120 + 120, 120 * 84 + 84, 84 * 10 + 10]
+    assert parameter_counts(build("lenet", (1, 28, 28), 10)) == counts
+
+
 def test_linear_is_one_layer() -> None:
     assert parameter_counts(build("linear", (3, 4), 5)) == [12 * 5 + 5]
 
@@ -133,7 +138,8 @@ def test_flat_features_into_a_cnn_ask_for_an_image_shape(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "side"), [("cnn_cifar10", 7), ("cnn_svhn", 7), ("cnn_mri", 3), ("cnn_pneumonia", 3), ("cnn_aimhi", 9)]
+    ("name", "side"),
+    [("cnn_cifar10", 7), ("cnn_svhn", 7), ("cnn_mri", 3), ("cnn_pneumonia", 3), ("cnn_aimhi", 9), ("lenet", 15)],
 )
 def test_too_small_images_are_refused_and_the_smallest_pass(name: str, side: int) -> None:
     with pytest.raises(ConfigError, match="at least"):

@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from collegium.errors import ConfigError
-from collegium.learners.terms import LocalTerms, SoftTargets
+from collegium.learners.terms import Disjoint, LocalTerms, Siamese, SoftTargets
 from collegium.learners.torch import TorchClassifier
 
 Arrays = dict[str, NDArray[Any]]
@@ -377,3 +377,62 @@ def test_a_classifier_goes_on_after_a_pickle_between_updates_with_terms() -> Non
         each.distill(U, P)
     np.testing.assert_equal(model.get_weights(), other.get_weights())
     assert model.last_update_ == other.last_update_
+
+
+# Confidences of pseudo-labels
+
+
+def test_confidences_weigh_the_pseudo_labelled_rows_as_they_are() -> None:
+    confidences = np.linspace(0, 0.5, 24)
+    w0 = linear().get_weights()
+    model = linear().update(X, Y, classes=CLASSES, steps=1, pseudo=(U, Y), terms=LocalTerms(confidences=confidences))
+    rows = np.concatenate([X, U])
+    share = np.concatenate([np.ones(24), confidences])[:, None] / 48
+    errors = softmax(rows @ w0["1.weight"].T + w0["1.bias"], axis=1) - np.eye(3)[np.concatenate([Y, Y])]
+    assert_close(
+        model.get_weights(),
+        {
+            "1.weight": w0["1.weight"] - LR * (share * errors).T @ rows,
+            "1.bias": w0["1.bias"] - LR * (share * errors).sum(axis=0),
+        },
+    )
+
+
+def test_pseudo_labels_that_nobody_is_sure_of_change_nothing() -> None:
+    terms = LocalTerms(confidences=np.zeros(24))
+    w0 = linear().get_weights()
+    model = linear().update(X[:0], Y[:0], classes=CLASSES, steps=3, pseudo=(U, Y), terms=terms)
+    assert_close(model.get_weights(), w0)
+
+
+@pytest.mark.parametrize(
+    "confidences", [np.ones(3), -np.ones(24), np.full(24, np.nan), np.full(24, np.inf), ["a"] * 24]
+)
+def test_confidences_that_are_none(confidences: Any) -> None:
+    with pytest.raises(ConfigError, match="confidences"):
+        linear().update(X, Y, classes=CLASSES, pseudo=(U, Y), terms=LocalTerms(confidences=confidences))
+
+
+# Rows without labels
+
+
+def test_an_update_learns_from_one_kind_of_rows_beside_the_labelled() -> None:
+    with pytest.raises(ConfigError, match="one kind of rows"):
+        LocalTerms(distill=(U, P), siamese=Siamese(U, {}))
+    with pytest.raises(ConfigError, match="does not go together"):
+        LocalTerms(disjoint=Disjoint(U, {}), proximal=0.1)
+
+
+def test_without_rows_at_all_there_is_nothing_to_learn() -> None:
+    model = linear()
+    terms = LocalTerms(siamese=Siamese(U[:0], model.get_weights()))
+    with pytest.raises(ConfigError, match="no rows"):
+        model.update(X[:0], Y[:0], classes=CLASSES, terms=terms)
+
+
+def test_views_are_drawn_only_where_the_learner_or_the_terms_ask_for_them() -> None:
+    plain, augmented = (linear(augment=augment) for augment in (False, True))
+    again = linear(augment=True)
+    assert_close(step(plain), step(linear()))
+    np.testing.assert_equal(step(augmented, steps=3), step(again, steps=3))
+    assert not np.allclose(augmented.get_weights()["1.weight"], step(linear(), steps=3)["1.weight"], atol=1e-4)

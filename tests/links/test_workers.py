@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
-from collegium.core import ActiveSite, Algorithm, Count, step
+from collegium.core import ActiveSite, Count, step
 from collegium.core.federation import Federation
 from collegium.core.site import PublicSet
 from collegium.errors import ConfigError
@@ -20,13 +19,6 @@ from collegium.links.workers import WorkersLink
 def process_id(site: ActiveSite) -> Count:
     """Where this site lives."""
     return Count(os.getpid())
-
-
-class DiesAt(DecisionTreeClassifier):
-    """A learner whose native code crashes: the whole process is gone."""
-
-    def fit(self, X, y):
-        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hosting(sizes=(40, 10, 10, 10), learners=None) -> Hosting:
@@ -63,16 +55,6 @@ def test_the_same_result_bit_for_bit_with_any_number_of_workers(digits):
         assert list(other.models) == list(runs[0].models)
 
 
-def test_a_worker_that_dies_takes_only_its_own_sites(cancer):
-    sites = cancer.sites()
-    sites[4] = cg.Site("dying", sites[4].X, sites[4].y, learner=DiesAt())
-    with pytest.warns(cg.CollegiumWarning, match="dying"):
-        run = cancer.run(cg.FedCT(rounds=2), sites=sites, workers=5)
-    assert set(run.models) == {"site0", "site1", "site2", "site3"}
-    assert set(run.refusals["party"]) == {"dying"}
-    assert set(run.refusals["code"]) == {"missing"}
-
-
 def test_more_workers_than_sites_is_fine(cancer):
     assert len(cancer.run(cg.Local(), workers=9).models) == 5
 
@@ -80,16 +62,3 @@ def test_more_workers_than_sites_is_fine(cancer):
 def test_a_negative_number_of_workers_is_an_error(cancer):
     with pytest.raises(ConfigError, match="workers"):
         cancer.run(cg.Local(), workers=-1)
-
-
-class Custom(Algorithm):
-    """Defined outside the package, with a step of its own."""
-
-    def coordinate(self, fed: Federation) -> None:
-        for party, count in fed.ask(process_id()).items():
-            fed.note("pid", count.samples, party)
-
-
-def test_steps_of_a_users_own_module_reach_the_workers(cancer):
-    run = cancer.run(Custom(), workers=2)
-    assert len(run.metrics[run.metrics["metric"] == "pid"]) == 5

@@ -12,8 +12,9 @@ sites send every round are NOT protected by it, and `run.privacy` says so.
 Deviations from the paper, on purpose (docs/methods/fedaux.md has the numbers):
 
 - The loss of the scoring model is log(1 + exp(-t <w, h>)). The paper prints no minus, which scores own rows lowest.
-- Features are bounded by a PUBLIC norm, the largest of the public rows. The paper divides by the largest norm of all
-  rows, private ones too: then one record rescales all others, and the sensitivity that it proves does not hold.
+- Features are bounded by a PUBLIC norm, a low quantile of those of the public rows, so that nearly all come to norm 1:
+  more signal under the same noise. The paper divides by the largest norm of all rows, private ones too: then one record
+  rescales all others, and the sensitivity that it proves does not hold.
 - The noise is that of the analytic Gaussian mechanism, for |D_i| + |D^-| rows, with the solver's error added.
 - ``mode="head"`` still sends whole nets, whose features stay as they were.
 - A site that sent no w has the score xi: its net is averaged and teaches almost nothing.
@@ -36,6 +37,7 @@ from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling
 from collegium.core import ActiveSite, Federation, Weights, step, tables
 from collegium.core.certainty import XI, bounded, certainty, noisy_separator
+from collegium.core.pretraining import Pretraining
 from collegium.core.releases import Numbers
 from collegium.core.soft import Arrays, average
 from collegium.errors import ConfigError
@@ -70,7 +72,7 @@ class FedAUX(Distilling):
     needs: ClassVar[Mapping[str, str]] = {**Distilling.needs, "embed": "scores rows by a net's features"}
     participation: float = 0.4
     """C: share of the sites, drawn anew for every round."""
-    pretrain: Any = None
+    pretrain: Pretraining | Any = None
     """What pre-trains the features on the public rows: ``cg.SimCLR(epochs=100)``, or anything with ``pretrain(net, X)
     -> weights``; or weights that are pre-trained already, as for `start`. None: features are those of the start."""
     epsilon: float = 0.1
@@ -78,6 +80,9 @@ class FedAUX(Distilling):
     delta: float = 1e-5
     ridge: float = 0.1
     """lambda: less of it separates own rows from others better, and needs more noise."""
+    norm_quantile: float = 0.1
+    """gamma: the bound on features is this quantile of the public rows' norms, and longer ones are cut to it. 1: the
+    largest, which leaves most features short beside the noise."""
     negatives: float = 0.2
     """The share of the public set that is D^-, drawn at random; the rest is for distillation."""
     mode: Mode = "all"
@@ -95,6 +100,8 @@ class FedAUX(Distilling):
         check_between(me, "delta", self.delta)
         check_positive(me, "ridge", self.ridge)
         check_between(me, "negatives", self.negatives)
+        if not 0 <= self.norm_quantile <= 1:
+            raise ConfigError(f"{me}: norm_quantile is a share between 0 and 1, not {self.norm_quantile!r}.")
         check_choice(me, "mode", self.mode, Mode)
 
     def coordinate(self, fed: Federation) -> None:
@@ -102,7 +109,7 @@ class FedAUX(Distilling):
         R, theta = prototypes(fed, self.start)  # R maps a site to its prototype P
         theta = self._pretrain(fed, theta)
         s = self._scores(fed, R, theta, negatives, distill)
-        D_distill = tables.take(fed.public.X, distill)
+        D_distill = tables.frozen(tables.take(fed.public.X, distill))
         local = update if self.mode == "all" else update_head
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t
@@ -148,9 +155,10 @@ class FedAUX(Distilling):
         with fed.observed.watch("scores"):
             for P in h_0:
                 h = np.asarray(fed.workbench.net(P, h_0[P]).estimator.embed(fed.public.X), dtype=np.float64)
-                bound[P] = float(np.linalg.norm(h, axis=1).max())  # gamma, of public rows only
-                if not 0 < bound[P] < np.inf:
+                norms = np.linalg.norm(h, axis=1)
+                if not 0 < norms.max() < np.inf:
                     raise ConfigError(f"FedAUX: the net of site {P!r} has no features: they are all 0, or no numbers.")
+                bound[P] = float(np.quantile(norms[norms > 0], self.norm_quantile))  # gamma, of public rows only
                 features[P] = bounded(h[distill], bound[P])
         settings = (self.ridge, self.epsilon, self.delta)
         order = {P: score(h_0[P], negatives, bound[P], *settings) for P in h_0}

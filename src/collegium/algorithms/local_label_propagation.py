@@ -7,6 +7,7 @@ points. A site without labels gets none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
 from collegium.core.codes import points_of
-from collegium.graphs import Nearest, check_points, check_propagation, influence, label_points
+from collegium.graphs import Nearest, check_points, check_propagation, directions, influence, label_points
 
 
 @step
@@ -23,8 +24,7 @@ def propagate(site: ActiveSite, k: int, alpha: float, power: float, balance: str
     labelled = len(site.data)
     if not labelled or not len(site.unlabeled):
         return Nothing()
-    V = points_of(site, embed)
-    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    V = directions(points_of(site, embed))
     near = Nearest(len(V), k)
     near.add_own(range(len(V)), V @ V.T)
     Y = np.eye(site.n_classes)[site.data.codes]
@@ -62,5 +62,9 @@ class LocalLabelPropagation(Algorithm):
 
     def coordinate(self, fed: Federation) -> None:
         for _ in fed.rounds(1):
-            fed.tell(propagate(self.k, self.alpha, self.power, self.balance, self.embed))
+            self.propagate(fed)
             fed.flush()
+
+    def propagate(self, fed: Federation, parties: Sequence[str] | None = None) -> None:
+        """Tell these parties to label their points."""
+        fed.tell(propagate(self.k, self.alpha, self.power, self.balance, self.embed), parties)

@@ -16,6 +16,12 @@ ledger_app = typer.Typer(no_args_is_help=True, help="Look at a ledger: what left
 privacy_app = typer.Typer(no_args_is_help=True, help="What a study costs in privacy, before anything runs.")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(privacy_app, name="privacy")
+server_app = typer.Typer(no_args_is_help=True, help="Run a federation's server, and say which sites may register.")
+app.add_typer(server_app, name="server")
+site_app = typer.Typer(no_args_is_help=True, help="A hospital's side of a federation.")
+app.add_typer(site_app, name="site")
+federation_app = typer.Typer(no_args_is_help=True, help="Rehearse a federation on one machine.")
+app.add_typer(federation_app, name="federation")
 
 StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", metavar="STUDY.toml")]
 Changes = Annotated[
@@ -23,6 +29,8 @@ Changes = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object, for programs.")]
 LedgerFile = Annotated[Path, typer.Argument(help="A ledger file (ledger.db).")]
+KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
+LeadKit = Annotated[Path, typer.Option("--kit", help="The kit of a lead of the organisation that runs the server.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
 
 
@@ -161,6 +169,24 @@ def ledger_verify(file: LedgerFile) -> None:
         typer.echo("The ledger is empty: nothing has left.")
 
 
+@ledger_app.command("refusals")
+def ledger_refusals(file: LedgerFile, as_json: AsJson = False) -> None:
+    """Print what a site refused, and with which code (the latest 10,000)."""
+    from collegium.core.ledger import read_refusals
+
+    rows = read_refusals(file)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        run = f" run {row['run']}" if row["run"] else ""
+        typer.echo(f"{row['time']} {row['party']}: {row['code']} {row['step']}{run}")
+    if not rows:
+        typer.echo("Nothing was refused.")
+
+
 @ledger_app.command("budget")
 def ledger_budget(
     file: LedgerFile,
@@ -198,6 +224,156 @@ def privacy_calibrate(
     from collegium.cli.privacy import calibrate_mechanism
 
     calibrate_mechanism(mechanism, epsilon, delta, rounds, public_size, classes, sites, as_json=as_json)
+
+
+@app.command("provision")
+def provision_command(
+    file: Annotated[Path, typer.Argument(help="Who takes part (TOML).", metavar="FEDERATION.toml")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the kits (default: kits/NAME).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="A new federation in that folder: old kits end.")] = False,
+    add_site: Annotated[str | None, typer.Option("--add-site", help="One more site; all else stays.")] = None,
+    organisation: Annotated[str | None, typer.Option(help="Whose site --add-site adds.")] = None,
+    renew: Annotated[str | None, typer.Option("--renew", help="A new key and certificate for one kit.")] = None,
+) -> None:
+    """Make the kits of a federation: one folder for the server, each site and each lead."""
+    from collegium.cli.federation import provision_federation
+
+    provision_federation(file, out, force=force, new_site=add_site, organisation=organisation, member=renew)
+
+
+@server_app.command("start")
+def server_start(kit: KitFolder) -> None:
+    """Run the server in the foreground; Ctrl-C ends it."""
+    from collegium.cli.federation import start_server
+
+    start_server(kit)
+
+
+@server_app.command("disable")
+def server_disable(site: Annotated[str, typer.Argument(help="A site's name.")], kit: LeadKit) -> None:
+    """Shut a site out: it is disconnected and cannot register."""
+    from collegium.cli.federation import set_site_enabled
+
+    set_site_enabled(site, kit, enabled=False)
+
+
+@server_app.command("enable")
+def server_enable(site: Annotated[str, typer.Argument(help="A site's name.")], kit: LeadKit) -> None:
+    """Let a site in again."""
+    from collegium.cli.federation import set_site_enabled
+
+    set_site_enabled(site, kit, enabled=True)
+
+
+@site_app.command("init")
+def site_init(
+    kit: KitFolder,
+    name: Annotated[str | None, typer.Option(help="The site's name (default: as in the kit's certificate).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace site.toml by a new template.")] = False,
+) -> None:
+    """Write a site.toml to fill in, and make the site's identity key; shows the identity for the other sites."""
+    from collegium.cli.site import init_site
+
+    init_site(kit, name, force=force)
+
+
+@site_app.command("check")
+def site_check(
+    kit: KitFolder,
+    study: Annotated[
+        Path | None, typer.Argument(help="A study or a proposed plan to look at.", metavar="[STUDY.toml|PLAN.json]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load the data and show what the site brings; with a study, what would be allowed and refused.
+
+    Exit code 1 if the site could not take part in the study.
+    """
+    from collegium.cli.site import check_site
+
+    check_site(kit, study, as_json=as_json)
+
+
+@site_app.command("status")
+def site_status(kit: KitFolder, as_json: AsJson = False) -> None:
+    """Is the site running, what has left it, and what waits for a decision?"""
+    from collegium.cli.site_status import show_status
+
+    show_status(kit, as_json=as_json)
+
+
+@site_app.command("log")
+def site_log(
+    kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50
+) -> None:
+    """Show the site's own log: why something was refused or failed."""
+    from collegium.cli.site_status import show_log
+
+    show_log(kit, lines)
+
+
+@site_app.command("budget")
+def site_budget(
+    kit: KitFolder,
+    delta: Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how much privacy the site has spent, and what is left of its budget."""
+    from collegium.cli.site_status import show_site_budget
+
+    show_site_budget(kit, delta, as_json=as_json)
+
+
+@site_app.command("approve")
+def site_approve(
+    kit: KitFolder,
+    digest: Annotated[str | None, typer.Argument(help="A plan's hash, or how it begins.")] = None,
+    order: Annotated[str | None, typer.Option(help="One order.", metavar="RUN:NUMBER")] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the plan's approval back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show a proposed plan in plain words and sign it; without a plan, list those that wait."""
+    from collegium.cli.site_approve import approve_for_site
+
+    approve_for_site(kit, digest, order, withdraw=withdraw, yes=yes, as_json=as_json)
+
+
+@site_app.command("join")
+def site_join(kit: KitFolder) -> None:
+    """Take part in the foreground, with reconnection; Ctrl-C ends it."""
+    from collegium.cli.federation import join_site
+
+    join_site(kit)
+
+
+@app.command("coordinate")
+def coordinate_command(
+    study: StudyFile,
+    kits: Annotated[Path | None, typer.Option(help="The folder with the server's and the lead's kit.")] = None,
+    server: Annotated[Path | None, typer.Option(help="The server's kit, on this machine.")] = None,
+    lead: Annotated[Path | None, typer.Option(help="The lead's kit.")] = None,
+    changes: Changes = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/NAME).")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study between organisations: over the sites that have joined the federation."""
+    from collegium.cli.coordinate import coordinate_study
+
+    coordinate_study(study, kits, server, lead, changes or [], out, resume=resume, force=force, as_json=as_json)
+
+
+@federation_app.command("demo")
+def federation_demo(
+    out: Annotated[Path, typer.Option(help="Folder for kits, data and the run.")] = Path("runs/federation-demo"),
+    force: Force = False,
+) -> None:
+    """A server and three hospitals as processes of their own on this machine, with real certificates: one study."""
+    from collegium.cli.coordinate import run_federation_demo
+
+    run_federation_demo(out, force=force)
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,24 @@ from collegium.study import Study
 def run_study(file: Path, changes: list[str], out: Path | None, *, resume: bool, force: bool, as_json: bool) -> None:
     """Run a study file and show what came out."""
     study = Study.from_toml(file, changes)
+    folder = folder_for(study, out, resume=resume, force=force)
+    carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json)
+
+
+def folder_for(study: Study, out: Path | None, *, resume: bool, force: bool) -> Path:
+    """Where a study's run goes; with `force`, an earlier run there is removed."""
     folder = out or _free_folder(study.name, resume=resume or force)
     if force and not resume:
         _clear(folder)
+    return folder
+
+
+def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: bool) -> Run:
+    """Run a study, and show what came out."""
     console = Console(stderr=as_json)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", CollegiumWarning)
-        result = study.run(folder, base=file.parent, resume=resume)
+        result = make()
     for warning in caught:
         if issubclass(warning.category, CollegiumWarning):
             console.print(f"Note: {warning.message}", markup=False)
@@ -37,6 +49,7 @@ def run_study(file: Path, changes: list[str], out: Path | None, *, resume: bool,
     console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
     if as_json:
         print(json.dumps(outcome(result, folder)))  # noqa: T201
+    return result
 
 
 def outcome(run: Run, folder: Path) -> dict[str, Any]:

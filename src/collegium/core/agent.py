@@ -24,7 +24,7 @@ from collegium.core.exposure import Exposure
 from collegium.core.gate import Gate, Request
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
-from collegium.core.releases import Nothing
+from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.budget import write_charges
@@ -92,17 +92,24 @@ class Agent:
             run, last = str(header["run"]), int(header["last"])
             done = self.gate.ledger.sent(run, last)
             if done is not None:
-                return done[1] if done[0] == request else self._refusal(last, "", "other-order", {})
+                return done[1] if done[0] == request else self._refusal(run, last, "", "other-order", {})
             batch = Batch(run, header["public"], wire.unpack(payload, self._known)["orders"])
             if batch.last != last:
                 raise WireError("A batch's number is not that of its last order.")
         except (WireError, KeyError, TypeError, ValueError):
             self.log.write(f"refused a message that cannot be read:\n{traceback.format_exc()}")
-            return self._refusal(-1, "", "bad-message", {})
+            return self._refusal("", -1, "", "bad-message", {})
         except StorageError as error:
             self.log.write(str(error))
-            return self._refusal(-1, "", "storage-failed", {})
+            return self._refusal("", -1, "", "storage-failed", {})
         return self._answer(batch, request, start)
+
+    def orders_in(self, frame: bytes) -> list[dict[str, Any]]:
+        """What a frame asks for, without doing any of it (WireError if it cannot be read)."""
+        try:
+            return [dict(order) for order in wire.unpack(wire.cut(frame)[1], self._known)["orders"]]
+        except (KeyError, TypeError, ValueError):
+            raise WireError("A message holds no orders.") from None
 
     def _answer(self, batch: Batch, request: str, start: float) -> bytes:
         self.site.watch.seconds.clear()
@@ -117,7 +124,7 @@ class Agent:
             notes = self._notes(start)
             mask = batch.orders[-1].get("mask")
             bare = batch.orders[-1].get("mechanism") is None and not isinstance(release, Nothing)
-            pays = bare and getattr(release, "holds_data", False)
+            pays = bare and isinstance(release, Release) and release.holds_data and not release.never_protected
             return self._commit(
                 batch, request, lambda: self._reply(batch, release, notes), pays=pays, masks=mask is not None
             )
@@ -130,7 +137,7 @@ class Agent:
         except Exception:
             code = "step-failed"
             self.log.write(f"{step} could not be completed:\n{traceback.format_exc()}")
-        refusal_frame = self._refusal(batch.last, step, code, {"seconds": dict(self.site.watch.seconds)})
+        refusal_frame = self._refusal(batch.run, batch.last, step, code, {"seconds": dict(self.site.watch.seconds)})
         if code != "storage-failed":
             with contextlib.suppress(Exception):  # a refusal that cannot be stored is still a refusal
                 return self._commit(batch, request, lambda: refusal_frame)
@@ -212,7 +219,9 @@ class Agent:
         """What others may know of a charge: of one that depends on private data, that there is one."""
         return [each if each.publishable or self._simulation else replace(each, events=()) for each in charges]
 
-    def _refusal(self, number: int, step: str, code: str, notes: dict[str, Any]) -> bytes:
+    def _refusal(self, run: str, number: int, step: str, code: str, notes: dict[str, Any]) -> bytes:
+        with contextlib.suppress(StorageError):  # a refusal that cannot be written down is still a refusal
+            self.gate.ledger.note_refusal(run, number, step, code)
         return self._annotate(wire.join({"number": number, "refused": code, "step": step}, b""), notes)
 
     def _annotate(self, reply: bytes, notes: dict[str, Any]) -> bytes:

@@ -15,7 +15,7 @@ from collegium.core.sessions import session_of
 from collegium.core.steps import step
 from collegium.errors import QuorumLost
 from collegium.graphs.neighbours import nearest
-from collegium.graphs.points import as_points
+from collegium.graphs.points import as_points, directions
 from collegium.protocols import seed as shared_seed
 from collegium.protocols.hamming import plain
 from collegium.protocols.hamming.distances import Bits, word
@@ -59,8 +59,7 @@ def show(site: ActiveSite, session: str, leader: str, letter: Any, bits: int | N
     """The codes in the clear, or (no bits) the points themselves, each of length 1."""
     if bits is not None:
         return OpenPoints(len(site.data), _codes(site, session, leader, letter, bits, embed)[0])
-    points = points_of(site, embed)
-    return OpenPoints(len(site.data), points / np.linalg.norm(points, axis=1, keepdims=True))
+    return OpenPoints(len(site.data), directions(points_of(site, embed)))
 
 
 def _codes(site: ActiveSite, session: str, leader: str, letter: Any, bits: int, embed: bool) -> tuple[Bits, bytes]:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -43,6 +43,15 @@ class Link(Protocol):
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
         """Send one frame to each named party; yield replies as they come. A party that is silent is left out."""
+        ...
+
+
+@runtime_checkable
+class OpenLink(Link, Protocol):
+    """A link to which sites may come later."""
+
+    def newcomers(self) -> tuple[str, ...]:
+        """Sites that have joined since it was asked last. Asked when a round begins."""
         ...
 
 
@@ -144,11 +153,19 @@ class Federation:
     def rounds(self, n: int) -> Iterator[int]:
         """Count rounds 0 .. n-1; what is asked and told inside belongs to that round."""
         for self.round in range(n):
+            self._welcome()
             self.observed.begin_round(self.round, n)
             yield self.round
             # The last round stays open: what was told in it is delivered after the loop.
             if self.round < n - 1 and self.observed.end_round():
                 return
+
+    def _welcome(self) -> None:
+        """Sites that have joined since the last round are parties from now on; they know nothing yet."""
+        joined = self._link.newcomers() if isinstance(self._link, OpenLink) else ()
+        fresh = [party for party in joined if party not in self._state]
+        self.parties += tuple(fresh)
+        self._state |= {party: _Party() for party in fresh}
 
     def sample(self, share: float) -> tuple[str, ...]:
         """A random sample of the parties (at least one), in their usual order."""

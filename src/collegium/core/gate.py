@@ -107,7 +107,7 @@ class Gate:
         if checked.simulation_only and not self._simulation:
             raise Refused("release-denied", f"{checked.kind} never leaves a site outside a simulation.")
         if again is None and request.mechanism is None:
-            charges = site.exposure.bill() if checked.holds_data else [Charge((), assumptions=(NO_PRIVATE_DATA,))]
+            charges = self._bill(checked, site)
         elif again is None and request.mechanism is not None:
             checked, charge = self._protect(request.mechanism, checked, site)
             charges = [charge]
@@ -132,6 +132,13 @@ class Gate:
         )
         privacy = None if charges is None else tuple(charges)
         return Sealed(checked.kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
+
+    @staticmethod
+    def _bill(release: Release, site: ActiveSite) -> list[Charge] | None:
+        """What a release without a mechanism costs; None where nothing protects it."""
+        if release.never_protected:
+            return None
+        return site.exposure.bill() if release.holds_data else [Charge((), assumptions=(NO_PRIVATE_DATA,))]
 
     def _checked(self, request: Request, release: object) -> Release:
         if not isinstance(release, Release):

@@ -38,7 +38,11 @@ CREATE TABLE IF NOT EXISTS outbox (
     PRIMARY KEY (party, run, number));
 CREATE TABLE IF NOT EXISTS state (
     party TEXT NOT NULL, run TEXT NOT NULL, file TEXT NOT NULL, sha256 TEXT NOT NULL, PRIMARY KEY (party, run));
+CREATE TABLE IF NOT EXISTS refusal (
+    id INTEGER PRIMARY KEY, party TEXT NOT NULL, time TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
+    step TEXT NOT NULL, code TEXT NOT NULL);
 """
+_KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
 )  # fmt: skip
@@ -151,6 +155,20 @@ class Ledger:
         """Point to a state file. Call inside a transaction."""
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)", (self.party, run, file, sha256))
 
+    def note_refusal(self, run: str, number: int, step: str, code: str) -> None:
+        """Write down that an order was refused. Whoever sends nonsense for ever fills no disk: the latest are kept."""
+        values = (self.party, datetime.now(UTC).isoformat(timespec="seconds"), run[:64], number, step[:128], code)
+        with self._lock, storage_errors(self.path, LedgerError):
+            added = self._db.execute(
+                "INSERT INTO refusal (party, time, run, number, step, code) VALUES (?, ?, ?, ?, ?, ?)", values
+            ).lastrowid
+            self._db.execute("DELETE FROM refusal WHERE id <= ?", ((added or 0) - _KEPT_REFUSALS,))
+
+    def refusals(self) -> list[dict[str, Any]]:
+        """What this party refused, oldest first."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            return [row for row in _refusals(self._db) if row["party"] == self.party]
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()
@@ -172,6 +190,13 @@ def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     path = Path(path)
     with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
         return _rows(db)
+
+
+def read_refusals(path: str | Path) -> list[dict[str, Any]]:
+    """What was refused, of every party in a ledger file, oldest first."""
+    path = Path(path)
+    with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
+        return _refusals(db)
 
 
 def verify_ledger(path: str | Path) -> dict[str, int]:
@@ -207,6 +232,15 @@ def _rows(db: sqlite3.Connection, party: str | None = None) -> list[dict[str, An
     where, args = ("WHERE party = ?", (party,)) if party is not None else ("", ())
     query = f"SELECT {','.join(columns)} FROM ledger {where} ORDER BY party, seq"  # noqa: S608  (constants only)
     return [dict(zip(columns, row, strict=True)) for row in db.execute(query, args)]
+
+
+def _refusals(db: sqlite3.Connection) -> list[dict[str, Any]]:
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if "refusal" not in tables:  # a ledger that was written before refusals were
+        return []
+    columns = ("party", "time", "run", "number", "step", "code")
+    rows = db.execute("SELECT party, time, run, number, step, code FROM refusal ORDER BY id")
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _open(path: Path | None) -> sqlite3.Connection:

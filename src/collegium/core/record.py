@@ -22,6 +22,7 @@ CREATE TABLE IF NOT EXISTS exchange (number INTEGER PRIMARY KEY, orders TEXT NOT
 CREATE TABLE IF NOT EXISTS reply (
     exchange INTEGER NOT NULL, seq INTEGER NOT NULL, party TEXT NOT NULL, frame BLOB NOT NULL,
     PRIMARY KEY (exchange, seq));
+CREATE TABLE IF NOT EXISTS newcomer (exchange INTEGER NOT NULL, party TEXT PRIMARY KEY);
 """
 
 
@@ -97,6 +98,20 @@ class Record:
         """The recorded replies of an exchange, in the order they came."""
         with storage_errors(self.path, RecordError):
             yield from self._db.execute("SELECT party, frame FROM reply WHERE exchange = ? ORDER BY seq", (number,))
+
+    def newcomers(self, number: int) -> tuple[str, ...]:
+        """The sites that joined before an exchange."""
+        with storage_errors(self.path, RecordError):
+            query = "SELECT party FROM newcomer WHERE exchange = ? ORDER BY rowid"
+            return tuple(party for (party,) in self._db.execute(query, (number,)))
+
+    def write_newcomers(self, number: int, parties: tuple[str, ...]) -> tuple[str, ...]:
+        """Keep that sites joined before an exchange; returns those that are not known yet."""
+        with storage_errors(self.path, RecordError):
+            known = {party for (party,) in self._db.execute("SELECT party FROM newcomer")}
+            fresh = tuple(party for party in parties if party not in known)
+            self._db.executemany("INSERT INTO newcomer VALUES (?, ?)", [(number, party) for party in fresh])
+        return fresh
 
     def write(self, number: int, orders: str, replies: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
         """Pass replies on as they come, and keep them; the exchange counts once all have come."""

@@ -33,6 +33,8 @@ class Release:
     simulation_only: ClassVar[bool] = False
     holds_data: ClassVar[bool] = True
     """Whether it is made of anything that a site knows of its data; False only for fresh keys and the like."""
+    never_protected: ClassVar[bool] = False
+    """Made from private rows that no private learner stands before, however the site's model was trained."""
     coordinator_learns: ClassVar[str | None] = None
     """What a coordinator that sides with no site gets to know from it, where cryptography hides the rest."""
 

@@ -25,6 +25,7 @@ _SUMS: Final = "row sums under way"
 def offer_rows(site: ActiveSite, blocks: Mapping[str, NDArray[np.float64]]) -> None:
     """At a site: what it adds to the rows of each site, its own among them."""
     site.state[_BLOCKS] = dict(blocks)
+    site.state.pop(_SUMS, None)  # of a session that went on without this site
 
 
 @step

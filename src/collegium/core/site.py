@@ -93,9 +93,10 @@ class PublicSet:
     """The unlabelled data that everybody has, identified by its hash."""
 
     def __init__(self, X: Any) -> None:
-        self.X = X
+        self.X = tables.frozen(X)
         self.digest = tables.digest(X)
         self._derived: dict[str, Any] = {}
+        self._last: tuple[NDArray[np.bool_], Any] | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -114,9 +115,16 @@ class PublicSet:
         if L is None:
             return LabelledData(tables.take(self.X, np.zeros(0, dtype=np.intp)), np.zeros(0, dtype=np.int8))
         known = L.known
+        return PseudoLabelled(self._some(known), L.codes[known], known)
+
+    def _some(self, known: NDArray[np.bool_]) -> Any:
+        """These rows. Those of the last call are kept, since all sites of a round learn from the same ones."""
         if known.all():
-            return PseudoLabelled(self.X, L.codes, known)
-        return PseudoLabelled(tables.take(self.X, known), L.codes[known], known)
+            return self.X
+        with self._lock:
+            if self._last is None or not np.array_equal(self._last[0], known):
+                self._last = known, tables.take(self.X, known)
+            return self._last[1]
 
 
 class Stopwatch:
@@ -153,11 +161,13 @@ class ActiveSite:
         self.classes = classes
         self.n_classes = len(classes)
         self.exposure = Exposure()
-        rows = LabelledData(site.X, encode_labels(site.y, classes, f"Site {site.name!r}"))
+        rows = LabelledData(tables.frozen(site.X), encode_labels(site.y, classes, f"Site {site.name!r}"))
         self.data = PrivateData(rows, lambda: self.exposure.note_read())
         own = tables.take(site.X, np.zeros(0, dtype=np.intp)) if site.unlabeled is None else site.unlabeled
         self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
         self.records = len(rows)
+        self.held_out: LabelledData | None = None
+        """Rows of its own that a real site keeps for testing: they train nothing."""
         self.noise: Noise = SecureNoise()
         self.before_private_fit: Callable[[Charge], None] = lambda charge: None
         self.keyring: Callable[[], Keyring] = _no_keyring

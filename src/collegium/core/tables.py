@@ -76,6 +76,15 @@ def take(X: Table, rows: ArrayLike) -> Table:
     return taken
 
 
+def frozen(X: Table) -> Table:
+    """The same table, read-only if it is an array: a learner may then keep a copy of it where it works, on a GPU."""
+    if type(X) is not np.ndarray:
+        return X
+    view = X.view()
+    view.flags.writeable = False
+    return view
+
+
 def stack(tables: Iterable[Table]) -> Table:
     """The rows of all tables, one below the other.
 

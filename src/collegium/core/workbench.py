@@ -81,6 +81,13 @@ class Workbench:
         learned: Arrays = student.get_weights()
         return learned
 
+    def impression(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """What a net with these weights says of one row of noise, the same each time: alike nets say alike things."""
+        net = self.net(like, weights)
+        noise = np.random.default_rng(self._seed).normal(size=(1, *net.estimator.input_shape_))
+        answer: NDArray[np.float64] = net.predict_proba(noise.astype(np.float32))[0]
+        return answer
+
     def accuracy(self, like: str, weights: Mapping[str, NDArray[Any]]) -> float | None:
         """On the simulation's test set, where there is one."""
         if self._exam is None:

@@ -34,16 +34,31 @@ def sha256_of(path: Path) -> str:
         raise _unreadable(path, error) from None
 
 
-def read_table(path: Path, target: str | None) -> tuple[Table, NDArray[Any]]:
+def read_table(path: Path, target: str | None, least_classes: int = 2) -> tuple[Table, NDArray[Any]]:
     """The features and the labels in a CSV, Parquet or npz file; the end of its name says which it is."""
     _check_there(path)
-    name = path.name.lower()
-    if name.endswith(".npz"):
-        return _read_npz(path, target)
-    frame = _read_parquet(path) if name.endswith(".parquet") else _read_csv(path)
+    if path.name.lower().endswith(".npz"):
+        return _read_npz(path, target, least_classes)
+    return take_target(_read_frame(path), target, path, least_classes)
+
+
+def read_rows(path: Path, without: Iterable[str] = ()) -> Table:
+    """The features in a file that needs no labels; columns named in `without` are left out where they are there."""
+    _check_there(path)
+    if path.name.lower().endswith(".npz"):
+        X = _read_arrays(path, ("X",))[0]
+        if np.ndim(X) < 2 or not len(X):
+            raise ConfigError(f"{path}: 'X' has shape {np.shape(X)}; give one row per case.")
+        return X
+    frame = _read_frame(path)
+    return frame.drop(columns=[column for column in frame.columns if str(column) in set(without)])
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    frame = _read_parquet(path) if path.name.lower().endswith(".parquet") else _read_csv(path)
     if frame.empty:
         raise ConfigError(f"{path}: the file has no rows; give one that has some.")
-    return _take_target(frame, target, path)
+    return frame
 
 
 @lru_cache(maxsize=256)
@@ -75,7 +90,7 @@ def _unreadable(path: Path, error: Exception) -> ConfigError:
 def _read_csv(path: Path) -> pd.DataFrame:
     try:
         header = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig")
-        _check_names(header.iloc[0].tolist(), path)
+        check_names(header.iloc[0].tolist(), path)
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             # Without index_col, one cell more than there are names would silently make the first column row labels.
             return pd.read_csv(path, encoding="utf-8-sig", low_memory=False, index_col=False)
@@ -100,60 +115,68 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         frame = pd.read_parquet(path)
     except (ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    _check_names([str(name) for name in frame.columns], path)
+    check_names([str(name) for name in frame.columns], path)
     return frame.reset_index(drop=True)
 
 
-def _check_names(names: list[str], path: Path) -> None:
+def check_names(names: list[str], path: Path | str) -> None:
+    """Every column has a name of its own."""
     # A second column of the target's name would carry the labels into the features.
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
-        raise ConfigError(f"{path}: several columns are called {_some(twice)}; rename or drop them.")
+        raise ConfigError(f"{path}: several columns are called {some(twice)}; rename or drop them.")
 
 
-def _take_target(frame: pd.DataFrame, target: str | None, path: Path) -> tuple[pd.DataFrame, NDArray[Any]]:
+def take_target(
+    frame: pd.DataFrame, target: str | None, path: Path | str, least_classes: int = 2
+) -> tuple[pd.DataFrame, NDArray[Any]]:
+    """A frame's features, and the labels in the column `target`; `path` says in errors where it comes from."""
     names = [str(name) for name in frame.columns]
     if target is None:
-        raise ConfigError(f"{path}: which column has the labels? Set target to one of {_some(names)}.")
+        raise ConfigError(f"{path}: which column has the labels? Set target to one of {some(names)}.")
     if target not in names:
         separator = " There is only one column: are its cells separated by commas?" if len(names) == 1 else ""
         raise ConfigError(
             f"{path}: there is no column {target!r} for target.{nearest(target, names)}{separator} "
-            f"Set target to one of {_some(names)}."
+            f"Set target to one of {some(names)}."
         )
     if len(names) == 1:
         raise ConfigError(f"{path}: there are no columns but the target {target!r}; add the features.")
     column = frame.columns[names.index(target)]
     labels = frame[column].to_numpy()
-    _check_labels(labels, f"{path}: target {target!r}")
+    _check_labels(labels, f"{path}: target {target!r}", least_classes)
     return frame.drop(columns=[column]), labels
 
 
-def _read_npz(path: Path, target: str | None) -> tuple[NDArray[Any], NDArray[Any]]:
+def _read_npz(path: Path, target: str | None, least_classes: int) -> tuple[NDArray[Any], NDArray[Any]]:
     label = "y" if target is None else target
+    X, y = _read_arrays(path, ("X", label))
+    _check_shapes(X, y, label, path)
+    _check_labels(y, f"{path}: array {label!r}", least_classes)
+    return X, y
+
+
+def _read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     if not zipfile.is_zipfile(path):
         raise ConfigError(f"{path}: this is not a complete npz file; write it again with numpy.savez.")
     try:
         with np.load(path, allow_pickle=False) as archive:
             there = archive.files
-            arrays = [archive[name] for name in ("X", label) if name in there]
+            arrays = [archive[name] for name in names if name in there]
     except DAMAGED as error:
         raise _unreadable(path, error) from None
     except ValueError:
         raise ConfigError(
-            f"{path}: 'X' or {label!r} holds Python objects, and loading them could run code; "
+            f"{path}: {' or '.join(map(repr, names))} holds Python objects, and loading them could run code; "
             "save them as numbers or text, e.g. y.astype(str)."
         ) from None
-    for name in ("X", label):
+    for name in names:
         if name not in there:
             raise ConfigError(
-                f"{path}: there is no array {name!r}.{nearest(name, there)} It holds {_some(there)}. "
+                f"{path}: there is no array {name!r}.{nearest(name, there)} It holds {some(there)}. "
                 "The features must be called 'X'; the labels 'y', or what target says."
             )
-    X, y = arrays
-    _check_shapes(X, y, label, path)
-    _check_labels(y, f"{path}: array {label!r}")
-    return X, y
+    return arrays
 
 
 def _check_shapes(X: NDArray[Any], y: NDArray[Any], label: str, path: Path) -> None:
@@ -166,7 +189,7 @@ def _check_shapes(X: NDArray[Any], y: NDArray[Any], label: str, path: Path) -> N
         raise ConfigError(f"{path}: 'X' has no rows; give some.")
 
 
-def _check_labels(labels: NDArray[Any], what: str) -> None:
+def _check_labels(labels: NDArray[Any], what: str, least_classes: int) -> None:
     missing = int(np.sum(pd.isna(labels)))
     if missing:
         raise ConfigError(
@@ -177,11 +200,12 @@ def _check_labels(labels: NDArray[Any], what: str) -> None:
         classes = len(pd.unique(labels))
     except TypeError:
         raise ConfigError(f"{what}: the labels are lists or tables; give one number or word per row.") from None
-    if classes < 2:
+    if classes < least_classes:
         raise ConfigError(f"{what}: all rows have the same label, and learning needs two classes; is it the right one?")
 
 
-def _some(names: Iterable[str]) -> str:
+def some(names: Iterable[str]) -> str:
+    """A few names for a message."""
     quoted = [repr(name) for name in names]
     more = len(quoted) - MOST_NAMES_SHOWN
     return ", ".join(quoted[:MOST_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -2,7 +2,7 @@
 
 from collegium.graphs import joint
 from collegium.graphs.neighbours import Nearest, nearest
-from collegium.graphs.points import as_points, check_points
+from collegium.graphs.points import as_points, check_points, directions
 from collegium.graphs.propagation import BALANCES, Labelled, check_propagation, influence, label_points
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "as_points",
     "check_points",
     "check_propagation",
+    "directions",
     "influence",
     "joint",
     "label_points",

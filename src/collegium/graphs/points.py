@@ -30,6 +30,12 @@ def as_points(table: Any, where: str) -> Points:
     return values.reshape(len(values), -1).astype(np.float64)
 
 
+def directions(points: Points) -> Points:
+    """The points at length 1. One that is zero in all features has no direction, and stays: it is like no other."""
+    lengths = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.where(lengths > 0, lengths, 1.0)
+
+
 def check_points(site: Site, *, embed: bool) -> None:
     """Refuse a site whose points have no similarities, or whose learner cannot `embed` them, before anything runs."""
     if embed and not hasattr(site.learner, "embed"):

@@ -98,7 +98,8 @@ class Trainer:
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         """A model of `data`, going on from `previous` where the learner can."""
-        if not len(data.private) and not len(data.pseudo):
+        unlabelled = None if update.terms is None else update.terms.unlabelled
+        if not len(data.private) and not len(data.pseudo) and unlabelled is None:
             raise ConfigError("There is nothing to train on.")
         if hasattr(self._learner, "update"):
             return self._update(data, previous, rng, update)
@@ -116,10 +117,10 @@ class Trainer:
         return not (hasattr(self._learner, "update") or iterative or goes_on(self._learner))
 
     def untrained(self, X: Any, seed: int) -> SiteModel:
-        """A net with its first weights, for rows like those of X."""
+        """A net with its first weights, for rows like those of X, which may have none."""
         estimator = seeded_clone(self._learner, np.random.default_rng(seed))
         every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        estimator.initialize(tables.take(X, np.arange(1)), self._targets(every, every))
+        estimator.initialize(tables.take(X, np.arange(min(1, tables.n_rows(X)))), self._targets(every, every))
         return self._model(estimator, every)
 
     def fit_private(

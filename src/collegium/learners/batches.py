@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy import sparse
 
 from collegium.errors import ConfigError
+from collegium.learners import resident
+from collegium.learners.devices import CPU
 
 Floats = NDArray[np.float32]
 Codes = NDArray[np.int64]
@@ -30,6 +33,7 @@ class Rows:
 
     def __init__(self, X: Any, image_shape: Sequence[int] | None = None, *, name: str = "X") -> None:
         self._name = name
+        self._given = X
         self._is_sparse = sparse.issparse(X)
         self._values = _values(X, name)
         self.are_flat = self._values.ndim == 2
@@ -49,6 +53,34 @@ class Rows:
             )
         return block.reshape(len(block), *self.shape)
 
+    def tensor(self, rows: Indices | slice, device: torch.device) -> torch.Tensor:
+        """The same on a device, from the copy of all rows there if there is one."""
+        everything = self._resident(device)
+        if everything is None:
+            return torch.from_numpy(self.take(rows)).to(device)
+        return everything[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(device)]
+
+    def check(self, device: torch.device) -> None:
+        """Read every row once, so that bad ones are refused before any training."""
+        if self._resident(device) is None:
+            for chunk in self.chunks():
+                self.take(chunk)
+
+    def copy_to(self, device: torch.device) -> torch.Tensor:
+        """All rows, on the device."""
+        with torch.inference_mode(False):  # what is made for predicting is trained with, too
+            everything = torch.empty((len(self), *self.shape), device=device)
+            for chunk in self.chunks():
+                everything[chunk] = torch.from_numpy(self.take(chunk)).to(device)
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # other streams may read it from now on
+        return everything
+
+    def _resident(self, device: torch.device) -> torch.Tensor | None:
+        if device.type == "cpu" or not resident.can_stay(self._given):
+            return None
+        return resident.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
+
     def chunks(self) -> Iterator[slice]:
         """Slices that cover all rows."""
         size = max(1, min(CHUNK_ROWS, CHUNK_VALUES // max(1, prod(self.shape))))
@@ -59,7 +91,7 @@ class Labelled:
     """Rows with their labels; labels are given out as positions in `classes`. `weights`, if any, have the mean 1."""
 
     def __init__(self, rows: Rows, y: NDArray[Any], classes: NDArray[Any], weights: Floats | None = None) -> None:
-        self._rows = rows
+        self.rows = rows
         self._y = y
         self.weights = weights
         self._position = {label: position for position, label in enumerate(classes.tolist())}
@@ -69,15 +101,20 @@ class Labelled:
 
     def take(self, rows: Indices | slice) -> tuple[Floats, Codes]:
         """These rows and their labels' positions."""
+        codes = self.codes(rows)
+        return self.rows.take(rows), codes
+
+    def codes(self, rows: Indices | slice) -> Codes:
+        """The positions of these rows' labels."""
         codes = [self._position.get(label, -1) for label in self._y[rows].tolist()]
         if -1 in codes:
             raise ConfigError("Some labels are not among the classes: give all classes of the study, and only those.")
-        return self._rows.take(rows), np.array(codes, dtype=np.int64)
+        return np.array(codes, dtype=np.int64)
 
-    def check(self) -> None:
-        """Read every row once, so that bad ones are refused before any training."""
-        for chunk in self._rows.chunks():
-            self.take(chunk)
+    def check(self, device: torch.device = CPU) -> None:
+        """Read every row and label once, so that bad ones are refused before any training."""
+        self.codes(slice(None))
+        self.rows.check(device)
 
 
 class Soft:
@@ -97,27 +134,46 @@ class Soft:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def take(self, rows: Indices | slice) -> tuple[Floats, Floats]:
-        """These rows and their probabilities."""
-        targets = self._targets[rows].astype(np.float32)
+    def targets(self, rows: Indices | slice) -> Floats:
+        """The probabilities of these rows."""
+        targets: Floats = self._targets[rows].astype(np.float32)
         # Written so that NaN fails too.
         if not (np.all(targets >= 0) and np.all(np.abs(targets.sum(axis=1) - 1) <= 1e-3)):
             raise ConfigError("Soft targets must be probabilities that add up to 1 in each row: softmax logits first.")
-        return self.rows.take(rows), targets
+        return targets
 
-    def check(self) -> None:
+    def check(self, device: torch.device = CPU) -> None:
+        """Read every row and target once, so that bad ones are refused before any training."""
+        self.targets(slice(None))
+        self.rows.check(device)
+
+
+class Unlabelled:
+    """Rows without labels."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def targets(self, rows: Indices | slice) -> None:
+        """There are none."""
+
+    def check(self, device: torch.device = CPU) -> None:
         """Read every row once, so that bad ones are refused before any training."""
-        for chunk in self.rows.chunks():
-            self.take(chunk)
+        self.rows.check(device)
 
 
 class Batch(NamedTuple):
-    """The rows of one step: those with labels, then those with soft targets."""
+    """The rows of one step, on their device: those with labels, then those with soft targets or without any."""
 
-    X: Floats
-    codes: Codes
-    weights: Floats | None
-    soft: Floats | None
+    X: torch.Tensor
+    codes: torch.Tensor
+    weights: torch.Tensor | None
+    soft: torch.Tensor | None
+    beside: torch.Tensor | None = None
+    """Which of the rows beside the labelled ones these are."""
 
 
 class Deck:
@@ -166,24 +222,25 @@ class Batches:
         batch_size: int,
         epochs: int,
         steps: int | None,
-        soft: Soft | None = None,
+        beside: Soft | Unlabelled | None = None,
+        device: torch.device = CPU,
     ) -> Iterator[Batch]:
         """Batches with equal shares of all sets: `steps` of them, or `epochs` sweeps over the largest set.
 
         The smaller sets are gone through again and again.
         """
-        every: list[Labelled | Soft] = [*sets, *([] if soft is None else [soft])]
+        every: list[Labelled | Soft | Unlabelled] = [*sets, *([] if beside is None else [beside])]
         decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
         largest = max(len(deck) for deck in decks)
         share = min(batch_size, largest)
         if steps is not None:
-            yield from _deal(sets, soft, decks, repeat(share, steps))
+            yield from _deal(sets, beside, decks, repeat(share, steps), device)
             return
         for _ in range(epochs):
             for deck in decks:
                 if len(deck) == largest:
                     deck.restart()
-            yield from _deal(sets, soft, decks, sweep(largest, share))
+            yield from _deal(sets, beside, decks, sweep(largest, share), device)
 
     def _deck(self, place: int, n: int) -> Deck:
         """The deck of the set at this place: a new one if the set has another length than last time."""
@@ -194,22 +251,30 @@ class Batches:
         return self._decks[place]
 
 
-def _deal(sets: Sequence[Labelled], soft: Soft | None, decks: Sequence[Deck], sizes: Iterable[int]) -> Iterator[Batch]:
-    weighted = any(rows.weights is not None for rows in sets)
+def _deal(
+    sets: Sequence[Labelled],
+    beside: Soft | Unlabelled | None,
+    decks: Sequence[Deck],
+    sizes: Iterable[int],
+    device: torch.device,
+) -> Iterator[Batch]:
+    every: list[Labelled | Soft | Unlabelled] = [*sets, *([] if beside is None else [beside])]
+    weighted = any(labelled.weights is not None for labelled in sets)
+
+    def there(values: NDArray[Any] | None) -> torch.Tensor | None:
+        return None if values is None else torch.from_numpy(values).to(device)
+
     for k in sizes:
         hands = [deck.deal(k) for deck in decks]
-        parts = [rows.take(hand) for rows, hand in zip(sets, hands, strict=False)]
-        X, codes = [x for x, _ in parts], [y for _, y in parts]
-        weights = [_weights(rows, hand) for rows, hand in zip(sets, hands, strict=False)] if weighted else None
-        targets = None
-        if soft is not None:
-            soft_X, targets = soft.take(hands[-1])
-            X.append(soft_X)
+        X = [each.rows.tensor(hand, device) for each, hand in zip(every, hands, strict=True)]
+        labelled = list(zip(sets, hands, strict=False))
+        codes = np.concatenate([each.codes(hand) for each, hand in labelled] or [np.zeros(0, dtype=np.int64)])
         yield Batch(
-            np.concatenate(X),
-            np.concatenate(codes) if codes else np.zeros(0, dtype=np.int64),
-            np.concatenate(weights) if weights else None,
-            targets,
+            X[0] if len(X) == 1 else torch.cat(X),
+            torch.from_numpy(codes).to(device),
+            there(np.concatenate([_weights(each, hand) for each, hand in labelled]) if weighted else None),
+            there(None if beside is None else beside.targets(hands[-1])),
+            there(None if beside is None else hands[-1]),
         )
 
 
@@ -253,6 +318,21 @@ def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
         raise ConfigError("sample_weight must hold finite numbers that are zero or more, and not all zero.")
     normalised: Floats = (weights / weights.mean()).astype(np.float32)
     return normalised
+
+
+def confidences_of(confidences: Any, rows: Rows) -> Floats | None:
+    """`confidences` as one number per row, as they are; None stays None."""
+    if confidences is None:
+        return None
+    weights: NDArray[Any] = np.asarray(confidences)
+    # Written so that NaN fails too.
+    if (
+        weights.shape != (len(rows),)
+        or weights.dtype.kind not in "biuf"
+        or not np.all((weights >= 0) & (weights < np.inf))
+    ):
+        raise ConfigError(f"confidences must hold one number of at least 0 for each of the {len(rows)} rows.")
+    return weights.astype(np.float32)
 
 
 def classes_in(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:

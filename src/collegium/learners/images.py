@@ -14,6 +14,7 @@ from scipy import sparse
 from torch.nn import functional
 
 from collegium.errors import ConfigError
+from collegium.learners.resident import MOST_VALUES
 from collegium.learners.terms import check_not_negative
 
 _COLOUR_OR_GREY = (1, 3)
@@ -34,6 +35,7 @@ class Images:
             raise ConfigError("The images hold NaN or infinite values: drop those images first.")
         if self.low == self.high:
             raise ConfigError("The images are all of one value: there is nothing to learn from them.")
+        self._there: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -46,10 +48,22 @@ class Images:
 
     def take(self, rows: NDArray[np.intp], device: torch.device) -> torch.Tensor:
         """These images, with values from 0 to 1."""
+        if self._there is not None:
+            return self._scaled(self._there[torch.from_numpy(rows).to(device)])
         taken = np.ascontiguousarray(self.values[rows])
         if taken.dtype != np.uint8:  # bytes go to the device as they are: a quarter of the way
             taken = taken.astype(np.float32)
-        return (torch.from_numpy(taken).to(device).float() - self.low) / (self.high - self.low)
+        return self._scaled(torch.from_numpy(taken).to(device))
+
+    def stay_on(self, device: torch.device) -> None:
+        """Bring all images to a GPU, if they are not too many, so that batches need not come one by one."""
+        if device.type == "cuda" and self.values.size <= MOST_VALUES:
+            values = np.ascontiguousarray(self.values)
+            is_byte = values.dtype == np.uint8
+            self._there = torch.from_numpy(values if is_byte else values.astype(np.float32)).to(device)
+
+    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
+        return (images.float() - self.low) / (self.high - self.low)
 
     def as_given(self, images: torch.Tensor) -> torch.Tensor:
         """Values from 0 to 1 back on the scale of the images as given, on which a classifier sees them too."""

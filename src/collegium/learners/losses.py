@@ -61,19 +61,21 @@ class SoftLoss:
         return self.weight * self.temperature**2 * divergence
 
 
-def batch_loss(net: nn.Module, batch: Batch, soft_loss: SoftLoss, device: torch.device) -> torch.Tensor:
-    """The mean (weighted) cross-entropy of the labelled rows, plus the loss of the rows with soft targets."""
-    logits = net(torch.from_numpy(batch.X).to(device))
+def batch_loss(net: nn.Module, X: torch.Tensor, batch: Batch, soft_loss: SoftLoss) -> torch.Tensor:
+    """The mean (weighted) cross-entropy of the labelled rows, plus the loss of the rows with soft targets.
+
+    X are the batch's rows as the net is to see them.
+    """
+    logits = net(X)
     if batch.soft is None:
-        return _cross_entropy(logits, batch, device)
+        return cross_entropy(logits, batch)
     n = len(batch.codes)
-    loss = soft_loss(logits[n:], torch.from_numpy(batch.soft).to(device))
-    return loss if n == 0 else _cross_entropy(logits[:n], batch, device) + loss
+    loss = soft_loss(logits[n:], batch.soft)
+    return loss if n == 0 else cross_entropy(logits[:n], batch) + loss
 
 
-def _cross_entropy(logits: torch.Tensor, batch: Batch, device: torch.device) -> torch.Tensor:
-    codes = torch.from_numpy(batch.codes).to(device)
+def cross_entropy(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """The mean (weighted) cross-entropy of the labelled rows."""
     if batch.weights is None:
-        return functional.cross_entropy(logits, codes)
-    weights = torch.from_numpy(batch.weights).to(device)
-    return (weights * functional.cross_entropy(logits, codes, reduction="none")).mean()
+        return functional.cross_entropy(logits, batch.codes)
+    return (batch.weights * functional.cross_entropy(logits, batch.codes, reduction="none")).mean()

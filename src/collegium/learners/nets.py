@@ -25,7 +25,9 @@ from collegium.errors import ConfigError
 from collegium.learners import image_nets
 from collegium.registry import nearest
 
-__all__ = ["NETS", "build", "cnn_aimhi", "cnn_cifar10", "cnn_mri", "cnn_pneumonia", "cnn_svhn", "logistic", "mlp"]
+__all__ = [
+    "NETS", "build", "cnn_aimhi", "cnn_cifar10", "cnn_mri", "cnn_pneumonia", "cnn_svhn", "lenet", "logistic", "mlp",
+]  # fmt: skip
 
 NetFunction = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -153,6 +155,26 @@ def cnn_aimhi(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     )
 
 
+def lenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """FedKT's net for MNIST (Sec. 5): two convolutions of 5x5 with pooling, two hidden layers, as in LeNet-5."""
+    channels, height, width = _image(input_shape, smallest=16)
+    rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
+    return nn.Sequential(
+        nn.Conv2d(channels, 6, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * rows * columns, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, n_classes),
+    )
+
+
 def resnet8(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedAUX's ResNet-8."""
     return image_nets.resnet8(_image(input_shape, smallest=8), n_classes)
@@ -200,6 +222,7 @@ NETS: Final[dict[str, NetFunction]] = {
     "cnn_mri": cnn_mri,
     "cnn_svhn": cnn_svhn,
     "cnn_aimhi": cnn_aimhi,
+    "lenet": lenet,
     "resnet8": resnet8,
     "mobilenetv2": mobilenetv2,
     "mobilenetv2_half": mobilenetv2_half,

@@ -90,6 +90,7 @@ class SimCLR:
         net = net.to(device).train()
         optimizer = torch.optim.Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         deck = Deck(len(images), np.random.default_rng(self.seed))
+        images.stay_on(device)
         with self._progress_bar(device) as advance:
             for epoch in range(self.epochs):
                 loss = self._epoch(net, images, deck, optimizer, stream, device)

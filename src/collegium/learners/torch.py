@@ -22,7 +22,17 @@ except ModuleNotFoundError as missing:
     raise MissingExtra("torch", "TorchClassifier") from missing
 
 from collegium.learners import nets
-from collegium.learners.batches import Floats, Labelled, Rows, Soft, classes_in, labels_of, weights_of
+from collegium.learners.batches import (
+    Floats,
+    Labelled,
+    Rows,
+    Soft,
+    Unlabelled,
+    classes_in,
+    confidences_of,
+    labels_of,
+    weights_of,
+)
 from collegium.learners.devices import find_device
 from collegium.learners.terms import LocalTerms, Part, Trained, UpdateReport, Weights, check_trained
 from collegium.learners.training import NO_TERMS, Schedule, Training, check_optimizer, check_output
@@ -48,6 +58,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Rows per mini-batch. With pseudo-labelled rows, a batch has as many of those again.
     epochs, steps
         How long `fit` and `update` train: `epochs` sweeps over the data or, when given, `steps` mini-batches.
+    augment
+        Whether training sees a random view of each row: a shifted image, mirrored too where it is in colour, or a row
+        some of whose features are another row's (`collegium.learners.views`).
     warm_start
         Whether `fit` goes on from the present weights, as `update` always does.
     device
@@ -88,6 +101,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         steps: int | None = None,
         optimizer: str = "adam",
         weight_decay: float = 0.0,
+        augment: bool = False,
         warm_start: bool = False,
         device: str = "cpu",
         image_shape: Sequence[int] | None = None,
@@ -101,6 +115,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.steps = steps
         self.optimizer = optimizer
         self.weight_decay = weight_decay
+        self.augment = augment
         self.warm_start = warm_start
         self.device = device
         self.image_shape = image_shape
@@ -157,8 +172,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if epochs is None:
             epochs = self.epochs
             steps = self.steps if steps is None else steps
-        given = self._read(X, y, pseudo, sample_weight, anew=anew)
-        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms or NO_TERMS)
+        terms = terms or NO_TERMS
+        given = self._read(X, y, pseudo, sample_weight, anew=anew, terms=terms)
+        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms)
 
     def distill(
         self,
@@ -184,7 +200,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         schedule = self._schedule(epochs, steps, lr, batch_size, weight_decay=0)
         soft = Soft(self._rows(X, self.input_shape_), targets, len(self.classes_))
         if steps is None:
-            soft.check()
+            soft.check(schedule.device)
         self.last_update_ = self._training.distill(soft, schedule, temperature=temperature, train=train)
         return self
 
@@ -246,17 +262,27 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         return tags
 
-    def _read(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None, sample_weight: Any, *, anew: bool) -> list[_Given]:
+    def _read(
+        self,
+        X: Any,
+        y: Any,
+        pseudo: tuple[Any, Any] | None,
+        sample_weight: Any,
+        *,
+        anew: bool,
+        terms: LocalTerms = NO_TERMS,
+    ) -> list[_Given]:
         """The private and, if there are any, the pseudo-labelled rows, each with their labels."""
         private = self._rows(X, None if anew else self.input_shape_)
         given = [_Given(private, labels_of(y, private), weights_of(sample_weight, private))]
         if pseudo is not None:
             public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
-            given.append(_Given(public, labels_of(pseudo[1], public, name="the pseudo-labels"), None))
-        given = [each for each in given if len(each.rows) > 0]
-        if not given:
+            labels = labels_of(pseudo[1], public, name="the pseudo-labels")
+            given.append(_Given(public, labels, confidences_of(terms.confidences, public)))
+        learned = [each for each in given if len(each.rows) > 0]
+        if not learned and terms.unlabelled is None:
             raise ConfigError("There are no rows to learn from.")
-        return given
+        return learned or given[:1]
 
     def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
         rows = Rows(X, self.image_shape, name=name)
@@ -282,19 +308,23 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
         sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
         input_shape = given[0].rows.shape
-        soft = None
-        if terms.distill is not None:
-            public = self._rows(terms.distill.X, input_shape, name="the X to distil")
-            soft = Soft(public, terms.distill.targets, len(classes))
+        beside = self._beside(terms, input_shape, len(classes))
         if check_all:
-            for labelled in sets:
-                labelled.check()
-            if soft is not None:
-                soft.check()
+            for each in (*sets, *([] if beside is None else [beside])):
+                each.check(schedule.device)
         training = self._new_training(input_shape, len(classes)) if anew else self._training
-        self.last_update_ = training.train(sets, schedule, terms, soft, optimizer=self.optimizer)
+        sets = [each for each in sets if len(each) > 0]
+        self.last_update_ = training.train(sets, schedule, terms, beside, optimizer=self.optimizer)
         self._training, self.classes_, self.input_shape_ = training, classes, input_shape
         return self
+
+    def _beside(self, terms: LocalTerms, shape: tuple[int, ...], n_classes: int) -> Soft | Unlabelled | None:
+        """The rows that a step has beside those with labels."""
+        if terms.distill is not None:
+            return Soft(self._rows(terms.distill.X, shape, name="the X to distil"), terms.distill.targets, n_classes)
+        if terms.unlabelled is None:
+            return None
+        return Unlabelled(self._rows(terms.unlabelled, shape, name="the unlabelled X"))
 
     def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
         return Training(
@@ -327,7 +357,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             _check_number("steps", steps, Integral, at_least=1)
         if self.random_state is not None:
             _check_number("random_state", self.random_state, Integral, at_least=0)
-        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device))
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
 
 
 class _Given(NamedTuple):

@@ -15,9 +15,13 @@ from torch import nn
 
 from collegium.errors import ConfigError
 from collegium.learners import weights as named
-from collegium.learners.batches import Batch, Batches, Floats, Labelled, Rows, Soft
+from collegium.learners.batches import Batch, Batches, Floats, Labelled, Rows, Soft, Unlabelled
+from collegium.learners.descent import Descent
 from collegium.learners.devices import CPU, RandomStream
-from collegium.learners.losses import Drift, SoftLoss, batch_loss
+from collegium.learners.disjoint import DisjointDescent
+from collegium.learners.losses import SoftLoss
+from collegium.learners.siamese import SiameseDescent
+from collegium.learners.steps import put_optimizer, stepping, turn
 from collegium.learners.terms import LocalTerms, Part, Trained, UpdateReport, Weights
 from collegium.registry import nearest
 
@@ -40,6 +44,8 @@ class Schedule:
     lr: float
     weight_decay: float
     device: torch.device
+    augment: bool = False
+    """Whether the net sees a random view of each row."""
 
 
 class Training:
@@ -63,56 +69,89 @@ class Training:
         self._batches = Batches(np.random.default_rng(for_batches))
         self._distilled = Batches(np.random.default_rng(for_distilling))
         self._device = CPU
+        self._is_ours = deterministic
         self._is_random = not deterministic or has_layer(self._net, nn.modules.dropout._DropoutNd)
 
     def train(
-        self, sets: Sequence[Labelled], schedule: Schedule, terms: LocalTerms, soft: Soft | None, *, optimizer: str
+        self,
+        sets: Sequence[Labelled],
+        schedule: Schedule,
+        terms: LocalTerms,
+        beside: Soft | Unlabelled | None,
+        *,
+        optimizer: str,
     ) -> UpdateReport:
         """Go on training with batches of equal shares of all sets; `optimizer` is made anew where the terms say so."""
-        self._check_batch_norm([*sets, *([soft] if soft else [])], schedule, terms.train)
-        self.to(schedule.device)
-        if not terms.keep_optimizer:
-            self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
-        batches = self._batches.draw(
-            sets, batch_size=schedule.batch_size, epochs=schedule.epochs, steps=schedule.steps, soft=soft
-        )
-        weight = 1.0 if terms.distill is None else terms.distill.weight
-        return self._steps(batches, self._optimizer, schedule, terms, SoftLoss(weight))
+        self._check_batch_norm([*sets, *([] if beside is None else [beside])], schedule, terms.train)
+        with turn(schedule.device):
+            self.to(schedule.device)
+            if not terms.keep_optimizer:
+                self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
+                put_optimizer(self._optimizer, self._device)
+            batches = self._batches.draw(
+                sets,
+                batch_size=schedule.batch_size,
+                epochs=schedule.epochs,
+                steps=schedule.steps,
+                beside=beside,
+                device=schedule.device,
+            )
+            draws = schedule.augment or terms.siamese is not None or terms.disjoint is not None
+            make = partial(self._descent, schedule, terms, OPTIMIZERS[optimizer])
+            return self._steps(batches, schedule, terms.train, make, draws=draws)
+
+    def _descent(
+        self,
+        schedule: Schedule,
+        terms: LocalTerms,
+        make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+    ) -> Descent:
+        net, device = self._net, schedule.device
+        if terms.disjoint is not None:
+            return DisjointDescent(net, lambda part: _set(make(part), schedule), terms, terms.disjoint, device)
+        optimizer = _set(self._optimizer, schedule)
+        if terms.siamese is not None:
+            return SiameseDescent(net, optimizer, terms, terms.siamese, device)
+        return Descent(net, optimizer, terms, device, augment=schedule.augment)
 
     def distill(self, soft: Soft, schedule: Schedule, *, temperature: float, train: Trained) -> UpdateReport:
         """Teach the net these answers, from its present weights. The optimizer, Adam, is of this call only."""
         self._check_batch_norm([soft], schedule, train)
-        self.to(schedule.device)
-        batches = self._distilled.draw(
-            [], batch_size=schedule.batch_size, epochs=schedule.epochs, steps=schedule.steps, soft=soft
-        )
-        adam = torch.optim.Adam(self._net.parameters())
-        return self._steps(batches, adam, schedule, LocalTerms(train=train), SoftLoss(1.0, temperature))
+        with turn(schedule.device):
+            self.to(schedule.device)
+            batches = self._distilled.draw(
+                [],
+                batch_size=schedule.batch_size,
+                epochs=schedule.epochs,
+                steps=schedule.steps,
+                beside=soft,
+                device=schedule.device,
+            )
+            adam = _set(torch.optim.Adam(self._net.parameters()), schedule)
+            put_optimizer(adam, self._device)
+            terms, soft_loss = LocalTerms(train=train), SoftLoss(1.0, temperature)
+            make = partial(Descent, self._net, adam, terms, schedule.device, soft_loss=soft_loss)
+            return self._steps(batches, schedule, train, make)
 
     def _steps(
         self,
         batches: Iterator[Batch],
-        optimizer: torch.optim.Optimizer,
         schedule: Schedule,
-        terms: LocalTerms,
-        soft_loss: SoftLoss,
+        train: Trained,
+        make: Callable[[], Descent],
+        *,
+        draws: bool = False,
     ) -> UpdateReport:
         device, taken = schedule.device, 0
         total = torch.zeros((), device=device)
-        for group in optimizer.param_groups:
-            group.update(lr=schedule.lr, weight_decay=schedule.weight_decay)
-        with self._learning(terms.train):
-            drift = Drift(self._net, terms)
-            for batch in batches:
-                with self._stream.playing(device) if self._is_random else nullcontext():
-                    optimizer.zero_grad()
-                    loss = batch_loss(self._net, batch, soft_loss, device)
-                    loss.backward()  # type: ignore[no-untyped-call]
-                    drift.add_to_gradients()
-                    optimizer.step()
-                total += loss.detach()
-                taken += 1
-        return UpdateReport(taken, schedule.lr, float(total) / taken, str(device))
+        with self._learning(train):
+            descent, draws = make(), draws or self._is_random
+            with stepping(descent, device, recorded=not draws) as step:
+                for batch in batches:
+                    with self._stream.playing(device) if draws else nullcontext():
+                        total += step(batch)
+                    taken += 1
+        return UpdateReport(taken, schedule.lr, float(total) / taken, str(device), descent.parts())
 
     @contextmanager
     def _learning(self, train: Trained) -> Iterator[None]:
@@ -132,7 +171,9 @@ class Training:
             for parameter in frozen:
                 parameter.requires_grad_(True)
 
-    def _check_batch_norm(self, sets: Sequence[Labelled | Soft], schedule: Schedule, train: Trained) -> None:
+    def _check_batch_norm(
+        self, sets: Sequence[Labelled | Soft | Unlabelled], schedule: Schedule, train: Trained
+    ) -> None:
         smallest_batch = len(sets) * min(schedule.batch_size, max(map(len, sets)))
         learns_by_batch = train == "all" and has_layer(self._net, nn.modules.batchnorm._BatchNorm)
         if smallest_batch == 1 and learns_by_batch:
@@ -167,46 +208,64 @@ class Training:
     def _answers(
         self, rows: Rows, width: int, device: torch.device, answer: Callable[[torch.Tensor], torch.Tensor]
     ) -> Floats:
-        self.to(device)
-        self._net.eval()
         answers = np.empty((len(rows), width), dtype=np.float32)
-        with torch.inference_mode():
-            for chunk in rows.chunks():
-                answers[chunk] = answer(torch.from_numpy(rows.take(chunk)).to(device)).cpu().numpy()
+        with turn(device):
+            self.to(device)  # not in inference mode: what is moved there cannot be trained any more
+            self._net.eval()
+            with torch.inference_mode():
+                for chunk in rows.chunks():
+                    answers[chunk] = answer(rows.tensor(chunk, device)).cpu().numpy()
         return answers
 
     def to(self, device: torch.device) -> None:
         """Move the net and the optimizer's state to a device."""
         if device != self._device:
-            self._net.to(device)
-            # Loading puts the state where the parameters now are.
-            self._optimizer.load_state_dict(self._optimizer.state_dict())
+            self._move(self._net, device)
+            put_optimizer(self._optimizer, device)
             self._device = device
+
+    def _move(self, net: nn.Module, device: torch.device) -> nn.Module:
+        """The net on this device. Our own nets have images pixel by pixel on a GPU, which likes that better."""
+        if not self._is_ours:
+            return net.to(device)
+        layout = torch.contiguous_format if device == CPU else torch.channels_last
+        moved: nn.Module = net.to(device, memory_format=layout)  # type: ignore[call-overload]
+        return moved
 
     def __getstate__(self) -> dict[str, Any]:
         if self._device == CPU:
             return self.__dict__
-        # One copy of both, since the optimizer refers to the net's parameters.
-        net, optimizer = copy.deepcopy((self._net, self._optimizer))
-        net.to(CPU)
-        optimizer.load_state_dict(optimizer.state_dict())
+        with turn(self._device):
+            # One copy of both, since the optimizer refers to the net's parameters.
+            net, optimizer = copy.deepcopy((self._net, self._optimizer))
+            self._move(net, CPU)
+            put_optimizer(optimizer, CPU)
         return self.__dict__ | {"_net": net, "_optimizer": optimizer, "_device": CPU}
 
     def copy_net(self) -> nn.Module:
         """A copy of the net, on the CPU and in eval mode."""
-        return copy.deepcopy(self._net).to(CPU).eval()
+        return self._move(copy.deepcopy(self._net), CPU).eval()
 
     def get_weights(self, part: Part) -> named.Arrays:
         """A copy of the weights of this part of the net."""
-        return named.read(self._net, part, "" if part == "all" else self.head)
+        with turn(self._device):
+            return named.read(self._net, part, "" if part == "all" else self.head)
 
     def set_weights(self, weights: Weights, part: Part) -> None:
         """Put weights into this part of the net; names and shapes must be those of `get_weights`."""
-        named.write(self._net, weights, part, "" if part == "all" else self.head)
+        with turn(self._device):
+            named.write(self._net, weights, part, "" if part == "all" else self.head)
 
     def has_diverged(self) -> bool:
         """Whether some weight is NaN or infinite."""
-        return not all(bool(value.isfinite().all()) for value in self._net.state_dict().values())
+        with turn(self._device):
+            return not all(bool(value.isfinite().all()) for value in self._net.state_dict().values())
+
+
+def _set(optimizer: torch.optim.Optimizer, schedule: Schedule) -> torch.optim.Optimizer:
+    for group in optimizer.param_groups:
+        group.update(lr=schedule.lr, weight_decay=schedule.weight_decay)
+    return optimizer
 
 
 def has_layer(net: nn.Module, kind: type[nn.Module]) -> bool:

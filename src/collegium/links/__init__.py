@@ -1,1 +1,1 @@
-"""How orders reach sites: in process, in worker processes, or from a record."""
+"""How orders reach sites: in process, in worker processes, in Ray actors, or from a record."""

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack
 from functools import cached_property
+from typing import Self
 
 from threadpoolctl import threadpool_limits
 
@@ -16,6 +17,7 @@ from collegium.core.agent import Agent
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
+from collegium.links.simulated import no_address
 
 
 class AgentPool:
@@ -67,6 +69,12 @@ class LocalLink:
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
         self._limits.enter_context(warnings.catch_warnings())
         self._pool = AgentPool(hosting.agents(), threads)
+
+    @classmethod
+    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
+        """Host the sites here; so many of them work at a time (0: one per core)."""
+        no_address("local", address)
+        return cls(hosting, workers or None)
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
         """One frame to each party; replies as they come."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 
-from collegium.core.federation import Link
+from collegium.core.federation import Link, OpenLink
 from collegium.core.record import Record
 from collegium.errors import RecordError
 
@@ -36,6 +36,17 @@ class ReplayLink:
                 "its settings or the versions of libraries have changed: start a new run."
             )
         yield from self._record.replies(number)
+
+    def newcomers(self) -> tuple[str, ...]:
+        """Those that joined before this exchange when it was recorded; live, those that join now."""
+        if self._next < self._record.length:
+            joined = self._record.newcomers(self._next)
+        else:
+            known = self._record.newcomers(self._next)
+            live = self._live.newcomers() if isinstance(self._live, OpenLink) else ()
+            joined = known + self._record.write_newcomers(self._next, live)
+        self.parties += joined
+        return joined
 
 
 def orders_hash(orders: Mapping[str, bytes]) -> str:

@@ -5,9 +5,7 @@ The setup file was written by the process that started this one, for it alone.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import pickle
 import sys
 import threading
 from concurrent.futures import Future
@@ -19,12 +17,11 @@ from typing import Any
 import cloudpickle
 import joblib
 
-from collegium import registry
 from collegium.core import wire
 from collegium.core.site import PublicSet
-from collegium.core.steps import INSTALLED
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
+from collegium.links.packing import unpack
 
 
 def main() -> None:
@@ -32,13 +29,7 @@ def main() -> None:
     setup, address = Path(sys.argv[1]), sys.argv[2]
     connection = Client(address, authkey=sys.stdin.buffer.read())
     with setup.open("rb") as file:
-        sys.path[:] = pickle.load(file)
-        hosting, mappable, extra_steps = pickle.load(file)
-    registry.install_steps()
-    for packed in extra_steps:
-        with contextlib.suppress(Exception):  # a step whose module is not to be found here stays unknown
-            step = pickle.loads(packed)
-            INSTALLED[step.name] = step
+        hosting, mappable = unpack(file)
     public = joblib.load(setup.parent / "public.joblib", mmap_mode="r" if mappable else None)
     shared = replace(hosting, public=None if public is None else PublicSet(public))
     with threads_per_site():
@@ -66,13 +57,16 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
                 site = pool.agents[party].site
                 file.write_bytes(cloudpickle.dumps((site.model, site.found_labels)))
             send({"logs": {party: pool.agents[party].log.lines for party in parties}}, b"")
+        elif header["do"] == "abandon":
+            pool.abandon()
         else:
             _answer(pool, header, frame, send)
 
 
 def _answer(pool: AgentPool, header: dict[str, Any], frame: bytes, send: Any) -> None:
     def done(future: Future[bytes | None]) -> None:
-        reply = None if future.exception() is not None else future.result()
+        failed = future.cancelled() or future.exception() is not None
+        reply = None if failed else future.result()
         head = {"party": header["party"], "exchange": header["exchange"], "answered": reply is not None}
         send(head, reply or b"")
 

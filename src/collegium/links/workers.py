@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import cloudpickle
 import joblib
@@ -26,11 +26,12 @@ import numpy as np
 from scipy import sparse
 
 from collegium.core import wire
-from collegium.core.steps import INSTALLED
 from collegium.errors import CollegiumError, ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
-from collegium.links.hosting import Hosting
+from collegium.links.hosting import Hosting, available_cores
+from collegium.links.packing import assign, pack, python_path
+from collegium.links.simulated import no_address
 
 _START_SECONDS = 120.0
 
@@ -46,27 +47,31 @@ class WorkersLink:
         self._exchange = 0
         self._connections: list[Connection] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._home = _assign(hosting, min(workers, len(self.parties)))
+        self._home = assign(hosting, min(workers, len(self.parties)))
         try:
             self._start(hosting)
         except BaseException:
             self.close()
             raise
 
+    @classmethod
+    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
+        """Host the sites in so many processes (0: one per core)."""
+        no_address("workers", address)
+        return cls(hosting, workers or available_cores())
+
     def _start(self, hosting: Hosting) -> None:
         folder = Path(self._folder.name)
         public = None if hosting.public is None else hosting.public.X
         joblib.dump(public, folder / "public.joblib")
         shared = replace(hosting, public=None)
-        extra = _users_own_steps()
         with contextlib.ExitStack() as listeners:
             waiting = []
             for worker in range(len(set(self._home.values()))):
                 mine = shared.only({party for party, home in self._home.items() if home == worker})
                 setup = folder / f"worker-{worker}.pkl"
                 with setup.open("wb") as file:
-                    cloudpickle.dump(sys.path, file)
-                    cloudpickle.dump((mine, _is_mappable(public), extra), file)
+                    pack((mine, _is_mappable(public)), file)
                 key = secrets.token_bytes(32)
                 listener = listeners.enter_context(Listener(authkey=key))
                 waiting.append((listener, self._launch(setup, str(listener.address), key)))
@@ -76,7 +81,7 @@ class WorkersLink:
         process = subprocess.Popen(
             [sys.executable, "-m", "collegium.links.worker", str(setup), address],
             stdin=subprocess.PIPE,
-            env=_environment(),
+            env=os.environ | {"PYTHONPATH": python_path()},
         )
         self._processes.append(process)
         if process.stdin is not None:
@@ -97,7 +102,9 @@ class WorkersLink:
             alive = [connection for connection in self._connections if not connection.closed]
             left = None if end is None else max(0.0, end - time.monotonic())
             ready = wait(alive, timeout=left)
-            if not ready:
+            if not ready:  # those that hang are left behind, so that the next orders find free threads
+                for worker in {self._home[party] for party in pending}:
+                    self._send(worker, wire.join({"do": "abandon"}, b""))
                 return
             for connection in ready:
                 header, reply = self._read(connection)  # type: ignore[arg-type]
@@ -175,35 +182,9 @@ class WorkersLink:
         self._folder.cleanup()
 
 
-def _assign(hosting: Hosting, workers: int) -> dict[str, int]:
-    """A worker for each site: the largest first, each to the worker with the fewest rows so far."""
-    load, home = [0] * workers, {}
-    for site in sorted(hosting.sites, key=len, reverse=True):
-        worker = load.index(min(load))
-        home[site.name] = worker
-        load[worker] += max(1, len(site))
-    return home
-
-
-def _users_own_steps() -> list[bytes]:
-    """Steps that do not come with the package. One that cannot be packed stays here: sites will say they lack it."""
-    packed = []
-    for step in INSTALLED.values():
-        if not step.function.__module__.startswith("collegium."):
-            with contextlib.suppress(Exception):
-                packed.append(cloudpickle.dumps(step))
-    return packed
-
-
 def _is_mappable(table: Any) -> bool:
     """Arrays of numbers can be shared between workers through one mapped file."""
     return sparse.issparse(table) or (isinstance(table, np.ndarray) and table.dtype != object)
-
-
-def _environment() -> dict[str, str]:
-    root = str(Path(__file__).resolve().parents[2])
-    path = os.environ.get("PYTHONPATH")
-    return os.environ | {"PYTHONPATH": root if not path else os.pathsep.join([root, path])}
 
 
 def _accept(listener: Listener, process: subprocess.Popen[bytes]) -> Connection:

@@ -112,7 +112,7 @@ def _tiles(run: Run) -> Markup:
     safe = (f"{protected:,} of {releases:,}", "by differential privacy") if releases else ("-", "nothing was released")
     return style.tiles(
         [
-            ("Sites", f"{n.sites:,}", f"{sum(run.about['samples'].values()):,} private cases"),
+            ("Sites", f"{n.sites:,}", _private_cases(run)),
             ("Rounds", f"{n.rounds:,}", f"in {seconds_text(n.seconds)}"),
             ("Mean accuracy", percent(n.last_mean), f"first round: {percent(n.first_mean)}"),
             ("Public cases", *cases),
@@ -308,14 +308,19 @@ def _with_others(counts: pd.DataFrame, most: int) -> pd.DataFrame:
 # Tables.
 
 
+def _private_cases(run: Run) -> str:
+    samples = run.about["samples"]
+    return f"{sum(samples.values()):,} private cases" if samples else "only they know how many cases they have"
+
+
 def _sites(run: Run) -> Markup:
-    head = ["Site", "Learner", "Private cases", "First accuracy", "Last accuracy"]
+    known = bool(run.about["samples"])  # in a real run only the sites themselves know
+    head = ["Site", *(["Learner", "Private cases"] if known else []), "First accuracy", "Last accuracy"]
     head += ["Sent", "Received", "Releases", "Failures"]
     rows = [
         [
             str(party),
-            str(row["learner"]),
-            number(f"{row['samples']:,}"),
+            *([str(row["learner"]), number(f"{row['samples']:,}")] if known else []),
             *(number(percent(row[name])) for name in ("first_accuracy", "accuracy")),
             *(number(bytes_text(int(row[name]))) for name in ("bytes_up", "bytes_down")),
             *(number(f"{row[name]:,}") for name in ("releases", "failures")),

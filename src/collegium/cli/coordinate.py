@@ -1,0 +1,181 @@
+"""``collegium coordinate`` and ``federation demo``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final
+
+import pandas as pd
+from rich.console import Console
+
+from collegium.cli.studies import carry_out, folder_for
+from collegium.errors import ConfigError, MissingExtra
+from collegium.reports.tables import frame_table
+from collegium.results import Run
+from collegium.study import Study
+
+_HOSPITALS: Final = {"north": "decision_tree", "east": "random_forest", "south": "logistic_regression"}
+_DEMO: Final = """\
+name = "federation-demo"
+seed = 0
+[data]
+source = "public.csv"
+[algorithm]
+name = "fedct"
+rounds = 5
+[federation]
+classes = ["benign", "malignant"]
+at_least = 3
+"""
+_SITE: Final = """\
+name = "{name}"
+learner = {{ name = "{learner}" }}
+[data]
+source = "patients.csv"
+target = "diagnosis"
+held_out = 0.3
+[policy]
+algorithms = ["fedct"]
+unprotected = ["HardLabels", "Scores"]
+approval = "auto"
+"""
+
+
+def coordinate_study(
+    file: Path,
+    kits: Path | None,
+    server: Path | None,
+    lead: Path | None,
+    changes: list[str],
+    out: Path | None,
+    *,
+    resume: bool,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Run a study over the sites of a federation, and show what came out."""
+    study = Study.from_toml(file, changes)
+    folder = folder_for(study, out, resume=resume, force=force)
+    console = Console(stderr=True, highlight=False)
+    with _host(*_kits(kits, server, lead)) as host:
+        carry_out(
+            study, folder, lambda: _coordinate(study, host, file.parent, folder, console, resume), as_json=as_json
+        )
+
+
+def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Console, resume: bool = False) -> Run:
+    from collegium.flare.coordinate import coordinate
+
+    def say(text: str) -> None:
+        console.print(f"coordinator: {text}", markup=False)
+
+    return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+
+
+def _kits(kits: Path | None, server: Path | None, lead: Path | None) -> tuple[Path, Path]:
+    if kits is not None:
+        leads = sorted(path for path in kits.glob("*@*") if path.is_dir())
+        server = server or kits / "server"
+        lead = lead or (leads[0] if len(leads) == 1 else None)
+        if lead is None:
+            found = ", ".join(path.name for path in leads) or "none"
+            raise ConfigError(f"{kits}: whose kit is it? Say --lead KIT; there is: {found}.")
+    if server is None or lead is None:
+        raise ConfigError(
+            "A coordinator works with two kits: say --kits FOLDER where `collegium provision` put them, or --server "
+            "and --lead."
+        )
+    return server, lead
+
+
+@contextlib.contextmanager
+def _host(server: Path, lead: Path) -> Iterator[Any]:
+    """The connection to the server; it is closed whatever happens, since it would keep the program from ending."""
+    from collegium.flare.kits import read_kit
+
+    kits = read_kit(server, "server"), read_kit(lead, "lead")
+    if kits[0].federation != kits[1].federation:
+        raise ConfigError(f"{lead} is of the federation {kits[1].federation!r}, {server} of {kits[0].federation!r}.")
+    try:
+        from collegium.flare.session import NvflareHost
+    except ImportError:
+        raise MissingExtra("flare", "A federation between organisations") from None
+    # NVFlare logs every attempt to reach a server that is away; what matters is said by the link.
+    logging.getLogger().addHandler(logging.NullHandler())
+    host = NvflareHost(kits[0].folder, kits[1].folder, kits[1].name)
+    with _ended_by(signal.SIGTERM):
+        try:
+            yield host
+        finally:
+            host.close()
+
+
+@contextlib.contextmanager
+def _ended_by(number: signal.Signals) -> Iterator[None]:
+    """A polite request to end is an interruption like Ctrl-C, so that whatever was started ends too."""
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def run_federation_demo(out: Path, *, force: bool = False) -> None:
+    """Provision, start a server and three sites, run one study over them, stop everything, show what came out."""
+    from collegium.flare.loopback import LEAD, LoopbackFederation
+
+    console = Console(highlight=False)
+    if out.exists() and any(out.iterdir()):
+        if not force and not (out / "federation-demo").is_file():
+            raise ConfigError(f"{out} is not empty and not an earlier demo: choose another folder with --out.")
+        shutil.rmtree(out)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "federation-demo").touch()
+    start = time.perf_counter()
+    federation = LoopbackFederation(out, sites=tuple(_HOSPITALS))
+    _write_patients(out, federation.site_kit)
+    for name, learner in _HOSPITALS.items():
+        federation.write_site(name, _SITE.format(name=name, learner=learner))
+    file = out / "study.toml"
+    file.write_text(_DEMO, encoding="utf-8")
+    study = Study.from_toml(file)
+    console.print(
+        "[bold]Federation demo[/bold]: a server and three hospitals, each with processes, keys and data of its own, on "
+        f"this machine (port {federation.port} of loopback, mTLS).\n"
+    )
+    with _ended_by(signal.SIGTERM), federation:
+        console.print(f"Server and hospitals are up after {time.perf_counter() - start:.1f} s.")
+        with _host(federation.server_kit, federation.kits / LEAD) as host:
+            carry_out(study, out / "run", lambda: _coordinate(study, host, out, out / "run", console), as_json=False)
+    rows = [
+        {"hospital": name, "report": str(report)}
+        for name in _HOSPITALS
+        for report in sorted((federation.site_kit(name) / "agent" / "runs").glob("*/report.html"))
+    ]
+    console.print(frame_table(pd.DataFrame(rows), "What each hospital keeps for itself"))
+    console.print(f"All processes have ended. Done in {time.perf_counter() - start:.1f} s.")
+
+
+def _write_patients(out: Path, kit: Callable[[str], Path]) -> None:
+    """The public cases beside the study; each hospital's patients into its kit."""
+    from sklearn.datasets import load_breast_cancer
+
+    import collegium as cg
+
+    data = load_breast_cancer(as_frame=True)
+    labels = data.target.map(dict(enumerate(data.target_names)))
+    split = cg.split(data.data, labels, sites=len(_HOSPITALS), public=370, test=0, seed=0)
+    split.public.to_csv(out / "public.csv", index=False)
+    for name, (X, y) in zip(_HOSPITALS, split.sites, strict=True):
+        X.assign(diagnosis=y).to_csv(kit(name) / "patients.csv", index=False)

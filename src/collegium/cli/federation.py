@@ -1,0 +1,107 @@
+"""``collegium provision``, ``server`` and ``site join``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+
+from collegium.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collegium.flare.federation_file import FederationFile, SiteSection
+    from collegium.flare.provision import Provisioned
+
+_GOES_TO = {"server": "whoever runs the server", "site": "the site's owner", "lead": "that person"}
+
+
+def provision_federation(
+    file: Path, out: Path | None, *, force: bool, new_site: str | None, organisation: str | None, member: str | None
+) -> None:
+    """Make all kits, or one more, or a new certificate for one; show who gets what."""
+    from collegium.flare.federation_file import FederationFile
+    from collegium.flare.provision import add_site, provision, renew
+
+    federation = FederationFile.read(file)
+    folder = out or Path("kits") / federation.name
+    if new_site is not None and member is not None:
+        raise ConfigError("--add-site and --renew are two commands: run them one after the other.")
+    if organisation is not None and new_site is None:
+        raise ConfigError("--organisation belongs to --add-site.")
+    if new_site is not None:
+        made = add_site(federation, _declared(file, federation, new_site, organisation), folder)
+    elif member is not None:
+        made = renew(federation, member, folder)
+    else:
+        made = provision(federation, folder, force=force)
+    _show(made)
+
+
+def _declared(file: Path, federation: FederationFile, name: str, organisation: str | None) -> SiteSection:
+    """The new site as the file has it; if the file does not have it, it is added there."""
+    from collegium.flare.federation_file import SiteSection, check_organisation, check_site
+
+    for site in federation.sites:
+        if site.name == name:
+            if organisation not in (None, site.organisation):
+                raise ConfigError(f"{file} has {name} with the organisation {site.organisation}, not {organisation}.")
+            return site
+    if organisation is None:
+        raise ConfigError(f"{name} is not in {file}: say whose site it is with --organisation.")
+    check_site(name, "--add-site")
+    check_organisation(organisation, "--organisation")
+    site = SiteSection(name=name, organisation=organisation)
+    federation.model_copy(update={"sites": [*federation.sites, site]}).check()
+    with file.open("a", encoding="utf-8") as text:
+        text.write(f'\n[[sites]]\nname = "{name}"\norganisation = "{organisation}"\n')
+    return site
+
+
+def _show(made: Provisioned) -> None:
+    console = Console()
+    table = Table(title=f"Kits in {made.folder}")
+    for column in ("folder", "goes to", "organisation"):
+        table.add_column(column)
+    table.add_column("certificate, days", justify="right")
+    for kit in made.kits:
+        table.add_row(kit.folder.name, _GOES_TO[kit.kind], kit.organisation, f"{kit.days_left:.0f}")
+    table.add_row("ca", "nobody: keep it offline", "", f"{made.authority_days:.0f}")
+    console.print(table)
+    console.print(
+        f"Whoever has {made.folder / 'ca'} can make members: keep it off the server. "
+        "Hand each kit over on a way that only its owner can read.",
+        markup=False,
+    )
+
+
+def start_server(kit: Path) -> None:
+    """Run the server in the foreground."""
+    from collegium.flare.processes import run_server
+
+    run_server(kit, _speaker("server"))
+
+
+def join_site(kit: Path) -> None:
+    """Run a site in the foreground."""
+    from collegium.flare.processes import run_site
+
+    run_site(kit, _speaker(kit.resolve().name))
+
+
+def set_site_enabled(site: str, kit: Path, *, enabled: bool) -> None:
+    """Shut a site out, or let it in again."""
+    from collegium.flare.admin import set_enabled
+
+    Console().print(set_enabled(kit, site, enabled=enabled), markup=False)
+
+
+def _speaker(name: str) -> Callable[[str], None]:
+    console = Console(highlight=False, soft_wrap=True)
+
+    def say(text: str) -> None:
+        console.print(f"{name}: {text}", markup=False)
+
+    return say

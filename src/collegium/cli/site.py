@@ -1,0 +1,169 @@
+"""``collegium site init`` and ``collegium site check``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import typer
+from rich.console import Console
+
+from collegium.checks import check_features
+from collegium.core import tables
+from collegium.core.ledger import storage_errors
+from collegium.core.tables import Table
+from collegium.errors import ConfigError, StorageError, WireError
+from collegium.flare.identity import make_agent_folder, read_keys
+from collegium.flare.kits import Kit, read_kit
+from collegium.flare.plan import ANY_PARTY, Plan, Review, plan_of, review
+from collegium.flare.review import unmatched
+from collegium.flare.site_file import SITE_FILE, SiteFile, SiteSetup, load_public, load_site
+from collegium.flare.site_template import TEMPLATE
+from collegium.learners.base import learner_name
+from collegium.reports.tables import frame_table
+from collegium.study import SiteSection, Study
+
+
+def init_site(kit: Path, name: str | None, *, force: bool) -> None:
+    """Make what a kit needs beside NVFlare's part: a site file, an identity key, an instance number."""
+    if not kit.is_dir():
+        raise ConfigError(f"There is no kit {kit}: give the folder that you got from the coordinator.")
+    certified = _certified(kit)
+    if certified is not None and name not in (None, certified.name):
+        raise ConfigError(f"--name {name}: the certificate of this kit is for {certified.name!r}.")
+    own = name or (certified.name if certified is not None else kit.resolve().name)
+    file = kit / SITE_FILE
+    written = force or not file.exists()
+    if written:
+        SiteFile.model_validate({"name": own, "data": {"source": "patients.csv"}})
+        with storage_errors(file, StorageError):
+            file.write_text(TEMPLATE.format(name=own), encoding="utf-8")
+            file.chmod(0o600)
+    folder = make_agent_folder(kit)
+    typer.echo(f"{file}: {'fill it in, then run `collegium site check`' if written else 'kept as it is'}.")
+    typer.echo(f"{folder}: keep a backup of identity.key where only you can read it.")
+    typer.echo(
+        f"Identity of {own}, to give to the other sites by telephone or letter:\n{read_keys(folder, own).identity}"
+    )
+
+
+def check_site(kit: Path, study: Path | None, *, as_json: bool) -> None:
+    """Say what a site would bring, and what it would allow and refuse; exit code 1 if it could not take part."""
+    setup = load_site(kit)
+    certified = _certified(kit)
+    if certified is not None and certified.name != setup.file.name:
+        raise ConfigError(
+            f"{kit / SITE_FILE}: name is {setup.file.name!r}, but this kit's certificate is for {certified.name!r}."
+        )
+    public = load_public(kit, setup.file)
+    if public is not None:
+        check_features([setup.with_public(public)], {"public": public})
+    bare = ["there is no start-up kit in this folder: with it, the site can join"]
+    notes = [*unmatched(setup.file), *(bare if certified is None else certified.warnings())]
+    plan = None if study is None else _read_plan(study, setup, public)
+    found = None if plan is None else review(plan, setup.file, setup)
+    if as_json:
+        print(json.dumps(_facts(setup, certified, public) | {"notes": notes} | _said(plan, found)))  # noqa: T201
+    else:
+        _show(_facts(setup, certified, public), notes)
+        if plan is not None and found is not None:
+            show_review(plan, found)
+    if found is not None and not found.allowed:
+        raise typer.Exit(1)
+
+
+def show_review(plan: Plan, found: Review) -> None:
+    """What a site would allow and refuse, as a table."""
+    console = Console()
+    rows = [
+        {
+            "step": each.step or "(the plan)",
+            "releases": each.kind,
+            "answer": "allowed" if each.allowed else f"refused: {each.code}",
+            "why": each.why,
+            "asked": "" if not each.step else "yes" if each.rehearsed else "maybe",
+        }
+        for each in found.verdicts
+    ]
+    console.print(frame_table(pd.DataFrame(rows), f"What this site would answer to {plan.study}"))
+    console.print(
+        "This site could take part." if found.allowed else "This site could not take part: see what is refused.",
+        markup=False,
+    )
+
+
+def _certified(kit: Path) -> Kit | None:
+    """The kit with its certificate, where NVFlare's part is there."""
+    return read_kit(kit, "site") if (kit / "startup").is_dir() else None
+
+
+def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
+    """A proposed plan, or the one that a coordinator would make of a study."""
+    if path.suffix.lower() == ".json":
+        with storage_errors(path, StorageError):
+            if not path.is_file():
+                raise ConfigError(f"There is no plan {path}.")
+            try:
+                return Plan.from_json(path.read_bytes())
+            except WireError as error:
+                raise ConfigError(f"{path}: {error}") from None
+    from collegium.flare.coordinate import prepare
+
+    study = Study.from_toml(path)
+    own = SiteSection(learner=setup.file.learner, prepare=setup.file.prepare)
+    as_here = study.model_copy(update={"sites": [own]})  # what this site's learner would release
+    parties = study.federation.parties or [ANY_PARTY]
+    try:
+        part = prepare(study, path.parent)
+        shown = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
+        return plan_of(as_here, shown, part.classes, parties)
+    except ConfigError:
+        if public is None:  # without the coordinator's rows, the site's own copy does
+            raise
+    classes = study.federation.classes or np.unique(setup.site.y).tolist()
+    return plan_of(as_here, public, classes, parties)
+
+
+def _facts(setup: SiteSetup, certified: Kit | None, public: Table | None) -> dict[str, Any]:
+    site = setup.site
+    values, counts = np.unique(site.y, return_counts=True)
+    columns = getattr(site.X, "columns", None)
+    return {
+        "name": site.name,
+        "rows": len(site),
+        "columns": tables.n_columns(site.X) if columns is None else [str(name) for name in columns],
+        "classes": {str(value): int(count) for value, count in zip(values, counts, strict=True)},
+        "held out": 0 if setup.held_out is None else len(setup.held_out[1]),
+        "unlabelled": 0 if site.unlabeled is None else tables.n_rows(site.unlabeled),
+        "learner": learner_name(site.learner),
+        "public set": None if public is None else tables.digest(public),
+        "approval": setup.file.policy.approval,
+        "budget": None if site.budget is None else [site.budget.epsilon, site.budget.delta],
+        "certificate days": None if certified is None else round(certified.days_left),
+    }
+
+
+def _said(plan: Plan | None, found: Review | None) -> dict[str, Any]:
+    if plan is None or found is None:
+        return {}
+    verdicts = [vars(each) | {"allowed": each.allowed} for each in found.verdicts]
+    return {"plan": plan.digest, "review": verdicts, "allowed": found.allowed}
+
+
+def _show(facts: dict[str, Any], notes: list[str]) -> None:
+    words = {**facts, "classes": ", ".join(f"{name}: {count}" for name, count in facts["classes"].items())}
+    if isinstance(facts["columns"], list):
+        words["columns"] = f"{len(facts['columns'])}: {', '.join(facts['columns'][:12])}" + (
+            ", ..." if len(facts["columns"]) > 12 else ""
+        )
+    words["public set"] = facts["public set"] or "the coordinator sends it"
+    words["budget"] = "none" if facts["budget"] is None else "epsilon {:g} at delta {:g}".format(*facts["budget"])
+    words["certificate days"] = "-" if facts["certificate days"] is None else facts["certificate days"]
+    rows = pd.DataFrame([{"what": key, "here": str(value)} for key, value in words.items()])
+    console = Console()
+    console.print(frame_table(rows, "What this site brings"))
+    for note in notes:
+        console.print(f"Note: {note}", markup=False)

@@ -1,0 +1,142 @@
+"""``collegium site approve``: a person reads what is proposed, and signs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import typer
+from rich.console import Console
+
+from collegium.cli.site import show_review
+from collegium.errors import ConfigError
+from collegium.flare.approvals import Approvals, PendingOrder
+from collegium.flare.identity import AGENT
+from collegium.flare.plan import ANY_PARTY, Plan, review
+from collegium.flare.site_file import SITE_FILE, SiteFile, site_keys
+from collegium.reports.tables import frame_table
+
+_FEWEST_DIGITS = 8
+
+
+def approve_for_site(
+    kit: Path, digest: str | None, order: str | None, *, withdraw: bool, yes: bool, as_json: bool
+) -> None:
+    """List what waits, or show one plan or order and sign it."""
+    if digest is not None and order is not None:
+        raise ConfigError("Give a plan or --order, not both.")
+    if withdraw and digest is None:
+        raise ConfigError("--withdraw needs the hash of a plan.")
+    file = SiteFile.from_toml(kit / SITE_FILE)
+    approvals = Approvals(kit / AGENT, site_keys(kit / AGENT, file))
+    if order is not None:
+        _approve_order(approvals, _chosen(order, approvals), yes=yes, as_json=as_json)
+    elif digest is None:
+        _list(approvals, as_json=as_json)
+    elif withdraw:
+        whole = _whole(digest, [plan.digest for plan in approvals.plans()])
+        approvals.withdraw(whole)
+        _end({"withdrawn": whole}, f"The approval of plan {whole} is withdrawn.", as_json=as_json)
+    else:
+        plan = approvals.plan(_whole(digest, [plan.digest for plan in approvals.plans()]))
+        _approve_plan(approvals, plan, file, yes=yes, as_json=as_json)
+
+
+def _list(approvals: Approvals, *, as_json: bool) -> None:
+    plans, orders = approvals.pending(), approvals.pending_orders()
+    if as_json:
+        waiting = [{"digest": plan.digest, "study": plan.study, "algorithm": plan.algorithm["name"]} for plan in plans]
+        print(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders]}))  # noqa: T201
+        return
+    console = Console()
+    if not plans and not orders:
+        console.print("Nothing waits for a decision.")
+    if plans:
+        rows = [{"plan": p.digest[:12], "study": p.study, "algorithm": p.algorithm["name"]} for p in plans]
+        console.print(frame_table(pd.DataFrame(rows), "Plans that wait"))
+    if orders:
+        lines = [{"order": f"{o.run}:{o.number}", "steps": _shown(o.steps), "releases": o.kinds[-1]} for o in orders]
+        console.print(frame_table(pd.DataFrame(lines), "Orders that wait"))
+
+
+def _approve_plan(approvals: Approvals, plan: Plan, file: SiteFile, *, yes: bool, as_json: bool) -> None:
+    if approvals.approved(plan.digest):
+        _end({"approved": plan.digest}, f"Plan {plan.digest} is signed already.", as_json=as_json)
+        return
+    if not as_json:
+        _explain(plan)
+        show_review(plan, review(plan, file))
+    _ask("Sign this plan?", yes=yes)
+    approvals.approve(plan.digest)
+    _end({"approved": plan.digest}, f"Signed plan {plan.digest}.", as_json=as_json)
+
+
+def _explain(plan: Plan) -> None:
+    """A plan in plain words."""
+    settings = ", ".join(f"{name} = {value}" for name, value in plan.algorithm.items() if name != "name")
+    sites = "any site of the federation" if ANY_PARTY in plan.parties else ", ".join(plan.parties)
+    public = "none" if plan.public_sha256 is None else f"{plan.public_rows} rows, hash {plan.public_sha256}"
+    steps = [each for each in plan.steps if each.rehearsed and each.releases]
+    leaves = [
+        f"{each.kind} by {each.step}, "
+        + (f"{each.releases} times" if plan.complete else "once a round or more")
+        + f", up to {each.bytes} bytes each"
+        + ("" if each.mechanism is None else f", through {each.mechanism['name']}")
+        for each in steps
+    ]
+    rows = {
+        "plan": plan.digest,
+        "study": plan.study,
+        "algorithm": plan.algorithm["name"] + (f" ({settings})" if settings else ""),
+        "sites": sites,
+        "classes": ", ".join(map(str, plan.classes[:20])) + (", ..." if len(plan.classes) > 20 else ""),
+        "public set": public,
+        "would leave this site": "\n".join(leaves) or "nothing, as far as is known",
+        **{f"learnt by {who}": what for who, what in plan.learns.items()},
+    }
+    table = pd.DataFrame([{"what": key, "proposed": value} for key, value in rows.items()])
+    Console().print(frame_table(table, "What is proposed"))
+
+
+def _approve_order(approvals: Approvals, order: PendingOrder, *, yes: bool, as_json: bool) -> None:
+    name = f"{order.run}:{order.number}"
+    if not as_json:
+        typer.echo(f"Order {name} runs {_shown(order.steps)} here; {order.kinds[-1]} would leave.")
+    _ask("Sign this order?", yes=yes)
+    approvals.approve_order(order.run, order.number, order.sha256)
+    _end({"approved": name}, f"Signed order {name}.", as_json=as_json)
+
+
+def _chosen(text: str, approvals: Approvals) -> PendingOrder:
+    for order in approvals.pending_orders():
+        if text == f"{order.run}:{order.number}":
+            return order
+    raise ConfigError(f"--order {text}: no such order waits; `collegium site approve KIT` lists those that do.")
+
+
+def _whole(beginning: str, known: list[str]) -> str:
+    """The one hash that begins so."""
+    found = [digest for digest in known if digest.startswith(beginning.lower())]
+    if len(beginning) < _FEWEST_DIGITS or len(found) != 1:
+        what = "more than one plan" if len(found) > 1 else "no plan"
+        raise ConfigError(
+            f"{beginning}: {what} here begins so. Give at least {_FEWEST_DIGITS} digits; `collegium site approve KIT` "
+            "lists the plans that wait."
+        )
+    return found[0]
+
+
+def _shown(steps: tuple[str, ...]) -> str:
+    return ", ".join(step if step.isprintable() else repr(step) for step in steps)
+
+
+def _ask(question: str, *, yes: bool) -> None:
+    if not yes and not typer.confirm(question, default=False):
+        typer.echo("Nothing was signed.", err=True)
+        raise typer.Exit(1)
+
+
+def _end(facts: dict[str, Any], text: str, *, as_json: bool) -> None:
+    typer.echo(json.dumps(facts) if as_json else text)

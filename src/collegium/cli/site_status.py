@@ -1,0 +1,139 @@
+"""``collegium site status``, ``log`` and ``budget``: what an owner wants to know of a site that runs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from contextlib import closing, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+import typer
+from rich.console import Console
+
+from collegium.cli.privacy import show_budget
+from collegium.core.ledger import Ledger, read_ledger, storage_errors, verify_ledger
+from collegium.errors import ConfigError, StorageError
+from collegium.flare.approvals import Approvals
+from collegium.flare.identity import AGENT
+from collegium.flare.site_file import LEDGER, SITE_FILE, SiteFile, site_keys
+from collegium.reports.tables import bytes_text, frame_table
+
+_STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d ")
+_MOST_BYTES: Final = 1 << 20
+
+
+def show_status(kit: Path, *, as_json: bool) -> None:
+    """Is it running, what has left, what waits."""
+    file = SiteFile.from_toml(kit / SITE_FILE)
+    folder = kit / AGENT
+    approvals = Approvals(folder, site_keys(folder, file))
+    runs, refusals = _runs(kit / LEDGER, file.name)
+    facts: dict[str, Any] = {
+        "name": file.name,
+        "joined": _is_held(folder / "join.lock"),
+        "agent": _living(folder / "agent.pid"),
+        "runs": runs,
+        "refusals": refusals[-5:],
+        "plans": [plan.digest for plan in approvals.pending()],
+        "orders": [f"{order.run}:{order.number}" for order in approvals.pending_orders()],
+    }
+    if as_json:
+        print(json.dumps(facts))  # noqa: T201
+        return
+    console = Console()
+    agent = "not running" if facts["agent"] is None else f"running as process {facts['agent']}"
+    console.print(
+        f"{file.name}: {'joined' if facts['joined'] else 'not joined (collegium site join)'}; agent {agent}.",
+        markup=False,
+    )
+    if runs:
+        shown = [{**run, "bytes": bytes_text(run["bytes"])} for run in runs]
+        console.print(frame_table(pd.DataFrame(shown), "What has left this site"))
+    else:
+        console.print("Nothing has left this site.")
+    for row in facts["refusals"]:
+        console.print(f"refused at {row['time']}: {row['step']!r} ({row['code']})", markup=False)
+    for digest in facts["plans"]:
+        console.print(f"Plan {digest} waits: collegium site approve {kit} {digest[:12]}", markup=False)
+    for order in facts["orders"]:
+        console.print(f"Order {order} waits: collegium site approve {kit} --order {order}", markup=False)
+
+
+def show_log(kit: Path, lines: int) -> None:
+    """The last lines of the site's own logs, of all runs, by time."""
+    folder = kit / AGENT
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is not there: run `collegium site init {kit}` first.")
+    entries = [entry for file in (folder / "site.log", *folder.glob("runs/*/site.log")) for entry in _entries(file)]
+    text = [line for entry in sorted(entries, key=lambda entry: entry[0]) for line in entry]
+    typer.echo("\n".join(text[-lines:]) if text else "The log is empty.")
+
+
+def show_site_budget(kit: Path, delta: float | None, *, as_json: bool) -> None:
+    """What the ledger says was spent."""
+    SiteFile.from_toml(kit / SITE_FILE)
+    if (kit / LEDGER).is_file():
+        show_budget(kit / LEDGER, delta, as_json=as_json)
+        return
+    typer.echo("[]" if as_json else "Nothing has left this site: there is no ledger yet.")
+
+
+def _runs(path: Path, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The ledger's releases by run, the run that released last at the end; and its refusals."""
+    if not path.is_file():
+        return [], []
+    verify_ledger(path)
+    rows = sorted(read_ledger(path), key=lambda row: str(row["run"]))
+    runs = []
+    for run, group in groupby(rows, key=lambda row: row["run"]):
+        released = sorted(group, key=lambda row: int(row["seq"]))
+        last = released[-1]
+        size = sum(row["bytes"] for row in released)
+        runs.append(
+            {"run": run, "releases": len(released), "bytes": size, "last": last["time"], "round": last["round"],
+             "step": last["step"]}
+        )  # fmt: skip
+    with closing(Ledger(name, path)) as ledger:
+        return sorted(runs, key=lambda run: str(run["last"])), ledger.refusals()
+
+
+def _is_held(lock: Path) -> bool:
+    """Does a process hold this lock? Whoever does, joined with this kit."""
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return False
+
+
+def _living(pid_file: Path) -> int | None:
+    """The process that a file names, if there is one."""
+    with suppress(OSError, ValueError):
+        pid = int(pid_file.read_text(encoding="ascii"))
+        os.kill(pid, 0)
+        return pid
+    return None
+
+
+def _entries(file: Path) -> list[list[str]]:
+    """A log's entries, each a line with a time and what belongs to it."""
+    if not file.is_file():
+        return []
+    with storage_errors(file, StorageError), file.open("rb") as stream:
+        stream.seek(max(0, file.stat().st_size - _MOST_BYTES))
+        text = stream.read().decode("utf-8", "replace")
+    entries: list[list[str]] = []
+    for line in text.splitlines():
+        if _STAMP.match(line):
+            entries.append([line])
+        elif entries:  # what stands before the first time was cut off
+            entries[-1].append(line)
+    return entries

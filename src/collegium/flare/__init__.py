@@ -1,0 +1,8 @@
+"""The federation between organisations, on NVFlare: relay, executor, agent, provisioning.
+
+    coordinator --unix socket--> relay (server's job process) --mTLS--> executor (site's job process, thin)
+        --unix socket--> agent (the site's own process: data, learner, gate, ledger, state)
+
+NVFlare carries opaque bytes and knows nothing of what they mean. A job of NVFlare's is a disposable session: when one
+dies, the next is started and what was not answered is asked again, which sites recognise.
+"""

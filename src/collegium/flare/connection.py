@@ -1,0 +1,66 @@
+"""What NVFlare's own lines say about a site's connection: it tells nobody else."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import Final
+
+_CONNECTED_SECONDS: Final = 1.0  # a refused connection is closed sooner
+_MISSES: Final = 2
+_REJECTIONS: Final = (re.compile(r"registration rejected: (.*)"), re.compile(r"(Client '\S+' is disabled)"))
+_PROCESS: Final = re.compile(r"PID: (\d+)")
+
+
+class Connection:
+    """The state of one site's connection, from the lines of its NVFlare process."""
+
+    def __init__(self) -> None:
+        self.rejected = ""
+        self._registered = False
+        self._open_since: float | None = None
+        self._misses = 0
+        self._process: str | None = None
+        self._lock = threading.Lock()
+
+    def hear(self, line: str) -> None:
+        """Learn from one line. Job processes print to the same log: their connections come and go, and say nothing."""
+        with self._lock:
+            if "Successfully registered client" in line:
+                self._registered, self._misses = True, 0
+                self._open_since = time.monotonic() - _CONNECTED_SECONDS
+            elif re.search(r"=> \S+\] is created", line) and self._is_mine(line):
+                self._open_since = time.monotonic()
+            elif "Not Connected] is closed" in line and self._is_mine(line):
+                self._open_since, self._misses = None, 0
+            elif "Failed to send heartbeat" in line:
+                self._misses += 1
+            for pattern in _REJECTIONS:
+                if found := pattern.search(line):
+                    self.rejected = found[1]
+
+    def _is_mine(self, line: str) -> bool:
+        """The first process that connects is the site's own; jobs come later."""
+        found = _PROCESS.search(line)
+        process = found[1] if found else None
+        self._process = self._process or process
+        return process == self._process
+
+    def forget(self) -> None:
+        """The process is gone."""
+        with self._lock:
+            self._registered, self._open_since, self._misses, self._process = False, None, 0, None
+
+    @property
+    def up(self) -> bool:
+        """Registered, and not just dialling."""
+        with self._lock:
+            since = self._open_since
+            return self._registered and since is not None and time.monotonic() - since >= _CONNECTED_SECONDS
+
+    @property
+    def disowned(self) -> bool:
+        """The server answers, but does not know this site any more: NVFlare goes on as if nothing had happened."""
+        with self._lock:
+            return self._misses >= _MISSES

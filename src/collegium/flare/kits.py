@@ -1,0 +1,194 @@
+"""A kit: one folder for the server, a site or a lead, with a key, a certificate and the address to dial.
+
+What a kit is, is read from its own files; a certificate that cannot work is found here, before NVFlare starts and
+retries for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from collegium.errors import ConfigError, MissingExtra
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
+
+Kind = Literal["server", "site", "lead"]
+SETTINGS: Final[dict[Kind, str]] = {
+    "server": "fed_server.json",
+    "site": "fed_client.json",
+    "lead": "fed_admin.json",
+}
+_COMMANDS: Final[dict[Kind, str]] = {
+    "server": "collegium server start",
+    "site": "collegium site join",
+    "lead": "collegium coordinate",
+}
+_SOON_DAYS: Final = 30
+
+
+@dataclass(frozen=True)
+class Kit:
+    """Who a kit is for, and where the server is."""
+
+    folder: Path
+    kind: Kind
+    name: str
+    organisation: str
+    federation: str
+    host: str
+    port: int
+    days_left: float
+
+    @property
+    def certificate(self) -> Path:
+        """The holder's certificate."""
+        return self.folder / "startup" / ("server.crt" if self.kind == "server" else "client.crt")
+
+    @property
+    def key(self) -> Path:
+        """The holder's private key."""
+        return self.certificate.with_suffix(".key")
+
+    @property
+    def root(self) -> Path:
+        """The certificate of the federation's authority."""
+        return self.folder / "startup" / "rootCA.pem"
+
+    @property
+    def address(self) -> str:
+        """What sites dial."""
+        return f"{self.host}:{self.port}"
+
+    def warnings(self) -> list[str]:
+        """What is allowed, but should not stay so."""
+        lines = []
+        if self.days_left < _SOON_DAYS:
+            lines.append(
+                f"the certificate of {self.name} ends in {self.days_left:.0f} days: "
+                "ask whoever provisioned the federation for a new one (collegium provision --renew)"
+            )
+        private = (self.folder, self.folder / "startup", self.key)
+        exposed = [path for path in private if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
+        if exposed:
+            lines.append(f"others on this machine can reach {exposed[-1]}: chmod -R go-rwx {self.folder}")
+        return lines
+
+
+def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
+    """The kit in a folder, with its certificate checked; `kind` is the kind that is needed."""
+    root = Path(folder).resolve()
+    if not root.is_dir():
+        raise ConfigError(f"There is no kit {folder}: give the folder that you got from the coordinator.")
+    found = _kind_of(root)
+    if kind is not None and found != kind:
+        raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{_COMMANDS[found]}`.")
+    settings = _settings(root / "startup" / SETTINGS[found])
+    certificate, days = check_certificate(root, found)
+    name, organisation = _subject(certificate)
+    try:
+        federation, host, port, claimed = _address(found, settings)
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise ConfigError(f"{root / 'startup' / SETTINGS[found]} was changed: unpack the kit again.") from None
+    if claimed != name:
+        raise ConfigError(f"{folder}: the kit is for {claimed!r}, but its certificate for {name!r}: unpack it again.")
+    return Kit(root, found, name, organisation, federation, host, port, days)
+
+
+def _kind_of(root: Path) -> Kind:
+    for kind, name in SETTINGS.items():
+        if (root / "startup" / name).is_file():
+            return kind
+    raise ConfigError(f"{root} is no kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise ConfigError(f"{path} cannot be read: unpack the kit again.") from None
+
+
+def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
+    """Federation, host, port, and whose kit it says it is."""
+    if kind == "lead":
+        admin = settings["admin"]
+        return str(admin["project_name"]), str(admin["host"]), int(admin["port"]), str(admin["username"])
+    server = settings["servers"][0]
+    host, _, port = str(server["service"]["target"]).rpartition(":")
+    claimed = server["admin_server"] if kind == "server" else settings["client"]["fqsn"]
+    return str(server["name"]), host, int(port), str(claimed)
+
+
+def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
+    """A kit's certificate and the days it has left; an error if it is missing, over, or not of this federation."""
+    try:
+        from cryptography.exceptions import InvalidSignature
+    except ImportError:
+        raise MissingExtra("flare", "A federation") from None
+    start = kit / "startup"
+    stem = "server" if kind == "server" else "client"
+    certificate, root = read_certificate(start / f"{stem}.crt"), read_certificate(start / "rootCA.pem")
+    try:
+        certificate.verify_directly_issued_by(root)
+    except (ValueError, TypeError, InvalidSignature):
+        raise ConfigError(
+            f"{start / f'{stem}.crt'} was not signed by the authority in {start / 'rootCA.pem'}: "
+            "files of two federations were mixed. Unpack the kit again."
+        ) from None
+    for what, one in (("certificate", certificate), ("authority", root)):
+        days = days_left(one)
+        if days <= 0:
+            raise ConfigError(
+                f"{kit}: the {what} ended on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
+                "federation for a new one (collegium provision --renew)."
+            )
+        if one.not_valid_before_utc > datetime.now(UTC):
+            raise ConfigError(f"{kit}: the {what} starts on {one.not_valid_before_utc:%Y-%m-%d}: is this clock right?")
+    _check_key(start / f"{stem}.key", certificate)
+    return certificate, days_left(certificate)
+
+
+def read_certificate(path: Path) -> Certificate:
+    """A certificate from a PEM file."""
+    from cryptography.x509 import load_pem_x509_certificate
+
+    try:
+        return load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"The certificate {path} is missing ({error.strerror}): unpack the kit again.") from None
+    except ValueError:
+        raise ConfigError(f"{path} is no certificate: unpack the kit again.") from None
+
+
+def days_left(certificate: Certificate) -> float:
+    """Days until a certificate ends."""
+    return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / 86400
+
+
+def _check_key(path: Path, certificate: Certificate) -> None:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise ConfigError(f"The key {path} is missing ({error.strerror}): unpack the kit again.") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"{path} is no key: unpack the kit again.") from None
+    if key.public_key() != certificate.public_key():
+        raise ConfigError(f"{path} does not belong to its certificate: unpack the kit again.")
+
+
+def _subject(certificate: Certificate) -> tuple[str, str]:
+    from cryptography.x509.oid import NameOID
+
+    def first(kind: Any) -> str:
+        found = certificate.subject.get_attributes_for_oid(kind)
+        return str(found[0].value) if found else ""
+
+    return first(NameOID.COMMON_NAME), first(NameOID.ORGANIZATION_NAME)

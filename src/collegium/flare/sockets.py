@@ -1,0 +1,184 @@
+"""Messages over local sockets that only this user can open: a length, then that many bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from collegium.errors import CollegiumError
+
+MAX_MESSAGE: Final = 1 << 31
+_SIZE: Final = struct.Struct(">Q")
+_TAG_SIZE: Final = struct.Struct(">I")
+_CHUNK: Final = 1 << 20
+_LONGEST_PATH: Final = 100  # of a socket's name; the system's own limit is a little above
+
+
+class ConnectionLost(CollegiumError):
+    """The other end of a local connection is gone."""
+
+
+def tagged(tag: dict[str, Any], payload: bytes = b"") -> bytes:
+    """A payload behind a few plain words about it. Job processes read this without loading the whole library."""
+    head = json.dumps(tag).encode()
+    return _TAG_SIZE.pack(len(head)) + head + payload
+
+
+def untagged(message: bytes) -> tuple[dict[str, Any], bytes]:
+    """Undo `tagged`."""
+    start = _TAG_SIZE.size
+    size = _TAG_SIZE.unpack_from(message)[0]
+    return dict(json.loads(message[start : start + size])), message[start + size :]
+
+
+class Channel:
+    """One end of a local connection. Whole messages only; several threads may send."""
+
+    def __init__(self, connected: socket.socket, limit: int = MAX_MESSAGE) -> None:
+        self._socket = connected
+        self._limit = limit
+        self._sending = threading.Lock()
+
+    def send(self, message: bytes) -> None:
+        """Send one message."""
+        try:
+            with self._sending:
+                self._socket.sendall(_SIZE.pack(len(message)))
+                self._socket.sendall(message)
+        except OSError:
+            raise ConnectionLost("A local connection was closed.") from None
+
+    def receive(self, timeout: float | None = None) -> bytes | None:
+        """The next message; None if none began within `timeout` seconds."""
+        self._socket.settimeout(timeout)
+        try:
+            head = self._socket.recv(_SIZE.size)
+        except TimeoutError:
+            return None
+        except OSError:
+            raise ConnectionLost("A local connection was closed.") from None
+        self._settle()
+        head += self._exactly(_SIZE.size - len(head)) if head else b""
+        size = _SIZE.unpack(head)[0] if head else -1
+        if not 0 <= size <= self._limit:  # what follows cannot be told from the next message
+            self.close()
+            raise ConnectionLost("A local connection was closed, or sent a message over its limit.")
+        return self._exactly(size)
+
+    def _settle(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.settimeout(None)
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            try:
+                part = self._socket.recv(min(_CHUNK, size - len(parts)))
+            except OSError:
+                part = b""
+            if not part:
+                raise ConnectionLost("A local connection was closed in the middle of a message.")
+            parts += part
+        return bytes(parts)
+
+    def close(self) -> None:
+        """Close this end; whoever waits for a message is told."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+
+class LocalListener:
+    """A local socket, open to this user alone, at a path that is removed at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.unlink(missing_ok=True)
+        self._socket = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)  # nobody else may connect in the moment before a chmod
+        try:
+            with short(path) as name:
+                self._socket.bind(name)
+        finally:
+            os.umask(before)
+        self._socket.listen(64)
+
+    def accept(self, timeout: float | None = None) -> Channel | None:
+        """The next connection; None if there was none within `timeout` seconds."""
+        self._socket.settimeout(timeout)
+        try:
+            connected, _ = self._socket.accept()
+        except TimeoutError:
+            return None
+        except OSError:
+            raise ConnectionLost("A local socket was closed.") from None
+        return Channel(connected)
+
+    def serve(self, answer: Callable[[bytes], bytes]) -> None:
+        """Answer requests, each connection in a thread of its own, until the socket is closed."""
+        while True:
+            try:
+                channel = self.accept()
+            except ConnectionLost:
+                return
+            if channel is not None:
+                threading.Thread(target=_answer_all, args=(channel, answer), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening."""
+        with contextlib.suppress(OSError):  # wakes a thread that waits in accept
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self.path.unlink(missing_ok=True)
+
+
+def _answer_all(channel: Channel, answer: Callable[[bytes], bytes]) -> None:
+    with contextlib.suppress(ConnectionLost):
+        while (message := channel.receive()) is not None:
+            channel.send(answer(message))
+    channel.close()
+
+
+def connect(path: Path, limit: int = MAX_MESSAGE) -> Channel:
+    """A connection to the socket at that path."""
+    connected = socket.socket(socket.AF_UNIX)
+    try:
+        with short(path) as name:
+            connected.connect(name)
+    except OSError:
+        connected.close()
+        raise ConnectionLost(f"Nobody answers at {path}.") from None
+    return Channel(connected, limit)
+
+
+def request(path: Path, message: bytes) -> bytes:
+    """Ask one question over a connection of its own."""
+    channel = connect(path)
+    try:
+        channel.send(message)
+        reply = channel.receive()
+    finally:
+        channel.close()
+    if reply is None:
+        raise ConnectionLost(f"{path} did not answer.")
+    return reply
+
+
+@contextlib.contextmanager
+def short(path: Path) -> Iterator[str]:
+    """A name for a socket that is short enough for the system, however deep its folder is."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)

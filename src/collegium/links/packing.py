@@ -1,0 +1,63 @@
+"""What a process that will host sites is sent: the sites, where to find modules, and steps that the user wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import sys
+from pathlib import Path
+from typing import IO, Any
+
+import cloudpickle
+
+from collegium import registry
+from collegium.core.steps import INSTALLED
+from collegium.links.hosting import Hosting
+
+
+def assign(hosting: Hosting, processes: int) -> dict[str, int]:
+    """A process for each site: the largest first, each to the process with the fewest rows so far."""
+    load, home = [0] * processes, {}
+    for site in sorted(hosting.sites, key=len, reverse=True):
+        process = load.index(min(load))
+        home[site.name] = process
+        load[process] += max(1, len(site))
+    return home
+
+
+def pack(content: Any, file: IO[bytes]) -> None:
+    """Write something for another process of this simulation; code of the user's own travels with it."""
+    # The paths come first and alone: the rest may need modules that are found through them only.
+    for part in (sys.path, content, _users_own_steps()):
+        cloudpickle.dump(part, file)
+
+
+def unpack(file: IO[bytes]) -> Any:
+    """The content, with all steps installed that it was packed with."""
+    paths = pickle.load(file)
+    sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
+    content = pickle.load(file)
+    registry.install_steps()
+    for packed in pickle.load(file):
+        with contextlib.suppress(Exception):  # a step whose module is not to be found here stays unknown
+            step = pickle.loads(packed)
+            INSTALLED[step.name] = step
+    return content
+
+
+def python_path() -> str:
+    """The PYTHONPATH with which a new process finds this package, installed or not."""
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.environ.get("PYTHONPATH")
+    return root if not path else os.pathsep.join([root, path])
+
+
+def _users_own_steps() -> list[bytes]:
+    """Steps that do not come with the package. One that cannot be packed stays here: sites will say they lack it."""
+    packed = []
+    for step in INSTALLED.values():
+        if not step.function.__module__.startswith("collegium."):
+            with contextlib.suppress(Exception):
+                packed.append(cloudpickle.dumps(step))
+    return packed

@@ -1,0 +1,151 @@
+"""An actor that hosts sites, and the handle by which the link holds it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import cloudpickle
+
+from collegium.core.site import PublicSet
+from collegium.errors import CollegiumError
+from collegium.graphs import Labelled
+from collegium.learners.base import SiteModel
+from collegium.links.hosting import Hosting, threads_per_site
+from collegium.links.local import AgentPool
+from collegium.links.packing import unpack
+
+_CLOSE_SECONDS: Final = 5.0
+Kept = tuple[SiteModel | None, Labelled | None, list[str]]
+
+
+class SitesActor:
+    """Runs in a process of Ray's. Its methods only wait: the sites work in threads of their own."""
+
+    async def start(self, packed: bytes, public: Any, threads: int) -> None:
+        """Set the sites up. They go on from the run's folder, if it has a state of theirs."""
+        hosting: Hosting = unpack(io.BytesIO(packed))
+        if hosting.folder is not None and not hosting.folder.is_dir():
+            raise CollegiumError(
+                f"The run's folder {hosting.folder} is not there on every node: use one on a shared file system."
+            )
+        threads_per_site().__enter__()  # for as long as this process lives
+        shared = replace(hosting, public=None if public is None else PublicSet(public))
+        self._pool = AgentPool(shared.agents(), threads)
+
+    async def serve(self, party: str, frame: bytes, deadline: float | None) -> bytes | None:
+        """A site's reply to a frame."""
+        return await asyncio.wrap_future(self._pool.submit(party, frame, deadline))
+
+    async def abandon(self) -> None:
+        """Leave orders behind whose deadline has passed."""
+        self._pool.abandon()
+
+    async def collect(self) -> bytes:
+        """What a simulation wants to see of its sites at the end."""
+        sites = {party: (agent.site, agent.log.lines) for party, agent in self._pool.agents.items()}
+        kept: dict[str, Kept] = {name: (site.model, site.found_labels, lines) for name, (site, lines) in sites.items()}
+        data: bytes = cloudpickle.dumps(kept)
+        return data
+
+    async def close(self) -> None:
+        """Close the sites' files."""
+        self._pool.close()
+
+
+class Host:
+    """One actor, and what it was made of, so that it can be made again."""
+
+    def __init__(
+        self, ray: Any, parties: Iterable[str], make: Callable[[], Any], content: tuple[Any, Any, int]
+    ) -> None:
+        self.parties = frozenset(parties)
+        self.alive = False
+        self.notes: list[str] = []
+        """Why its sites were away, for their logs."""
+        self._ray = ray
+        self._make = make
+        self._content = content
+        self._actor: Any = None
+        self._starting: Any = None
+
+    def launch(self) -> None:
+        """Start the actor, unless it is starting already. Never are there two of them."""
+        if self._starting is None:
+            self._kill()
+            self._actor = self._make()
+            self._starting = self._actor.start.remote(*self._content)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until its sites are ready."""
+        ready, _ = self._ray.wait([self._starting], timeout=seconds)
+        if not ready:
+            raise CollegiumError(
+                f"Ray has not started an actor within {seconds:g} s: other jobs may have taken the cluster's CPUs."
+            )
+        try:
+            self._ray.get(self._starting)
+        except self._ray.exceptions.RayError as error:
+            self._lose(f"could not be started: {error}")
+            raise _why_not_started(error) from None
+        self._starting, self.alive = None, True
+
+    def ask(self, party: str, frame: Any, deadline: float | None) -> Future[bytes | None]:
+        """Send a frame (or where it is stored) to a site."""
+        future: Future[bytes | None] = self._actor.serve.remote(party, frame, deadline).future()
+        return future
+
+    def answer(self, future: Future[bytes | None]) -> bytes | None:
+        """The reply, or None if there is none."""
+        error = future.exception()
+        if error is None:
+            return future.result()
+        if self.alive and isinstance(error, self._ray.exceptions.RayActorError):
+            self._lose(f"ended: {error}")
+        return None
+
+    def abandon(self) -> None:
+        """Leave orders behind whose deadline has passed."""
+        self._actor.abandon.remote()
+
+    def collect(self) -> dict[str, Kept]:
+        """What its sites have at the end; of one that is gone, why."""
+        kept: dict[str, Kept] = {}
+        if self.alive:
+            with suppress(self._ray.exceptions.RayError):
+                kept = cloudpickle.loads(self._ray.get(self._actor.collect.remote()))
+        lost: Kept = (None, None, [])
+        found = {party: kept.get(party, lost) for party in self.parties}
+        return {party: (model, labels, self.notes + lines) for party, (model, labels, lines) in found.items()}
+
+    def close(self) -> None:
+        """End the actor; its files are closed first, if it still listens."""
+        if self.alive:
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.get(self._actor.close.remote(), timeout=_CLOSE_SECONDS)
+        self._kill()
+
+    def _lose(self, what: str) -> None:
+        self.alive, self._starting = False, None
+        self.notes.append(f"The Ray actor that hosts this site {what}")
+
+    def _kill(self) -> None:
+        if self._actor is not None:
+            self._ray.kill(self._actor)
+            self._actor = None
+
+
+def _why_not_started(error: Any) -> Exception:
+    """What went wrong at the actor, in the words it would have had here."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, CollegiumError):
+        return cause
+    what = str(error).strip().rpartition("\n")[2] if cause is None else f"{type(cause).__name__}: {cause}"
+    return CollegiumError(
+        f"A Ray actor could not set its sites up ({what}). What the sites need must be installed on every node."
+    )

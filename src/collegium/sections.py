@@ -1,0 +1,80 @@
+"""What study files and site files have in common: strict sections, and errors that name the place and the remedy."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from collegium import registry
+from collegium.errors import ConfigError, StorageError
+
+S = TypeVar("S", bound=BaseModel)
+
+
+class Section(BaseModel):
+    """A table of settings: what it does not know is a mistake, and nothing changes it once it is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def read_toml(file: Path, what: str) -> dict[str, Any]:
+    """The tables of a TOML file; `what` names its kind in errors."""
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"There is no {what} {file}.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not valid TOML: {error}.") from None
+
+
+def validate(model: type[S], table: Mapping[str, Any], where: str, root: str) -> S:
+    """Check a table of settings; every problem is named by its path, with the nearest right name."""
+    try:
+        return model.model_validate(dict(table))
+    except ValidationError as error:
+        problems = "; ".join(_problem(problem, model, root) for problem in error.errors())
+        raise ConfigError(f"{where}: {problems}") from None
+
+
+def located(error: ConfigError, where: str) -> ConfigError:
+    """The same error with the file it is in; that an extra is missing is true of every file."""
+    return error if hasattr(error, "extra") else ConfigError(f"{where}: {error}")
+
+
+def _problem(problem: Any, model: type[BaseModel], root: str) -> str:
+    path = _path(problem["loc"], root)
+    if problem["type"] == "extra_forbidden":
+        *parents, key = problem["loc"]
+        known = _fields_at(model, parents)
+        return f"{path}: there is no such setting.{registry.nearest(str(key), known)} Known: {', '.join(known)}."
+    if problem["type"] == "missing":
+        return f"{path}: this setting is needed."
+    if problem["type"] == "value_error":  # our own words, which say it all
+        return f"{path}: {problem['ctx']['error']}"
+    return f"{path}: {problem['msg']}, not {problem['input']!r}."
+
+
+def _path(location: Sequence[Any], root: str) -> str:
+    steps = [f"[{step}]" if isinstance(step, int) else f".{step}" for step in location]
+    return "".join(steps).lstrip(".") or root
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
+    for step in location:
+        field = model.model_fields.get(step) if isinstance(step, str) else None
+        inner = None if field is None else _section_in(field.annotation)
+        model = inner or model
+    return list(model.model_fields)
+
+
+def _section_in(hint: Any) -> type[BaseModel] | None:
+    """The section that a field holds: alone, in a list, or where there may be none."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return hint
+    return next((found for part in get_args(hint) if (found := _section_in(part))), None)

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.flare.offices import OfficeHost, write_data, write_site
+
+from collegium import registry
+
+NAMES = ("site-1", "site-2", "site-3")
+LEARNERS = dict(zip(NAMES, ("decision_tree", "random_forest", "logistic_regression"), strict=True))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _steps() -> None:
+    registry.install_steps()
+
+
+@pytest.fixture
+def kits(tmp_path: Path) -> Path:
+    """Three sites' folders, and the public rows beside them."""
+    write_data(tmp_path, NAMES)
+    for name, learner in LEARNERS.items():
+        write_site(tmp_path / name, name, learner=learner)
+    return tmp_path
+
+
+@pytest.fixture
+def host(kits: Path) -> OfficeHost:
+    """Their offices."""
+    return OfficeHost({name: kits / name for name in NAMES})

@@ -1,0 +1,238 @@
+"""A real federation on this machine: NVFlare, mTLS, a process for everything, and kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.flare.conftest import LEARNERS, NAMES
+from tests.flare.offices import OfficeHost, write_data, write_site
+
+from collegium.callbacks import Callback
+from collegium.core.ledger import verify_ledger
+from collegium.flare.children import members
+from collegium.flare.coordinate import coordinate
+from collegium.flare.loopback import LEAD, LoopbackFederation
+from collegium.flare.session import NvflareHost
+from collegium.results import Run, load
+from collegium.study import Study
+
+pytestmark = pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning")
+STUDY = """
+name = "test"
+seed = 3
+[data]
+source = "public.csv"
+[algorithm]
+name = "fedct"
+rounds = {rounds}
+[federation]
+classes = ["benign", "malignant"]
+at_least = 3
+patience = {patience}
+"""
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackFederation]:
+    loopback = LoopbackFederation(tmp_path_factory.mktemp("federation"), NAMES)
+    write_data(loopback.kits, NAMES)
+    for name in NAMES:
+        write_site(loopback.site_kit(name), name, learner=LEARNERS[name])
+    with loopback:
+        yield loopback
+
+
+@pytest.fixture(scope="module")
+def undisturbed(federation: LoopbackFederation, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The same sites without NVFlare, in this process."""
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copy(federation.kits / "public.csv", copy)
+    for name in NAMES:
+        write_site(copy / name, name, learner=LEARNERS[name])
+        shutil.copy(federation.site_kit(name) / "train.csv", copy / name)
+    study = write_study(copy, rounds=6)
+    host = OfficeHost({name: copy / name for name in NAMES})
+    return coordinate(Study.from_toml(study), host, base=copy, out=copy / "out", progress=False)
+
+
+def write_study(folder: Path, rounds: int, patience: float = 20.0) -> Path:
+    file = folder / "study.toml"
+    file.write_text(STUDY.format(rounds=rounds, patience=patience), encoding="utf-8")
+    return file
+
+
+class Rounds(Callback):
+    """Stops the run at the end of chosen rounds, until the test has done what it wants to do there."""
+
+    def __init__(self, *stops: int) -> None:
+        self._reached = {number: threading.Event() for number in stops}
+        self._go_on = {number: threading.Event() for number in stops}
+
+    def on_round(self, report: Any) -> None:
+        if report.round in self._reached:
+            self._reached[report.round].set()
+            self._go_on[report.round].wait(120)
+
+    def at(self, number: int, do: Callable[[], object]) -> None:
+        assert self._reached[number].wait(120)
+        do()
+        self._go_on[number].set()
+
+
+class Coordinator(threading.Thread):
+    """Runs in a thread, since processes end with the thread that started them, and tests start some."""
+
+    def __init__(self, federation: LoopbackFederation, study: Path, out: Path, *callbacks: Callback) -> None:
+        super().__init__(daemon=True)
+        self._host = NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+        self._work = (Study.from_toml(study), study.parent, out, callbacks)
+        self.said: list[str] = []
+        self.outcome: Run | BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        study, base, out, callbacks = self._work
+        try:
+            self.outcome = coordinate(
+                study, self._host, base=base, out=out, progress=False, callbacks=callbacks, say=self.said.append
+            )
+        except BaseException as error:
+            self.outcome = error
+        finally:
+            self._host.close()
+
+    def result(self) -> Run:
+        self.join(180)
+        if not isinstance(self.outcome, Run):
+            raise AssertionError(f"the run did not end: {self.said}") from self.outcome
+        return self.outcome
+
+
+def assert_same(run: Run, other: Run) -> None:
+    assert np.array_equal(run.labels.codes, other.labels.codes)
+    assert run.metrics.equals(other.metrics)
+
+
+def test_kills_of_job_agent_and_server_change_nothing(
+    federation: LoopbackFederation, undisturbed: Run, tmp_path: Path
+) -> None:
+    stops = Rounds(0, 1, 3)
+    study = write_study(federation.kits, rounds=6)
+    before = {name: len(ledger_rows(federation, name)) for name in NAMES}
+    coordinator = Coordinator(federation, study, tmp_path / "out", stops)
+    stops.at(0, lambda: kill(federation, "site-2", "job"))
+    stops.at(1, lambda: kill(federation, "site-3", "agent"))
+    killed = []
+
+    def server() -> None:
+        assert federation.kill_server()
+        killed.append(time.monotonic())
+        federation.start_server()
+
+    stops.at(3, server)
+    run = coordinator.result()
+    assert time.monotonic() - killed[0] < 40, "a loaded machine; alone it takes less than 20 s"
+    assert_same(run, undisturbed)
+    assert run.refusals.empty
+    assert "the session ended: beginning another" in coordinator.said
+    for name in NAMES:
+        rows = ledger_rows(federation, name)[before[name] :]
+        assert len(rows) == 12, "six rounds of labels and scores, each released once"
+        assert len({(row["run"], row["number"]) for row in rows}) == 12
+
+
+def test_a_site_that_is_killed_in_the_middle_is_left_out_and_joins_again(
+    federation: LoopbackFederation, tmp_path: Path
+) -> None:
+    stops = Rounds(0, 2)
+    study = write_study(federation.kits, rounds=6, patience=1.0)
+    coordinator = Coordinator(federation, study, tmp_path / "out", stops)
+    stops.at(0, lambda: kill(federation, "site-2", "all"))
+    stops.at(2, lambda: federation.start_site("site-2"))
+    run = coordinator.result()
+    took_part = set(run.releases.query("party == 'site-2' and kind == 'HardLabels'")["round"])
+    assert {0, 5} <= took_part
+    assert 1 not in took_part
+    assert set(run.releases.query("party == 'site-1' and kind == 'HardLabels'")["round"]) == set(range(6))
+    assert "site-2 is back" in coordinator.said
+
+
+def test_a_site_that_stands_still_is_waited_for_and_then_left_out(
+    federation: LoopbackFederation, tmp_path: Path
+) -> None:
+    stops = Rounds(0, 1)
+    coordinator = Coordinator(federation, write_study(federation.kits, rounds=4, patience=1.0), tmp_path / "out", stops)
+    pids: list[int] = []
+
+    def signal_all(number: signal.Signals) -> None:
+        for pid in pids:
+            os.kill(pid, number)
+
+    def stand_still() -> None:
+        pids.extend(process.pid for process in members(federation.site_kit("site-3")))
+        signal_all(signal.SIGSTOP)
+
+    try:
+        stops.at(0, stand_still)
+        stops.at(1, lambda: signal_all(signal.SIGCONT))
+    finally:
+        signal_all(signal.SIGCONT)
+    run = coordinator.result()
+    assert set(run.refusals["party"]) <= {"site-3"}
+    assert run.labels is not None
+
+
+def test_a_killed_coordinator_program_is_resumed(
+    federation: LoopbackFederation, undisturbed: Run, tmp_path: Path
+) -> None:
+    study, out = write_study(federation.kits, rounds=6), tmp_path / "out"
+    command = [sys.executable, "-c", "from collegium.cli import main; main()", "coordinate", str(study)]
+    command += ["--kits", str(federation.kits), "--out", str(out), "--json"]
+    program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not (out / "record").exists() or exchanges(out) < 4:
+        assert program.poll() is None, "it ended before it could be killed"
+        time.sleep(0.02)
+    program.kill()
+    program.wait()
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["accuracy"]["mean"] > 0.5
+    assert_same(load(out), undisturbed)
+    assert (out / "report.html").is_file()
+
+
+def kill(federation: LoopbackFederation, site: str, what: Any) -> None:
+    assert federation.kill(site, what), f"there was no {what} of {site} to kill"
+
+
+def ledger_rows(federation: LoopbackFederation, name: str) -> list[dict[str, Any]]:
+    from collegium.core.ledger import read_ledger
+
+    file = federation.site_kit(name) / "agent" / "ledger.db"
+    if not file.is_file():
+        return []
+    verify_ledger(file)
+    return read_ledger(file)
+
+
+def exchanges(out: Path) -> int:
+    import sqlite3
+
+    with sqlite3.connect(f"file:{out / 'record'}?mode=ro", uri=True) as db:
+        try:
+            return int(db.execute("SELECT COUNT(*) FROM exchange").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
