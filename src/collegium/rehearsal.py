@@ -29,8 +29,10 @@ from collegium.privacy.learners.base import PrivateLearner
 from collegium.results import Run
 from collegium.runner import run
 from collegium.study import Prepared, Study
+from collegium.study_data import coordinators_part
 
 _ROWS_PER_SITE: Final = 100
+_SITES: Final = 3
 _FEW_ROWS: Final = 20
 _NO_PUBLIC_ROWS: Final = (
     "A rehearsal makes its sites up from public rows, and this study has none: set data.public to a few rows."
@@ -116,6 +118,11 @@ def _rehearsing(real: Site) -> Any:
 
 def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
     """Run a study's first rounds on made-up sites. What a private learner costs depends on its site's true size."""
+    if study.federation.classes is not None:
+        part = coordinators_part(study, base)
+        public = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
+        parties = study.federation.parties or [f"site {number}" for number in range(_SITES)]
+        return rehearse_federation(study, public, part.classes, parties, rounds=rounds)
     return _rehearse(study, study.prepare(base), rounds, _rehearsing)
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.components import build
 from collegium.core import tables
+from collegium.core.algorithm import Algorithm
 from collegium.core.policy import Policy
 from collegium.core.site import Site
+from collegium.data.files import read_rows, read_table
 from collegium.data.public import split
 from collegium.data.sources import Dataset, load_source
 from collegium.errors import ConfigError
@@ -27,6 +30,11 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
     """Load the data and build everything that `cg.run` takes."""
     from collegium.study import Prepared
 
+    if study.federation.classes is not None:
+        raise ConfigError(
+            "federation.classes: the sites of this study bring their own data. Run it between organisations, by "
+            "`collegium coordinate`; for a simulation leave this setting out, and let data.source hold all rows."
+        )
     dataset = load_source(study.data.source, target=study.data.target, folder=folder, base=base)
     own_test = study.data.test in ("own", None) and dataset.test is not None
     if study.data.test == "own" and dataset.test is None:
@@ -109,3 +117,41 @@ def _own_test(dataset: Dataset) -> tuple[Any, Any]:
 def scaled(X: Any) -> Any:
     """Images of bytes as numbers in 0 .. 1."""
     return (X / 255.0).astype(np.float32) if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim > 2 else X
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinatorsPart:
+    """What the coordinator has: public rows, what is known of their labels, and a test set where the study has one."""
+
+    algorithm: Algorithm
+    public: Any
+    truth: Any
+    classes: NDArray[Any]
+    test: tuple[Any, Any] | None
+    global_learner: Any
+
+
+def coordinators_part(study: Study, base: Path | None = None) -> CoordinatorsPart:
+    """The coordinator's part of a study. Private rows of a study that simulates them are not looked at."""
+    algorithm = study.build_algorithm()
+    if algorithm.simulation_only:
+        raise ConfigError(
+            f"{type(algorithm).__name__} can only be simulated: sites would send what must not leave them."
+        )
+    if study.federation.classes is None:
+        prepared = study.prepare(base)
+        return CoordinatorsPart(
+            algorithm, prepared.public, prepared.public_truth, prepared.classes, prepared.test, prepared.global_learner
+        )
+    classes = np.unique(np.asarray(study.federation.classes))
+    file = (base or Path.cwd()) / Path(study.data.source).expanduser()
+    truth = None
+    if study.data.target is None:
+        public = scaled(read_rows(file))
+    else:
+        table, truth = read_table(file, study.data.target, least_classes=1)
+        public = scaled(table)
+    learner = None
+    if study.global_learner is not None:
+        learner = with_preparation(build("learner", study.global_learner, "global_learner"), public)
+    return CoordinatorsPart(algorithm, public, truth, classes, None, learner)

@@ -88,5 +88,5 @@ def test_the_coordinator_keeps_the_latest_weights_only(name, monkeypatch):
     assert set(held) <= {1}
     every_round = run.releases[run.releases["kind"] != "Numbers"]  # FedAUX's scores leave once, before the first round
     each = every_round.groupby(["party", "round"])["bytes"].sum()
-    assert each.nunique() == 1  # as much in every round, from every site
+    assert each.groupby("party").nunique().max() == 1  # as much in every round (in XCLP, sites have different parts)
     assert len(each) == 3 * 6

@@ -6,6 +6,8 @@ import pytest
 
 from benchmarks import links
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 
 @pytest.mark.usefixtures("ray_here")
 def test_every_way_comes_to_the_same_labels() -> None:

@@ -193,11 +193,12 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
 
 
 @every_algorithm
+@pytest.mark.xdist_group("ray")  # one Ray is enough
 @pytest.mark.usefixtures("ray_here")
 def test_it_is_the_same_on_every_link_and_after_a_replay(name: str, cancer: Any, tmp_path: Any) -> None:
     X, fresh_secrets = cancer.split.public, make(name).fresh_secrets
     here = run_of(cancer, name, out=tmp_path / "run")
-    same(here, run_of(cancer, name, workers=2), X, fresh_secrets=fresh_secrets)
+    same(here, run_of(cancer, name, workers=1), X, fresh_secrets=fresh_secrets)  # two: see test_links
     same(here, run_of(cancer, name, link="ray", workers=1), X, fresh_secrets=fresh_secrets)
     before = read_ledger(tmp_path / "run" / "ledger.db")
     same(here, run_of(cancer, name, out=tmp_path / "run", resume=True), X)

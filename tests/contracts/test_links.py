@@ -22,6 +22,8 @@ from collegium.core.federation import Federation
 from collegium.core.ledger import read_ledger, verify_ledger
 from collegium.errors import ConfigError
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 LEARNER = DecisionTreeClassifier(max_features=3)
 PRIVATE = 25
 """More rows than a site has of its own: what learns from fewer has no labels of the others yet."""

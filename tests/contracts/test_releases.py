@@ -34,6 +34,7 @@ from collegium.core.releases import (
     SharedModels,
     VoteCounts,
 )
+from collegium.core.scores import Scores
 from collegium.core.soft import SoftLabels, TrainedWeights, Weights
 from collegium.errors import WireError
 
@@ -44,6 +45,7 @@ every_kind = pytest.mark.parametrize("kind", OURS)
 EXAMPLES: dict[str, list[Release]] = {
     "Nothing": [Nothing()],
     "Count": [Count(0), Count(12345)],
+    "Scores": [Scores(0.0, 1), Scores(0.875, 40)],
     "HardLabels": [
         HardLabels(Labels(np.array([0, 2, -1, 1]), 3)),
         HardLabels(Labels(np.zeros(0, dtype=int), 2)),

@@ -19,7 +19,7 @@ from collegium.flare.site_file import load_public, load_site
 
 SITE = """
 name = "{name}"
-learner = {{ name = "{learner}" }}
+learner = {{ name = "{learner}"{settings} }}
 [data]
 source = "train.csv"
 target = "diagnosis"
@@ -44,12 +44,18 @@ def write_data(folder: Path, names: Iterable[str], *, rows: int = 40) -> pd.Data
 
 
 def write_site(
-    kit: Path, name: str, *, learner: str = "decision_tree", approval: str = "auto", policy: str = ""
+    kit: Path,
+    name: str,
+    *,
+    learner: str = "decision_tree",
+    settings: str = "",
+    approval: str = "auto",
+    policy: str = "",
 ) -> None:
-    """A site's file and keys."""
+    """A site's file and keys. `settings` are the learner's: ``, max_depth = 3``."""
     kit.mkdir(parents=True, exist_ok=True)
     make_agent_folder(kit)
-    text = SITE.format(name=name, learner=learner, approval=approval, policy=policy)
+    text = SITE.format(name=name, learner=learner, settings=settings, approval=approval, policy=policy)
     (kit / "site.toml").write_text(text, encoding="utf-8")
 
 

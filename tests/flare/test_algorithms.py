@@ -16,10 +16,11 @@ from tests.flare.offices import OfficeHost, write_data
 import collegium as cg
 from collegium import registry
 from collegium.errors import ConfigError
-from collegium.flare.coordinate import coordinate, prepare
+from collegium.flare.coordinate import coordinate
 from collegium.flare.identity import make_agent_folder, read_keys
 from collegium.flare.site_file import load_site
 from collegium.study import Study
+from collegium.study_data import coordinators_part
 
 EVERY = registry.names("algorithm")
 REAL = [name for name in EVERY if not registry.lookup("algorithm", name)().simulation_only]
@@ -95,7 +96,7 @@ def test_it_runs_between_organisations_as_in_a_simulation(name: str, folder: Pat
     run = coordinate(study, host, base=folder, out=folder / "out", progress=False)
     assert run.refusals.empty, run.refusals
     assert set(run.orders["party"]) == set(NAMES)
-    part = prepare(study, folder)
+    part = coordinators_part(study, folder)
     sites = []
     for site in NAMES:
         setup = load_site(folder / site)
@@ -120,4 +121,4 @@ def test_it_runs_between_organisations_as_in_a_simulation(name: str, folder: Pat
 @pytest.mark.parametrize("name", sorted(set(EVERY) - set(REAL)))
 def test_what_only_a_simulation_may_do_is_refused(name: str, folder: Path) -> None:
     with pytest.raises(ConfigError, match="can only be simulated"):
-        prepare(study_of(name), folder)
+        coordinators_part(study_of(name), folder)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from tests.flare.conftest import LEARNERS, NAMES
 from tests.flare.offices import OfficeHost, write_data, write_site
@@ -23,12 +24,19 @@ from collegium.callbacks import Callback
 from collegium.core.ledger import verify_ledger
 from collegium.flare.children import members
 from collegium.flare.coordinate import coordinate
+from collegium.flare.identity import read_keys
 from collegium.flare.loopback import LEAD, LoopbackFederation
 from collegium.flare.session import NvflareHost
 from collegium.results import Run, load
 from collegium.study import Study
 
-pytestmark = pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning")
+# One federation for all of them, in one process of the test run.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning"),
+    pytest.mark.xdist_group("federation"),
+]
+SETTINGS = {"site-2": ", n_estimators = 400"}
+"""It needs about a second for an order: time to be killed in the middle of one."""
 STUDY = """
 name = "test"
 seed = 3
@@ -49,7 +57,15 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackFed
     loopback = LoopbackFederation(tmp_path_factory.mktemp("federation"), NAMES)
     write_data(loopback.kits, NAMES)
     for name in NAMES:
-        write_site(loopback.site_kit(name), name, learner=LEARNERS[name])
+        write_site(loopback.site_kit(name), name, learner=LEARNERS[name], settings=SETTINGS.get(name, ""))
+    identities = {name: read_keys(loopback.site_kit(name) / "agent", name).identity for name in NAMES}
+    known = "".join(f'"{name}" = "{identity}"\n' for name, identity in identities.items())
+    for name in NAMES:
+        file = loopback.site_kit(name) / "site.toml"
+        rows = pd.read_csv(loopback.site_kit(name) / "train.csv").drop(columns="diagnosis")
+        rows[::3].to_csv(loopback.site_kit(name) / "unlabeled.csv", index=False)
+        text = file.read_text().replace("held_out", 'unlabeled = "unlabeled.csv"\nheld_out')
+        file.write_text(f"{text}\n[identities]\n{known}")
     with loopback:
         yield loopback
 
@@ -60,7 +76,7 @@ def undisturbed(federation: LoopbackFederation, tmp_path_factory: pytest.TempPat
     copy = tmp_path_factory.mktemp("copy")
     shutil.copy(federation.kits / "public.csv", copy)
     for name in NAMES:
-        write_site(copy / name, name, learner=LEARNERS[name])
+        write_site(copy / name, name, learner=LEARNERS[name], settings=SETTINGS.get(name, ""))
         shutil.copy(federation.site_kit(name) / "train.csv", copy / name)
     study = write_study(copy, rounds=6)
     host = OfficeHost({name: copy / name for name in NAMES})
@@ -159,8 +175,12 @@ def test_a_site_that_is_killed_in_the_middle_is_left_out_and_joins_again(
     stops = Rounds(0, 2)
     study = write_study(federation.kits, rounds=6, patience=1.0)
     coordinator = Coordinator(federation, study, tmp_path / "out", stops)
-    stops.at(0, lambda: kill(federation, "site-2", "all"))
+    stops.at(0, lambda: None)
+    time.sleep(0.3)  # the next exchange is on its way, and site-2 at work
+    start = time.monotonic()
+    kill(federation, "site-2", "all")
     stops.at(2, lambda: federation.start_site("site-2"))
+    assert time.monotonic() - start < 60, "it is not waited for to the end of time"
     run = coordinator.result()
     took_part = set(run.releases.query("party == 'site-2' and kind == 'HardLabels'")["round"])
     assert {0, 5} <= took_part
@@ -212,6 +232,29 @@ def test_a_killed_coordinator_program_is_resumed(
     assert told["accuracy"]["mean"] > 0.5
     assert_same(load(out), undisturbed)
     assert (out / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        'name = "fedkt"\nsubsets = 2',
+        'name = "fedct"\nrounds = 2\nvotes = "secret"',
+        'name = "xclp"\nbits = 128\nk = 5\nhamming = "masked"',
+    ],
+    ids=["votes of teachers", "secret votes", "label propagation"],
+)
+def test_other_algorithms_run_unchanged(federation: LoopbackFederation, tmp_path: Path, algorithm: str) -> None:
+    study = write_study(federation.kits, rounds=2)
+    text = study.read_text()
+    start, end = text.index("[algorithm]"), text.index("[federation]")
+    study.write_text(f"{text[:start]}[algorithm]\n{algorithm}\n{text[end:]}")
+    run = Coordinator(federation, study, tmp_path / "out").result()
+    assert run.refusals.empty
+    assert set(run.orders["party"]) == set(NAMES)
+    for name in NAMES:
+        kept = federation.site_kit(name) / "agent" / "runs" / run.about["run"]
+        assert (kept / ("labels.csv" if "xclp" in algorithm else "model.pkl")).is_file()
+        assert (kept / "report.html").is_file()
 
 
 def kill(federation: LoopbackFederation, site: str, what: Any) -> None:

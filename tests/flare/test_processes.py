@@ -28,6 +28,7 @@ from collegium.flare.admin import registered_sites, session, set_enabled
 from collegium.flare.children import members, without_secrets
 from collegium.flare.loopback import LoopbackFederation, free_port
 
+pytestmark = pytest.mark.xdist_group("processes")
 COLLEGIUM = [sys.executable, "-c", "from collegium.cli import main; main()"]
 PATHS = {"PYTHONPATH": os.pathsep.join(str(Path(path).resolve()) for path in sys.path)}
 ROGUE = """
@@ -83,7 +84,7 @@ if "worker_process" in " ".join(sys.orig_argv) and "site-2" in " ".join(sys.orig
 """
 
 
-def until(condition, seconds: float = 20.0):
+def until(condition, seconds: float = 60.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end, "it did not come"

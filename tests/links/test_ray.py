@@ -22,6 +22,8 @@ from collegium.links.hosting import Hosting
 from collegium.links.ray import RayLink
 from collegium.study import Study
 
+pytestmark = pytest.mark.xdist_group("ray")
+
 
 @step
 def remember(site: ActiveSite, word: str) -> Nothing:

@@ -51,7 +51,7 @@ def collegium(
 ) -> None:
     """Federated learning by sharing opinions on public cases: any model, at any site.
 
-    Exit codes: 0 done; 1 failed; 2 a mistake in the command, the study or the data.
+    Exit codes: 0 done; 1 failed; 2 a mistake in the command, the study or the data; 130 interrupted.
     """
     _Debug.on = debug
 

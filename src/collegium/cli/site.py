@@ -110,14 +110,14 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
                 return Plan.from_json(path.read_bytes())
             except WireError as error:
                 raise ConfigError(f"{path}: {error}") from None
-    from collegium.flare.coordinate import prepare
+    from collegium.study_data import coordinators_part
 
     study = Study.from_toml(path)
     own = SiteSection(learner=setup.file.learner, prepare=setup.file.prepare)
     as_here = study.model_copy(update={"sites": [own]})  # what this site's learner would release
     parties = study.federation.parties or [ANY_PARTY]
     try:
-        part = prepare(study, path.parent)
+        part = coordinators_part(study, path.parent)
         shown = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
         return plan_of(as_here, shown, part.classes, parties)
     except ConfigError:

@@ -8,18 +8,16 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.callbacks import Callback
 from collegium.checks import check_public, check_truth
 from collegium.components import build
 from collegium.core import tables
-from collegium.core.algorithm import Algorithm
 from collegium.core.federation import Federation
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
@@ -27,8 +25,7 @@ from collegium.core.record import Record
 from collegium.core.scores import ask_scores
 from collegium.core.site import Exam, PublicSet, Site
 from collegium.core.workbench import Workbench
-from collegium.data.files import read_rows, read_table
-from collegium.errors import ConfigError, QuorumLost, StorageError
+from collegium.errors import QuorumLost, StorageError
 from collegium.flare.identity import write_private
 from collegium.flare.link import Host, RemoteLink, SessionLost
 from collegium.flare.plan import plan_of
@@ -41,19 +38,7 @@ from collegium.links.replay import ReplayLink
 from collegium.results import Run
 from collegium.runner import Course, about_run, public_part, warn_of_failures
 from collegium.study import Study
-from collegium.study_data import scaled
-
-
-@dataclass(frozen=True, eq=False)
-class CoordinatorsPart:
-    """What the coordinator has: public rows, what is known of their labels, and a test set where the study has one."""
-
-    algorithm: Algorithm
-    public: Any
-    truth: Any
-    classes: NDArray[Any]
-    test: tuple[Any, Any] | None
-    global_learner: Any
+from collegium.study_data import coordinators_part
 
 
 def coordinate(
@@ -68,7 +53,7 @@ def coordinate(
     say: Callable[[str], None] = lambda text: None,
 ) -> Run:
     """Run a study over the sites that a host reaches; `out` keeps the record, from which the run can be resumed."""
-    part = prepare(study, base)
+    part = coordinators_part(study, base)
     settings = study.federation
     folder = RunFolder(Path(out), resume=resume)
     parties = _parties(folder.path, study, host, say)
@@ -125,32 +110,6 @@ def coordinate(
     for callback in callbacks:
         callback.on_end(outcome)
     return outcome
-
-
-def prepare(study: Study, base: Path | None) -> CoordinatorsPart:
-    """The coordinator's part of a study. Private rows of a study that simulates them are not looked at."""
-    algorithm = study.build_algorithm()
-    if algorithm.simulation_only:
-        raise ConfigError(
-            f"{type(algorithm).__name__} can only be simulated: sites would send what must not leave them."
-        )
-    if study.federation.classes is None:
-        prepared = study.prepare(base)
-        return CoordinatorsPart(
-            algorithm, prepared.public, prepared.public_truth, prepared.classes, prepared.test, prepared.global_learner
-        )
-    classes = np.unique(np.asarray(study.federation.classes))
-    file = (base or Path.cwd()) / Path(study.data.source).expanduser()
-    truth = None
-    if study.data.target is None:
-        public = scaled(read_rows(file))
-    else:
-        table, truth = read_table(file, study.data.target, least_classes=1)
-        public = scaled(table)
-    learner = None
-    if study.global_learner is not None:
-        learner = with_preparation(build("learner", study.global_learner, "global_learner"), public)
-    return CoordinatorsPart(algorithm, public, truth, classes, None, learner)
 
 
 class _Scores(Callback):
