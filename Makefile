@@ -22,7 +22,7 @@ imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --write

@@ -49,7 +49,10 @@ def test_every_study_of_the_folder_is_valid(file):
     Study.from_toml(file)
 
 
-def test_the_study_of_the_docs_is_valid():
+def test_the_studies_of_the_docs_are_valid():
     text = (ROOT / "docs" / "studies.md").read_text()
-    (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    Study.from_dict(tomllib.loads(block))
+    simulated, federated = (
+        Study.from_dict(tomllib.loads(block)) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    )
+    assert simulated.federation.classes is None
+    assert federated.federation.classes == ["benign", "malignant"]

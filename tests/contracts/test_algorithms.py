@@ -192,14 +192,27 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
     assert served(run) == ["site0"]
 
 
+# Methods that work with nets take turns, since every process has to load PyTorch; test_links has one on both.
+APART = [
+    (name, link)
+    for number, name in enumerate(registry.names("algorithm"))
+    for link in ("workers", "ray")
+    if not registry.lookup("algorithm", name).needs or (number % 2 == 0) == (link == "ray")
+]
+
+
+@pytest.mark.parametrize(("name", "link"), APART)
+def test_it_is_the_same_in_other_processes(name: str, link: str, cancer: Any, request: pytest.FixtureRequest) -> None:
+    if link == "ray":
+        request.getfixturevalue("ray_here")
+    here, there = run_of(cancer, name), run_of(cancer, name, link=link, workers=1)
+    same(here, there, cancer.split.public, fresh_secrets=make(name).fresh_secrets)
+
+
 @every_algorithm
-@pytest.mark.xdist_group("ray")  # one Ray is enough
-@pytest.mark.usefixtures("ray_here")
-def test_it_is_the_same_on_every_link_and_after_a_replay(name: str, cancer: Any, tmp_path: Any) -> None:
-    X, fresh_secrets = cancer.split.public, make(name).fresh_secrets
+def test_it_is_the_same_after_a_replay(name: str, cancer: Any, tmp_path: Any) -> None:
+    X = cancer.split.public
     here = run_of(cancer, name, out=tmp_path / "run")
-    same(here, run_of(cancer, name, workers=1), X, fresh_secrets=fresh_secrets)  # two: see test_links
-    same(here, run_of(cancer, name, link="ray", workers=1), X, fresh_secrets=fresh_secrets)
     before = read_ledger(tmp_path / "run" / "ledger.db")
     same(here, run_of(cancer, name, out=tmp_path / "run", resume=True), X)
     assert read_ledger(tmp_path / "run" / "ledger.db") == before
