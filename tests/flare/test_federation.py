@@ -237,11 +237,10 @@ def test_a_killed_coordinator_program_is_resumed(
 @pytest.mark.parametrize(
     "algorithm",
     [
-        'name = "fedkt"\nsubsets = 2',
         'name = "fedct"\nrounds = 2\nvotes = "secret"',
         'name = "xclp"\nbits = 128\nk = 5\nhamming = "masked"',
     ],
-    ids=["votes of teachers", "secret votes", "label propagation"],
+    ids=["secret votes", "label propagation"],
 )
 def test_other_algorithms_run_unchanged(federation: LoopbackFederation, tmp_path: Path, algorithm: str) -> None:
     study = write_study(federation.kits, rounds=2)
