@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
@@ -192,9 +193,11 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
     assert served(run) == ["site0"]
 
 
-# Starting Ray's processes takes long: there, a few that differ in what sites keep and send (test_links has more).
+# Starting Ray's processes takes long: there, a few that differ in what sites keep and send (test_links has more), or
+# all of them where the environment says COLLEGIUM_EVERY_LINK=1.
+SOME = ("fedct", "fedkt", "fedprox", "local_label_propagation", "xclp")
 APART = [(name, "workers") for name in registry.names("algorithm")]
-APART += [(name, "ray") for name in ("fedct", "fedkt", "fedprox", "local_label_propagation", "xclp")]
+APART += [(name, "ray") for name in (registry.names("algorithm") if "COLLEGIUM_EVERY_LINK" in os.environ else SOME)]
 
 
 @pytest.mark.parametrize(("name", "link"), APART)
