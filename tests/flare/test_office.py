@@ -265,6 +265,21 @@ def test_the_end_of_a_run_leaves_model_and_report_at_the_site(
     assert "held-out rows" in report
 
 
+def test_a_run_that_is_over_can_be_opened_again(office: Office, kits: Path, plan: Plan, public: Any) -> None:
+    open_run(office, plan, public)
+    first = give(office, label(1, plan))
+    say(office, do="close", run=RUN)
+    assert give(office, label(1, plan))["code"] == "not-open"
+    assert open_run(office, plan, public) == "open"
+    assert give(office, label(1, plan)) == first
+    assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {"site-1": 1}
+
+
+def test_runs_without_end(office: Office, plan: Plan, public: Any) -> None:
+    states = [open_run(office, plan, public, run=f"{number:032x}") for number in range(33)]
+    assert states == ["open"] * 32 + ["too-many-runs"]
+
+
 def test_ten_thousand_hostile_messages(office: Office, kits: Path, plan: Plan, public: Any) -> None:
     """No crash, no leak: nothing but a code ever comes back, and the office goes on working."""
     open_run(office, plan, public)

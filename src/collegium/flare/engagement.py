@@ -135,7 +135,8 @@ class Engagement:
 
     def close(self) -> None:
         """Let go of the thread and the ledger."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._ledger.close()
 
     def _note_score(self) -> None:
         """For the site's own report: how the model does on held-out rows after an order that trained it."""

@@ -28,6 +28,7 @@ from collegium.flare.site_file import SiteSetup
 
 PROTOCOL: Final = 1
 _LONGEST_WAIT: Final = 3600.0
+_MOST_RUNS: Final = 32
 
 
 class Office:
@@ -93,6 +94,8 @@ class Office:
                     raise Refused("other-plan", f"Run {run} was opened with another plan.")
                 return _reply("open")
             self._require_acceptable(plan)
+            if len(self._engagements) >= _MOST_RUNS:
+                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are open here: end some first.")
             public: PublicSet | None = None
             if plan.public_sha256 is not None:
                 public = self._public.get(plan.public_sha256)
@@ -146,7 +149,11 @@ class Office:
 
     def _close(self, header: dict[str, Any], payload: bytes) -> bytes:
         run = _run_name(header)
-        self._engaged(run).finish()
+        engagement = self._engaged(run)
+        engagement.finish()
+        with self._opening:
+            self._engagements.pop(run, None)  # it can be opened again, from its stored state
+        engagement.close()
         self._log.write(f"run {run} is over")
         return _reply("closed")
 
