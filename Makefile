@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types imports unit bench reproduce clean
+.PHONY: demo test lint types imports unit slow bench reproduce clean
 
 demo: $(VENV)/.core
 	$(BIN)/collegium demo
@@ -22,7 +22,10 @@ imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 3 --dist loadgroup
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not slow"
+
+slow: $(VENV)/.dev
+	$(BIN)/pytest -n 3 --dist loadgroup -m slow
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --write

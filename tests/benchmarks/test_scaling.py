@@ -7,6 +7,7 @@ import pytest
 from benchmarks import scaling
 
 
+@pytest.mark.slow
 def test_a_method_is_measured_over_sites_and_over_rounds() -> None:
     report = scaling.report(**scaling.SMALL)
     assert [(row["sites"], row["rounds"]) for row in report.rows] == [(2, 2), (4, 2), (2, 4)]

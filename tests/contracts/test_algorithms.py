@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from typing import Any
 
@@ -23,6 +22,7 @@ FEW: dict[str, dict[str, Any]] = {
     "aimhi": {"period": 1},
     "dp_fedavg": {"clip": 1e6, "noise": 1e-9},
     "fedkt": {"subsets": 2},
+    "fedmd": {"public_epochs": 4, "private_epochs": 4},
     "pate": {"teachers": 5},
     "dp_pate": {"teachers": 5, "gamma": 5.0},
     "xclp": {"bits": 64, "k": 5, "hamming": "masked"},
@@ -193,11 +193,17 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
     assert served(run) == ["site0"]
 
 
-# Starting Ray's processes takes long: there, a few that differ in what sites keep and send (test_links has more), or
-# all of them where the environment says COLLEGIUM_EVERY_LINK=1.
-SOME = ("fedct", "fedkt", "fedprox", "local_label_propagation", "xclp")
-APART = [(name, "workers") for name in registry.names("algorithm")]
-APART += [(name, "ray") for name in (registry.names("algorithm") if "COLLEGIUM_EVERY_LINK" in os.environ else SOME)]
+# Every method on every link; where a process must load PyTorch or Ray, a few show it, and the others are slow.
+QUICK = {("fedct", "ray"), ("fedavg", "workers"), ("fedaux", "workers"), ("fedavg_xclp", "workers")}
+
+
+def _apart(name: str, link: str) -> Any:
+    needs_torch = bool(registry.lookup("algorithm", name).needs)
+    quick = (name, link) in QUICK or not (needs_torch or link == "ray")
+    return pytest.param(name, link, marks=() if quick else pytest.mark.slow)
+
+
+APART = [_apart(name, link) for name in registry.names("algorithm") for link in ("workers", "ray")]
 
 
 @pytest.mark.parametrize(("name", "link"), APART)

@@ -34,7 +34,11 @@ CASES: dict[str, tuple[Algorithm, Any]] = {
 }
 
 
-@pytest.fixture(params=registry.names("link"))
+# Ray is in the quick tests of its own link; here it is slow.
+LINKS = [pytest.param(name, marks=pytest.mark.slow if name == "ray" else ()) for name in registry.names("link")]
+
+
+@pytest.fixture(params=LINKS)
 def link(request: pytest.FixtureRequest) -> str:
     """Each of them; two workers make sure that sites are apart."""
     if request.param == "ray":
@@ -42,7 +46,7 @@ def link(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-apart = pytest.mark.parametrize("link", [name for name in registry.names("link") if name != "local"], indirect=True)
+apart = pytest.mark.parametrize("link", [each for each in LINKS if each.values != ("local",)], indirect=True)
 
 
 def sites_of(cancer: Any, learner: Any, algorithm: Algorithm | None = None) -> list[cg.Site]:

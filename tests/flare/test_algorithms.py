@@ -28,6 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "aimhi": {"period": 1},
     "dp_fedavg": {"clip": 1.0, "noise": 1.0},
     "fedkt": {"subsets": 2},
+    "fedmd": {"public_epochs": 1, "private_epochs": 1},
     "fedaux": {"epsilon": 1.0},
     "fedbe": {"samples": 2},
     "xclp": {"bits": 64, "k": 5, "hamming": "masked"},

@@ -189,6 +189,7 @@ def test_a_site_that_is_killed_in_the_middle_is_left_out_and_joins_again(
     assert "site-2 is back" in coordinator.said
 
 
+@pytest.mark.slow
 def test_a_site_that_stands_still_is_waited_for_and_then_left_out(
     federation: LoopbackFederation, tmp_path: Path
 ) -> None:
