@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -222,17 +223,33 @@ def test_a_message_over_the_limit(kits: Path, plan: Plan, public: Any) -> None:
     assert refusals(kits / "site-1") == ["too-large"]
 
 
-def test_an_order_that_takes_long_is_asked_for_again(office: Office, plan: Plan, public: Any) -> None:
+def keep_busy(office: Office) -> threading.Event:
+    """Nothing is begun at the site before the event is set."""
+    go_on = threading.Event()
+    office._engagements[RUN]._thread.submit(go_on.wait, 30)
+    return go_on
+
+
+def test_an_order_that_takes_long_is_asked_for_again(office: Office, kits: Path, plan: Plan, public: Any) -> None:
     open_run(office, plan, public)
-    sent = label(1, plan)
-    first = give(office, sent, wait=0.0)
-    assert first.get("code") == "busy" or "kind" in first
+    go_on = keep_busy(office)
+    assert give(office, label(1, plan), wait=0.0)["code"] == "busy"
+    go_on.set()
     header, payload = say(office, do="await", run=RUN, order="a", wait=30.0)
-    if header["state"] != "done":  # it was done in that moment, and is forgotten: it is sent again
-        assert header["code"] == "not-open"
-        assert give(office, sent)["kind"] == "HardLabels"
-    else:
-        assert wire.cut(payload)[0]["kind"] == "HardLabels"
+    assert header["state"] == "done"
+    assert wire.cut(payload)[0]["kind"] == "HardLabels"
+    assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {"site-1": 1}
+
+
+def test_an_order_that_has_not_begun_can_be_cancelled(office: Office, kits: Path, plan: Plan, public: Any) -> None:
+    open_run(office, plan, public)
+    go_on = keep_busy(office)
+    assert give(office, label(1, plan), wait=0.0)["code"] == "busy"
+    assert say(office, do="cancel", run=RUN, order="a")[0]["done"] is True
+    go_on.set()
+    assert say(office, do="await", run=RUN, order="a", wait=30.0)[0]["code"] == "cancelled"
+    assert give(office, label(2, plan), name="b")["kind"] == "HardLabels"
+    assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {"site-1": 1}
 
 
 def test_exceptions_stay_at_the_site(kits: Path, plan: Plan, public: Any) -> None:

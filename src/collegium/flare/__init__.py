@@ -6,3 +6,10 @@
 NVFlare carries opaque bytes and knows nothing of what they mean. A job of NVFlare's is a disposable session: when one
 dies, the next is started and what was not answered is asked again, which sites recognise.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL: Final = 1
+"""What coordinator and site say to each other; both must mean the same."""

@@ -18,13 +18,12 @@ from collegium import registry
 from collegium.core.ledger import storage_errors
 from collegium.errors import CollegiumError, ConfigError, StorageError
 from collegium.flare.approvals import Approvals
-from collegium.flare.identity import read_keys
+from collegium.flare.identity import AGENT, read_keys
 from collegium.flare.office import Office
 from collegium.flare.site_file import load_public, load_site
 from collegium.flare.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
 
-FOLDER: Final = "agent"
 SOCKET: Final = "agent.sock"
 
 
@@ -39,7 +38,7 @@ def main() -> None:
 
 def serve(kit: Path) -> None:
     """Answer what comes through the socket."""
-    folder = kit / FOLDER
+    folder = kit / AGENT
     with storage_errors(folder, StorageError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     registry.install_steps()
@@ -62,7 +61,7 @@ def serve(kit: Path) -> None:
 
 def instance(kit: Path) -> str:
     """Tells this installation from any other that has a copy of its kit, be it the whole folder."""
-    folder = (kit / FOLDER).resolve()
+    folder = (kit / AGENT).resolve()
     file = folder / "instance"
     with storage_errors(file, StorageError):
         if not file.is_file():

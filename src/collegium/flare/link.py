@@ -16,13 +16,14 @@ from typing import Any, Final, Protocol
 
 from collegium.core import wire
 from collegium.errors import CollegiumError, WireError
+from collegium.flare import PROTOCOL
 from collegium.flare.plan import Plan
 from collegium.flare.public_store import pieces
 
 _POLL, _ASK_AGAIN, _LOOK_SECONDS = 10.0, 0.5, 1.0
 _REQUEST_SECONDS: Final = 60.0
 _FRESH_SECONDS: Final = 30.0
-PROTOCOL: Final = 1
+_TRIES: Final = 3
 
 
 class SessionLost(CollegiumError):
@@ -100,7 +101,7 @@ class RemoteLink:
         self._host, self._run, self._plan, self._public = host, run, plan, public
         self._welcome, self._patience, self._outage, self._say = welcome, patience, outage, say
         self._session: Session | None = None
-        self._opened: dict[str, bytes] = {}
+        self._opened: set[str] = set()
         self._gone: dict[str, float] = {}
         self._looked = 0.0
         self._told: set[str] = set()
@@ -142,14 +143,15 @@ class RemoteLink:
         """Sites that have connected since, where the study is open to them; they are parties from now on."""
         if not self._welcome:
             return ()
-        with self._lock, suppress(SessionLost):
-            fresh = tuple(sorted(set(self._fresh()) - set(self.parties)))
+        with self._lock:
+            fresh: tuple[str, ...] = ()
+            with suppress(SessionLost):  # a server that is away is waited for in the exchange
+                fresh = tuple(sorted(set(self._fresh()) - set(self.parties)))
             if fresh:
                 self.parties += fresh
                 self._say(f"{', '.join(fresh)} joined")
-                self._renew()
+                self._end_session()  # the next one has them in it
             return fresh
-        return ()
 
     def farewell(self) -> None:
         """Tell the sites that the run is over, so that each keeps its model and its report."""
@@ -235,11 +237,11 @@ class RemoteLink:
             self._tell_once(f"{party} answers from another installation than before: its kit is in use twice")
             return "other-instance"
         plan = wire.pack(self._plan.to_plain()).data
-        while True:
+        for _ in range(_TRIES):
             header, _ = self._talk(session, party, {"do": "open", "run": self._run}, plan)
             if header.get("state") == "open":
                 with self._lock:
-                    self._opened[party] = b""
+                    self._opened.add(party)
                 return None
             if header.get("state") != "needs-public" or self._public is None:
                 code = str(header.get("code", header.get("state")))
@@ -248,6 +250,7 @@ class RemoteLink:
             refusal = self._send_public(session, party, int(header.get("have", 0)))
             if refusal is not None:
                 return refusal
+        return "no-public-set"  # it was sent, and the site still asks for it
 
     def _send_public(self, session: Session, party: str, have: int) -> str | None:
         data = self._public or b""
@@ -276,12 +279,13 @@ class RemoteLink:
                 return self._session
             if time.monotonic() - self._looked > _LOOK_SECONDS:
                 self._looked = time.monotonic()
+                heard: float | None = None
                 with suppress(SessionLost):
                     heard = self._host.seen().get(party)
-                    if heard is not None and heard > self._gone.setdefault(party, time.time()):
-                        self._say(f"{party} is back")
-                        self._renew()
-                        return self._session_with(party)
+                if heard is not None and heard > self._gone.setdefault(party, time.time()):
+                    self._say(f"{party} is back")
+                    self._renew()
+                    return self._session_with(party)
             return None
 
     def _renew(self) -> None:
@@ -304,7 +308,7 @@ class RemoteLink:
             if session is None:
                 time.sleep(_ASK_AGAIN)
         now = time.time()
-        self._session, self._opened = session, {}
+        self._session, self._opened = session, set()
         self._gone = {party: now for party in self.parties if party not in session.ready}
 
     def _fresh(self) -> list[str]:
@@ -333,11 +337,11 @@ class RemoteLink:
             if self._session is session and party not in self._gone:
                 self._say(f"{party} is away")
                 self._gone[party] = time.time()
-                self._opened.pop(party, None)
+                self._opened.discard(party)
 
     def _unopen(self, party: str) -> None:
         with self._lock:
-            self._opened.pop(party, None)
+            self._opened.discard(party)
 
 
 def _wait(end: float | None) -> float:

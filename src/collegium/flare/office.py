@@ -20,13 +20,13 @@ from collegium.core.agent import SiteLog
 from collegium.core.ledger import Ledger
 from collegium.core.site import PublicSet
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError, WireError
+from collegium.flare import PROTOCOL
 from collegium.flare.approvals import Approvals
 from collegium.flare.engagement import Engagement
 from collegium.flare.plan import Plan, review
 from collegium.flare.public_store import PublicStore
 from collegium.flare.site_file import SiteSetup
 
-PROTOCOL: Final = 1
 _LONGEST_WAIT: Final = 3600.0
 _MOST_RUNS: Final = 32
 
