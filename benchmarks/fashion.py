@@ -22,7 +22,7 @@ import numpy as np
 
 import collegium as cg
 from benchmarks.data import data_folder, fashion_mnist
-from benchmarks.pool import Found, Task, in_parallel, machines
+from benchmarks.pool import Found, Task, in_parallel, machines, undisturbed
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.privacy.accountant import noise_multiplier
 
@@ -75,8 +75,8 @@ def measured(
     """What the runs of each method found, in the order of their names."""
     tasks = {
         f"{name}-{seed}": Task(_run, (name, setting, seed), cores=2 if "Familiar" in name else 1)
-        for name in methods
         for seed in range(seeds)
+        for name in methods
     }
     found: dict[str, list[Found]] = defaultdict(list)
     running = in_parallel(tasks, jobs, keep, measure=bool(measure))
@@ -167,7 +167,8 @@ def _run(method: str, setting: Setting, seed: int) -> Found:
     algorithm = algorithm_of(method, setting)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cg.CollegiumWarning)
-        run = cg.run(algorithm, sites=sites, public=split.public, test=test, public_truth=split.public_truth, seed=seed)
+        data = {"public": split.public, "test": test, "public_truth": split.public_truth}
+        run = undisturbed(cg.run(algorithm, sites=sites, **data, seed=seed))
     of_all = run.metrics[run.metrics["metric"] == "global_accuracy"]["value"]
     is_global = len(of_all) > 0 and ("Avg" in method or method in ("FedProx", "SCAFFOLD", "PATE"))
     accuracy = of_all if is_global else run.accuracy.mean(axis=1)

@@ -27,6 +27,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from benchmarks.data import data_folder
+from benchmarks.pool import undisturbed
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.data.sources import load_source
 
@@ -161,7 +162,7 @@ def _outcomes(name: str, seed: int, folder: Path, workers: int) -> dict[str, dic
 def timed(algorithm: cg.Algorithm, **options: Any) -> dict[str, float]:
     """A run's accuracy, seconds by the clock and of the CPU, and what a party sends."""
     clock, cpu = time.perf_counter(), sum(os.times()[:4])
-    run = cg.run(algorithm, progress=False, **options)
+    run = undisturbed(cg.run(algorithm, progress=False, **options))
     clock, cpu = time.perf_counter() - clock, sum(os.times()[:4]) - cpu
     final = run.metrics.query("metric == 'global_accuracy'")["value"]
     accuracy = float(final.iloc[-1]) if len(final) else float(run.accuracy.iloc[-1].mean())

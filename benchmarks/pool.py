@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import collegium as cg
 from benchmarks.machine import available_cores, in_words
 
 Found = dict[str, Any]
@@ -32,7 +34,7 @@ def in_parallel(
 
     `jobs` cores are shared out (default: all), and with `pin` each task is bound to its own. `keep` names a folder that
     gets what was found, a JSON file per task. What is there already is not measured again, and without `measure`
-    nothing is.
+    nothing is. A task that fails is told of at once; the others go on, and the first error is raised at the end.
     """
     folder = Path(keep) if keep else None
     waiting = dict(tasks)
@@ -47,6 +49,7 @@ def in_parallel(
     free = _cores(jobs)
     all_cores = len(free)
     running: dict[Future[Found], tuple[str, list[int]]] = {}
+    failed: list[BaseException] = []
     # Spawned, not forked: numerical libraries with threads of their own do not survive a fork.
     with ProcessPoolExecutor(all_cores, multiprocessing.get_context("spawn")) as pool:
         while waiting or running:
@@ -59,10 +62,25 @@ def in_parallel(
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 name, cores = running.pop(future)
                 free += cores
+                if (error := future.exception()) is not None:
+                    print(f"{name} failed: {error}", file=sys.stderr)
+                    failed.append(error)
+                    continue
                 found = future.result() | {"machine": where}
                 if folder is not None:
                     (folder / f"{name}.json").write_text(json.dumps(found))
                 yield name, found
+    if failed:
+        raise failed[0]
+
+
+def undisturbed(run: cg.Run) -> cg.Run:
+    """The run, if no site failed in it: what the others found without one is another measurement."""
+    failures = run.refusals[run.refusals["code"] == "step-failed"]
+    if len(failures):
+        sites = ", ".join(sorted(set(failures["party"])))
+        raise RuntimeError(f"{len(failures)} steps failed at {sites}: nothing was measured.")
+    return run
 
 
 def _cores(jobs: int) -> list[int]:

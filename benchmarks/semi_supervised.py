@@ -2,7 +2,7 @@
 
     python -m benchmarks.semi_supervised [--data fashion_mnist] [--seeds 3] [--rounds 150] [--sites 100] [--rows 50000]
                                          [--labels 1000] [--tests 10000] [--steps 50] [--device cuda] [--jobs 14]
-                                         [--keep runs/semi_supervised]
+                                         [--keep runs/semi_supervised] [--measure 1]
 
 `rows` training images of Fashion-MNIST (or cifar10) are dealt to the sites: iid, with as many labels of each class at
 every site, or so that each site has five classes, and labels of a random part of its rows. `labels` are shared out
@@ -12,7 +12,7 @@ published; weight decay 2e-4) on shifted images. Methods with pseudo-labels lear
 the rounds, as the authors' code does. The net is AIMHI's, with two convolutions. XCLP works on exact similarities.
 Accuracy is that of the global model on `tests` test images, in the last round and in the best. `jobs`
 runs work at a time, each on one core, all on the one device; `keep` names a folder from which an interrupted benchmark
-goes on.
+goes on; `measure` 0 makes the table of what is there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import collegium as cg
 from benchmarks.data import data_folder, fashion_mnist
-from benchmarks.pool import Found, Task, in_parallel, machines
+from benchmarks.pool import Found, Task, in_parallel, machines, undisturbed
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.data.benchmarks import read_benchmark
 
@@ -61,17 +61,19 @@ def report(
     device: str = "cpu",
     jobs: int = 1,
     keep: str = "",
+    measure: int = 1,
 ) -> Report:
     """Measure all methods in both partitions, on every seed."""
     cases = [(method, partition) for partition in PARTITIONS for method in PAPER]
     sizes = (rounds, sites, rows, labels, tests, steps)
     tasks = {
         f"{data}-{method}-{partition}-{seed}": Task(_run, (data, method, partition, *sizes, seed, device))
-        for method, partition in reversed(cases)  # the longest first
         for seed in range(seeds)
+        for method, partition in reversed(cases)  # the longest first
     }
     found: dict[str, list[Found]] = defaultdict(list)
-    for name, run in watched(in_parallel(tasks, jobs, keep), data, len(tasks)):
+    running = in_parallel(tasks, jobs, keep, measure=bool(measure))
+    for name, run in watched(running, data, len(tasks)):
         found[name.rpartition("-")[0]].append(run)
     columns = {
         "method": Column("method"),
@@ -91,7 +93,8 @@ def report(
         "rounds and a falling learning rate; its splits that are not iid are described, not given. Pseudo-labels are "
         "those that sites found when they last took part."
     )
-    table = [_row(*case, labels, found[f"{data}-{case[0]}-{case[1]}"]) for case in cases]
+    runs = {case: found[f"{data}-{case[0]}-{case[1]}"] for case in cases}
+    table = [_row(*case, labels, runs[case]) for case in cases if runs[case]]
     return Report(
         title, columns, table, notes, words=2, machine=machines(run for runs in found.values() for run in runs)
     )
@@ -185,13 +188,15 @@ def _run(
     _, _, X_test, y_test = _images(data)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cg.CollegiumWarning)
-        run = cg.run(
-            _algorithm(method, rounds, steps, min(1.0, AT_A_TIME / sites)),
-            sites=made,
-            test=(_pixels(X_test[:tests]), y_test[:tests]),
-            test_sites=False,
-            classes=np.arange(10),
-            seed=seed,
+        run = undisturbed(
+            cg.run(
+                _algorithm(method, rounds, steps, min(1.0, AT_A_TIME / sites)),
+                sites=made,
+                test=(_pixels(X_test[:tests]), y_test[:tests]),
+                test_sites=False,
+                classes=np.arange(10),
+                seed=seed,
+            )
         )
     accuracy = run.metrics.groupby("metric")["value"].get_group("global_accuracy")
     labelled = run.labels if isinstance(run.labels, dict) else {}

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from benchmarks.machine import available_cores, in_words
-from benchmarks.pool import Task, in_parallel, machines
+from benchmarks.pool import Task, in_parallel, machines, undisturbed
+from sklearn.tree import DecisionTreeClassifier
+
+import collegium as cg
 
 
 def test_all_are_run_and_each_sees_no_more_than_its_cores() -> None:
@@ -36,9 +41,32 @@ def test_nothing_is_measured_where_nothing_shall_be(tmp_path: Path) -> None:
     assert dict(in_parallel({"new": Task(fail, ())}, keep=str(tmp_path), measure=False)) == {}
 
 
-def test_a_run_that_fails_says_so() -> None:
+def test_one_that_fails_says_so_when_the_others_are_done(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tasks = {"bad": Task(fail, ()), "good": Task(dict, ([("n", 1)],))}
     with pytest.raises(ZeroDivisionError):
-        dict(in_parallel({"bad": Task(fail, ())}, jobs=1))
+        dict(in_parallel(tasks, jobs=1, keep=str(tmp_path)))
+    assert [path.name for path in tmp_path.iterdir()] == ["good.json"]
+    assert "bad failed" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore::collegium.CollegiumWarning")
+def test_a_run_in_which_a_site_failed_measured_nothing() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), np.arange(60) % 2
+    parts = np.split(np.arange(60), 3)
+    learners = [Breaks() if i == 1 else DecisionTreeClassifier() for i in range(3)]
+    sites = [cg.Site(f"site{i}", X[own], y[own], learner=learners[i]) for i, own in enumerate(parts)]
+    whole = cg.run(cg.FedCT(rounds=1), sites=[sites[0], sites[2]], public=X, seed=0)
+    assert undisturbed(whole) is whole
+    with pytest.raises(RuntimeError, match="site1"):
+        undisturbed(cg.run(cg.FedCT(rounds=1), sites=sites, public=X, seed=0))
+
+
+class Breaks(DecisionTreeClassifier):  # type: ignore[misc]
+    """A learner that fails."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Breaks:
+        raise MemoryError
 
 
 def seen() -> dict[str, int]:

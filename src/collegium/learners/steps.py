@@ -24,6 +24,9 @@ from collegium.learners.descent import Descent
 WARM_UP: Final = 3
 """Steps before the first recording: libraries set themselves up in them, which no graph may hold."""
 
+MOST_IDLE: Final = 2**31
+"""Bytes that PyTorch may hold of the GPU's memory without using them, after a recording."""
+
 # While one net is recorded on the side stream, no other may put its work there, and none asks for memory.
 _one_at_a_time = threading.RLock()
 
@@ -98,6 +101,9 @@ def stepping(descent: Descent, device: torch.device, *, recorded: bool) -> Itera
             yield Replayed(descent)
             side.synchronize()  # a graph must not go while it is at work
         descent.optimizer.zero_grad()  # the gradients are in the graph's memory
+        # The memory of a graph that has gone serves no other: others who work with this GPU would run out of it.
+        if torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > MOST_IDLE:
+            torch.cuda.empty_cache()
 
 
 def put_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
