@@ -1,12 +1,14 @@
 """FedKT's Table 1 on MNIST: the paper's CNN over 10 parties, beside local training and PATE.
 
     python -m benchmarks.fedkt_mnist [--seeds 3] [--epochs 100] [--parties 10] [--rows 50_000] [--public 5_000]
-                                     [--device cuda] [--jobs 3] [--keep runs/fedkt_mnist] [--measure 1]
+                                     [--device cuda] [--jobs 15] [--workers 5] [--keep runs/fedkt_mnist]
+                                     [--measure 1]
 
 `rows` of the training images, dealt to parties as the authors' code does (beta = 0.5); of the test images, 5,000 are
 public and the others for testing. s = 2, t = 5. All nets, of teachers, students and the final model, are trained for
-`epochs`, as in the paper: Adam at 1e-3, batches of 32, weight decay 1e-6. `jobs` runs work at a time, each on a core of
-its own; `keep` names a folder from which an interrupted benchmark goes on; `measure` 0 shows what is there.
+`epochs`, as in the paper: Adam at 1e-3, batches of 32, weight decay 1e-6. `jobs` cores are shared out to runs; the
+parties of a run work in `workers` processes, each on one of them. `keep` names a folder from which an interrupted
+benchmark goes on; `measure` 0 shows what is there.
 """
 
 from __future__ import annotations
@@ -37,12 +39,13 @@ def report(
     public: int = PUBLIC,
     device: str = "cpu",
     jobs: int = 1,
+    workers: int = 1,
     keep: str = "",
     measure: int = 1,
 ) -> Report:
     """Measure all methods on every seed."""
     tasks = {
-        f"{method}-{seed}": Task(_run, (method, epochs, parties, rows, public, device, seed))
+        f"{method}-{seed}": Task(_run, (method, epochs, parties, rows, public, device, workers, seed), workers)
         for method in PAPER
         for seed in range(seeds)
     }
@@ -60,8 +63,8 @@ def report(
         "seconds": Column("seconds", ".0f"),
     }
     notes = (
-        f"{parties} parties with {rows:,} rows, {public:,} public rows; {jobs} {'run' if jobs == 1 else 'runs'} at a "
-        "time, which the seconds show. Local accuracy is the mean over parties."
+        f"{parties} parties with {rows:,} rows, {public:,} public rows; {workers} processes a run, other runs beside "
+        "it, which the seconds show. Local accuracy is the mean over parties."
     )
     shown = [name for name in ("local", "FedKT", "PATE") if found[name]]
     return Report(
@@ -73,7 +76,7 @@ def report(
     )
 
 
-def _run(method: str, epochs: int, parties: int, rows: int, public: int, device: str, seed: int) -> Found:
+def _run(method: str, epochs: int, parties: int, rows: int, public: int, device: str, workers: int, seed: int) -> Found:
     data = load_source("mnist", folder=data_folder())
     if data.test is None:
         raise SystemExit("MNIST has no test rows.")
@@ -90,6 +93,7 @@ def _run(method: str, epochs: int, parties: int, rows: int, public: int, device:
         public=test[order[:public]],
         test=(test[order[public:]], data.test[1][order[public:]]),
         seed=seed,
+        workers=workers if workers > 1 else 0,
     )
 
 
