@@ -89,7 +89,7 @@ def report(
     many = f"{seeds} {'seed' if seeds == 1 else 'seeds'}"
     title = f"{data}, {labels:,} of {rows:,} rows labelled, {sites} sites, {rounds} x {steps} steps, {many}, {device}"
     notes = (
-        f"{jobs} {'run' if jobs == 1 else 'runs'} at a time, which the seconds show. The paper has a larger net, 1,500 "
+        "Seconds are those of runs that shared the device with others. The paper has a larger net, 1,500 "
         "rounds and a falling learning rate; its splits that are not iid are described, not given. Pseudo-labels are "
         "those that sites found when they last took part."
     )

@@ -18,6 +18,7 @@ from collegium.core.messages import (
     Letters,
     MaskedRows,
     MaskedVotes,
+    MaskShares,
     Met,
     Neighbourhood,
     OpenPoints,
@@ -77,7 +78,15 @@ EXAMPLES: dict[str, list[Release]] = {
         DistanceShares({"ukb": np.eye(2, dtype=np.uint16), "tum": {"numbers": np.arange(3, dtype=np.uint8)}}),
     ],
     "MaskedRows": [MaskedRows({}), MaskedRows({"ukb": np.full((2, 3), 2**63, np.uint64)})],
-    "MaskedVotes": [MaskedVotes(np.arange(6, dtype=np.uint8).reshape(2, 3))],
+    "MaskedVotes": [
+        MaskedVotes(
+            np.arange(6, dtype=np.uint8).reshape(2, 3),
+            {"ukb": np.arange(9, dtype=np.uint8)},
+            {"tum": "0a" * 32, "ukb": "1b" * 32},
+            "2c" * 32,
+        )
+    ],
+    "MaskShares": [MaskShares({}), MaskShares({"ukb": np.arange(66, dtype=np.uint8)})],
     "OpenPoints": [OpenPoints(1, np.eye(2)), OpenPoints(0, np.eye(2, dtype=np.uint8))],
     "RawRecords": [RawRecords({"table": "array"}, {"values": np.eye(3)}, np.array([0, 1, 0], dtype=np.int8))],
 }

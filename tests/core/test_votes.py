@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from collegium.core import Federation, HardLabels, step
 from collegium.core.labels import Labels
 from collegium.core.ledger import read_ledger
 from collegium.core.site import ActiveSite, PublicSet
+from collegium.core.votes import open_masks
 from collegium.errors import ConfigError, QuorumLost
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
@@ -61,7 +63,7 @@ def test_the_total_is_that_of_all_votes(vote: Vote) -> None:
     total, fed, _ = vote()
     assert np.array_equal(total.tally.counts, counts(range(5)))
     assert total.voters == 5
-    assert {row["kind"] for row in fed.observed.releases} == {"Greeting", "Met", "MaskedVotes"}
+    assert {row["kind"] for row in fed.observed.releases} == {"Greeting", "Met", "MaskedVotes", "MaskShares"}
 
 
 def test_what_a_site_sends_looks_like_nothing_at_all(vote: Vote) -> None:
@@ -84,6 +86,45 @@ def test_the_others_are_counted_when_a_site_goes(vote: Vote, asked: str) -> None
     assert rounds == ({"sum 1", "sum 2"} if asked == "test_votes.cast" else {"sum 1"})
 
 
+def test_who_goes_while_masks_are_opened_has_voted(vote: Vote) -> None:
+    total, fed, link = vote("s2", "votes.open_masks")
+    assert np.array_equal(total.tally.counts, counts(range(5)))
+    assert {(row["party"], row["step"]) for row in fed.observed.refusals} == {("s2", "votes.open_masks")}
+    assert {args["round"] for _, _, args in link.masks} == {"sum 1"}
+
+
+def test_a_late_message_of_a_site_that_was_left_out_cannot_be_read(vote: Vote) -> None:
+    """The coordinator keeps what comes after the others have gone on, and asks everybody to open that round, too."""
+    total, fed, link = vote("s2", "test_votes.cast")
+    link._gone, link._party = False, "nobody"
+    session, everybody = link.masks[0][2]["session"], [f"s{i}" for i in range(5)]
+    late = {"session": session, "round": "sum 1", "participants": everybody, "again": None}
+    fed.ask({"s2": replace(cast(), mask=late, gives="MaskedVotes")})
+    first = {party: sent for party, asked, sent in reversed(link.releases) if asked == "test_votes.cast"}
+    for party in ("s0", "s1", "s3", "s4"):
+        letters = {other: first[other]["letters"][party] for other in everybody if other != party}
+        with pytest.raises(QuorumLost):
+            fed.ask({party: open_masks(session, "sum 1", letters)})
+    with_it = sum(first[party]["counts"] for party in everybody)
+    difference = with_it - total.tally.counts.astype(np.uint8)
+    assert np.mean(difference == np.stack([VOTES[2] == code for code in range(3)])) < 0.1
+
+
+def test_votes_whose_masks_were_opened_are_not_masked_again(vote: Vote) -> None:
+    _, fed, link = vote()
+    session = link.masks[0][2]["session"]
+    again = {"session": session, "round": "sum 9", "participants": ["s0", "s1", "s2"], "again": "sum 1"}
+    with pytest.raises(QuorumLost):
+        fed.ask({"s0": replace(cast(), mask=again, gives="MaskedVotes")})
+    assert [row["code"] for row in fed.observed.refusals] == ["mask-denied"]
+
+
+def test_too_few_to_open_ends_the_run_with_nothing_revealed(vote: Vote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collegium.protocols.masked_sum.majority", lambda participants: participants)
+    with pytest.raises(QuorumLost, match="nothing was revealed"):
+        vote("s2", "votes.open_masks")
+
+
 def test_when_a_site_goes_the_others_mask_the_same_votes_again_at_no_further_cost(vote: Vote) -> None:
     noisy = cast().through(cg.RandomizedResponse(epsilon=2))
     total, fed, _ = vote("s2", "test_votes.cast", order=noisy)
@@ -102,11 +143,29 @@ def false_signature(plain: Any) -> None:
     plain["signature"] = "00" * 64
 
 
-@pytest.mark.parametrize(("asked", "change"), [("test_votes.cast", wrong_size), ("sessions.greet", false_signature)])
+def no_digests(plain: Any) -> None:
+    plain["digests"] = {}
+
+
+@pytest.mark.parametrize(
+    ("asked", "change"),
+    [
+        ("test_votes.cast", wrong_size), ("test_votes.cast", no_digests), ("sessions.greet", false_signature),
+    ],
+)  # fmt: skip
 def test_who_does_not_follow_is_named_and_left_out(vote: Vote, asked: str, change: Any) -> None:
     total, fed, _ = vote("s1", asked, change)
     assert np.array_equal(total.tally.counts, counts([0, 2, 3, 4]))
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("s1", "protocol")}
+
+
+def test_a_changed_share_is_named_and_not_used(vote: Vote) -> None:
+    def wrong(plain: Any) -> None:
+        plain["shares"]["s3"] = plain["shares"]["s3"] ^ np.uint8(1)
+
+    total, fed, _ = vote("s1", "votes.open_masks", wrong)
+    assert np.array_equal(total.tally.counts, counts(range(5)))
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("s1", "protocol"), ("s3", "protocol")}
 
 
 def test_an_impossible_sum_is_not_handed_out(vote: Vote) -> None:
@@ -155,7 +214,7 @@ def test_fedct_comes_to_the_same_consensus(settings: dict[str, Any], cancer: Any
     assert plain.labels == secret.labels
     assert plain.metrics.equals(secret.metrics)
     assert secret.refusals.empty
-    assert set(secret.releases["kind"]) == {"Greeting", "Met", "MaskedVotes"}
+    assert set(secret.releases["kind"]) == {"Greeting", "Met", "MaskedVotes", "MaskShares"}
 
 
 def test_it_is_the_same_in_workers_and_after_a_replay(cancer: Any, tmp_path: Path) -> None:

@@ -1,6 +1,10 @@
+"""Masked sums: how many, never whose; and of one set of values one sum only, whoever drops out, and when."""
+
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +13,11 @@ import pytest
 from collegium.core.tally import Tally
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.protocols import ProtocolError, Reused
-from collegium.protocols.masked_sum import MaskedSum, SumServer, votes, width
+from collegium.protocols.masked_sum import MaskedSum, Submission, SumServer, majority, own_mask, votes, width
 
 PARTIES = ("a", "b", "c", "d")
 LABELS = {party: np.random.default_rng(i).integers(-1, 3, 200) for i, party in enumerate(PARTIES)}
+SHAPE = (3, 200)
 
 
 def counted(parties: Any) -> Any:
@@ -22,16 +27,139 @@ def counted(parties: Any) -> Any:
     return tally.counts
 
 
-def test_votes_are_counted_without_anybody_seeing_them(meet: Any, looks_uniform: Any) -> None:
-    sites = meet(*PARTIES)
-    server = SumServer(PARTIES, (3, 200))
-    for party, session in sites.items():
-        masked = MaskedSum(session).submit("round 1", votes(LABELS[party], 3), PARTIES)
-        assert masked is not None
-        assert masked.dtype == np.uint8
-        assert looks_uniform(masked)
-        server.add(party, masked)
+class Sum:
+    """Four sites and what they send, in one round after the other."""
+
+    def __init__(self, meet: Any) -> None:
+        self.sites = {party: MaskedSum(session) for party, session in meet(*PARTIES).items()}
+
+    def submit(self, name: str, here: Iterable[str] = PARTIES) -> tuple[SumServer, dict[str, Submission]]:
+        sent = {party: self.sites[party].submit(name, votes(LABELS[party], 3), tuple(here)) for party in here}
+        return SumServer(tuple(here), SHAPE), sent
+
+    def open(self, server: SumServer, name: str, openers: Iterable[str]) -> None:
+        for party in openers:
+            server.opened(party, self.sites[party].open(name, server.letters_for(party)))
+
+
+@pytest.fixture
+def four(meet: Any) -> Sum:
+    return Sum(meet)
+
+
+def add(server: SumServer, sent: dict[str, Submission], parties: Iterable[str]) -> None:
+    for party in parties:
+        server.add(party, sent[party])
+
+
+def test_votes_are_counted_without_anybody_seeing_them(four: Sum, looks_uniform: Any) -> None:
+    server, sent = four.submit("1")
+    for each in sent.values():
+        assert each.words.dtype == np.uint8
+        assert looks_uniform(each.words)
+    add(server, sent, PARTIES)
+    assert looks_uniform(sum(each.words for each in sent.values()))  # before the own masks are opened, so is the sum
+    with pytest.raises(ProtocolError, match="before enough"):
+        server.total()
+    four.open(server, "1", PARTIES)
     assert np.array_equal(server.total(), counted(PARTIES))
+    assert np.array_equal(server.total(), counted(PARTIES))
+
+
+@pytest.mark.parametrize("openers", ["abc", "bcd", "dab"])
+def test_who_drops_out_while_masks_are_opened_is_not_needed(four: Sum, openers: str) -> None:
+    server, sent = four.submit("1")
+    add(server, sent, PARTIES)
+    four.open(server, "1", openers[:2])
+    assert not server.readable
+    four.open(server, "1", openers[2:])
+    assert server.readable
+    assert np.array_equal(server.total(), counted(PARTIES))
+
+
+def test_nothing_is_opened_while_a_site_is_missing_and_its_late_message_says_nothing(
+    four: Sum, looks_uniform: Any
+) -> None:
+    first, late = four.submit("1")
+    add(first, late, "abd")
+    assert first.missing == ("c",)
+    with pytest.raises(ProtocolError, match="'c' did not submit"):
+        first.letters_for("a")
+    second, sent = four.submit("2", "abd")
+    add(second, sent, "abd")
+    four.open(second, "2", "abd")
+    assert np.array_equal(second.total(), counted("abd"))
+    # Now the server has c's message as well. The sum of the first round less that of the second would be c's votes.
+    first.add("c", late["c"])
+    for party in "abd":
+        with pytest.raises(Reused, match="no longer"):
+            four.sites[party].open("1", first.letters_for(party))
+    four.open(first, "1", "c")  # its own share is one of three that are needed
+    assert not first.readable
+    everybody = sum(each.words.astype(np.uint8) for each in late.values())
+    assert looks_uniform(everybody - second.total())
+
+
+def test_who_has_opened_a_round_does_not_open_it_again(four: Sum) -> None:
+    server, sent = four.submit("1")
+    add(server, sent, PARTIES)
+    site = pickle.loads(pickle.dumps(four.sites["a"]))
+    site.open("1", server.letters_for("a"))
+    with pytest.raises(Reused, match="no longer"):
+        site.open("1", server.letters_for("a"))
+    with pytest.raises(Reused, match="'server' asks to open round 'other'"):
+        four.sites["b"].open("other", server.letters_for("b"))
+
+
+def test_two_groups_that_could_open_two_rounds_have_a_member_in_common() -> None:
+    for sites in range(2, 40):
+        assert 2 * majority(sites) > sites
+        assert majority(sites) <= sites
+
+
+def test_a_server_that_passes_on_other_letters_is_named(four: Sum) -> None:
+    server, sent = four.submit("1")
+    add(server, sent, PARTIES)
+    letters = server.letters_for("a")
+    with pytest.raises(ProtocolError, match="leaves out"):
+        four.sites["a"].open("1", {party: letters[party] for party in "bc"})
+    swapped = letters | {"b": letters["c"], "c": letters["b"]}
+    with pytest.raises(ProtocolError, match="cannot be opened"):
+        four.sites["a"].open("1", swapped)
+
+
+def test_a_share_that_was_changed_is_seen(four: Sum) -> None:
+    server, sent = four.submit("1")
+    add(server, sent, PARTIES)
+    shares = four.sites["a"].open("1", server.letters_for("a"))
+    wrong = shares | {"b": shares["b"] ^ np.uint8(1)}
+    with pytest.raises(ProtocolError, match="do not agree") as seen:
+        server.opened("a", wrong)
+    assert seen.value.parties == ("b", "a")
+    with pytest.raises(ProtocolError, match="does not open"):
+        server.opened("a", {"b": shares["b"]})
+    with pytest.raises(ProtocolError, match="'a' sent"):
+        server.opened("a", shares | {"b": shares["b"][:5]})
+    four.open(server, "1", "bcd")  # enough without it
+    assert np.array_equal(server.total(), counted(PARTIES))
+
+
+def test_a_site_that_deals_out_shares_of_nothing_is_named(four: Sum) -> None:
+    server, sent = four.submit("1")
+    sent["b"] = replace(sent["b"], key_digest="0" * 64)
+    add(server, sent, PARTIES)
+    four.open(server, "1", PARTIES)
+    with pytest.raises(ProtocolError, match="'b' dealt out"):
+        server.total()
+
+
+def test_a_site_deals_out_its_mask_to_all(four: Sum) -> None:
+    server, sent = four.submit("1")
+    short = {party: letter for party, letter in sent["a"].letters.items() if party != "b"}
+    with pytest.raises(ProtocolError, match="'a' does not deal"):
+        server.add("a", replace(sent["a"], letters=short))
+    with pytest.raises(ProtocolError, match="'a' does not deal"):
+        server.add("a", replace(sent["a"], digests={"a": "0" * 64}))
 
 
 def test_the_words_are_as_narrow_as_the_sum_allows() -> None:
@@ -43,13 +171,16 @@ def test_the_words_are_as_narrow_as_the_sum_allows() -> None:
         width(0, 3)
 
 
-def test_a_sum_that_fills_its_words_is_right(meet: Any) -> None:
-    sites = meet("a", "b", "c")
-    server = SumServer("abc", (2,), most=85)
-    for party, session in sites.items():
-        server.add(party, MaskedSum(session).submit("r", np.array([85, 0]), "abc", most=85))
-    assert server.total().tolist() == [255, 0]
-    assert server.total().dtype == np.uint8
+@pytest.mark.parametrize(("most", "values"), [(85, [85, 0]), (2**20, [2**20, 7])])
+def test_a_sum_that_fills_its_words_is_right(meet: Any, most: int, values: list[int]) -> None:
+    sites = {party: MaskedSum(session) for party, session in meet("a", "b", "c").items()}
+    server = SumServer("abc", (2,), most=most)
+    for party, site in sites.items():
+        server.add(party, site.submit("r", np.array(values), "abc", most=most))
+    for party in "ab":
+        server.opened(party, sites[party].open("r", server.letters_for(party)))
+    assert server.total().tolist() == [3 * value for value in values]
+    assert server.total().dtype == width(most, 3)
 
 
 @pytest.mark.parametrize("bad", [np.array([2]), np.array([-1]), np.array([0.5])])
@@ -58,21 +189,11 @@ def test_values_out_of_range_are_refused_at_the_site(meet: Any, bad: Any) -> Non
         MaskedSum(meet("a", "b", "c")["a"]).submit("r", bad, "abc")
 
 
-def test_a_drop_out_is_overcome_in_a_fresh_round(meet: Any) -> None:
-    sessions = meet(*PARTIES)
-    sums = {party: MaskedSum(session) for party, session in sessions.items()}
-    server = SumServer(PARTIES, (3, 200))
-    for party in "abd":
-        server.add(party, sums[party].submit("1", votes(LABELS[party], 3), PARTIES))
-    assert server.missing == ("c",)
-    with pytest.raises(ProtocolError, match="'c' did not submit"):
-        server.total()
-    again = SumServer("abd", (3, 200))
-    for party in "abd":
-        with pytest.raises(Reused, match="second time"):
-            MaskedSum(sessions[party]).submit("1", votes(LABELS[party], 3), "abd")
-        again.add(party, sums[party].submit("2", votes(LABELS[party], 3), "abd"))
-    assert np.array_equal(again.total(), counted("abd"))
+def test_a_rounds_name_is_used_once(meet: Any) -> None:
+    session = meet(*PARTIES)["a"]
+    MaskedSum(session).submit("1", votes(LABELS["a"], 3), PARTIES)
+    with pytest.raises(Reused, match="second time"):
+        MaskedSum(session).submit("1", votes(LABELS["a"], 3), "abd")
 
 
 def test_masks_of_two_rounds_have_nothing_in_common(meet: Any, looks_uniform: Any) -> None:
@@ -80,55 +201,30 @@ def test_masks_of_two_rounds_have_nothing_in_common(meet: Any, looks_uniform: An
     values = votes(np.zeros(5000, np.int8), 3)
     one, two = site.submit("1", values, PARTIES), site.submit("2", values, PARTIES)
     other_company = site.submit("3", values, "abc")
-    assert one is not None
-    assert two is not None
-    assert other_company is not None
+    assert looks_uniform(one.words - two.words)
+    assert looks_uniform(two.words - other_company.words)
+    assert not set(one.digests.values()) & set(two.digests.values())
+
+
+def test_an_own_mask_belongs_to_its_key(looks_uniform: Any) -> None:
+    one, two = (own_mask(key, (3, 4000), np.dtype("u1")) for key in (b"1" * 32, b"2" * 32))
+    assert looks_uniform(one)
     assert looks_uniform(one - two)
-    assert looks_uniform(two - other_company)
 
 
-@pytest.mark.parametrize("late", [(), ("b",), ("b", "d")])
-def test_a_keeper_lets_late_sites_be_left_out(meet: Any, late: tuple[str, ...]) -> None:
-    sums = {party: MaskedSum(session, "recipient") for party, session in meet(*PARTIES).items()}
-    server = SumServer(PARTIES, (3, 200), keeper="c")
-    for party, site in sums.items():
-        masked = site.submit("1", votes(LABELS[party], 3), PARTIES, keeper="c")
-        if party == "c":
-            assert masked is None
-        elif party not in late:
-            server.add(party, masked)
-    assert server.missing == late
-    keeper = pickle.loads(pickle.dumps(sums["c"]))
-    if len(late) == 2:
-        with pytest.warns(CollegiumWarning, match="Only 2"):
-            answer = keeper.unmask("1", server.senders)
-    else:
-        answer = keeper.unmask("1", server.senders)
-    assert np.array_equal(server.total(answer), counted(set(PARTIES) - set(late)))
-    with pytest.raises(Reused, match="asks again"):
-        keeper.unmask("1", ["a"])
-
-
-@pytest.mark.parametrize("senders", [[], ["a", "a"], ["x"], ["c"]])
-def test_the_keeper_names_a_server_that_asks_for_others_masks(meet: Any, senders: list[str]) -> None:
-    keeper = MaskedSum(meet("a", "b", "c")["c"], "recipient")
-    keeper.submit("1", np.array([1]), "abc", keeper="c")
-    with pytest.raises(ProtocolError, match="'server'"):
-        keeper.unmask("1", senders)
-
-
-def test_the_server_names_sites_that_send_nonsense(meet: Any) -> None:
-    server = SumServer("abc", (4,))
-    for bad in (np.zeros(4), np.zeros(5, np.uint8), [0, 0, 0, 0]):
+def test_the_server_names_sites_that_send_nonsense(four: Sum) -> None:
+    server, sent = four.submit("1")
+    for bad in (np.zeros(SHAPE), np.zeros(5, np.uint8), [[0]]):
         with pytest.raises(ProtocolError, match="'a' sent"):
-            server.add("a", bad)
-    server.add("a", np.zeros(4, np.uint8))
+            server.add("a", replace(sent["a"], words=bad))
+    server.add("a", sent["a"])
     with pytest.raises(Reused, match="'a' submits twice"):
-        server.add("a", np.zeros(4, np.uint8))
+        server.add("a", sent["a"])
     with pytest.raises(ProtocolError, match="'x'"):
-        server.add("x", np.zeros(4, np.uint8))
-    server.add("b", np.zeros(4, np.uint8))
-    server.add("c", np.full(4, 77, np.uint8))
+        server.add("x", sent["a"])
+    add(server, sent, "bc")
+    server.add("d", replace(sent["d"], words=sent["d"].words + np.uint8(77)))
+    four.open(server, "1", PARTIES)
     with pytest.raises(ProtocolError, match="impossible"):
         server.total()
 
@@ -138,14 +234,8 @@ def test_two_sites_are_warned(meet: Any) -> None:
         MaskedSum(meet("a", "b")["a"]).submit("1", np.array([1]), "ab")
 
 
-def test_company_and_mode_are_checked(meet: Any) -> None:
+def test_company_is_checked(meet: Any) -> None:
     session = meet("a", "b", "c")["a"]
-    with pytest.raises(ConfigError, match="pairwise or recipient"):
-        MaskedSum(session, "plain")
     for participants in ("bcd", "abx"):
         with pytest.raises(ConfigError, match="needs this site"):
             MaskedSum(session).submit("1", np.array([1]), participants)
-    with pytest.raises(ConfigError, match="keeper"):
-        MaskedSum(session).submit("1", np.array([1]), "abc", keeper="b")
-    with pytest.raises(ConfigError, match="keeper"):
-        MaskedSum(session, "recipient").submit("1", np.array([1]), "abc")

@@ -103,7 +103,7 @@ class FedCT(Algorithm):
                     break
 
     def learns(self) -> dict[str, str]:
-        return dict(masked_sum.LEARNS["pairwise"]) if self.votes == "secret" else {}
+        return dict(masked_sum.LEARNS) if self.votes == "secret" else {}
 
     def protection(self) -> Mechanism | None:
         return self.mechanism

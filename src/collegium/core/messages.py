@@ -52,7 +52,7 @@ class Letters(Release):
     faults: list[str]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not isinstance(self.letters, dict) or not all(_is_table(each, 1, "u") for each in self.letters.values()):
+        if not _are_envelopes(self.letters):
             raise WireError("Letters that are no envelopes.")
         if not isinstance(self.faults, list) or not all(isinstance(party, str) for party in self.faults):
             raise WireError("Letters with faults of nobody.")
@@ -111,16 +111,38 @@ class MaskedRows(Release):
 
 @dataclass(frozen=True)
 class MaskedVotes(Release):
-    """A site's votes per class and public sample, masked so that only the sum over all sites means anything."""
+    """A site's votes per class and public sample, masked so that only the sum over all sites means anything.
+
+    With them go shares of the mask's key, sealed for the other sites, and what shares and key must hash to.
+    """
 
     coordinator_learns: ClassVar[str | None] = "how many sites vote for each class, not which"
     counts: NDArray[np.unsignedinteger[Any]]
+    letters: dict[str, NDArray[np.uint8]]
+    digests: dict[str, str]
+    key_digest: str
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _is_table(self.counts, 2, "u"):
             raise WireError("MaskedVotes that are no masked numbers per class and sample.")
         if len(self.counts) != n_classes or (public_size is not None and self.counts.shape[1] != public_size):
             raise WireError("MaskedVotes of other classes, or of another number of public samples.")
+        if not _are_envelopes(self.letters) or not isinstance(self.digests, dict):
+            raise WireError("MaskedVotes without shares of their mask.")
+        if not all(isinstance(text, str) and len(text) == 64 for text in (*self.digests.values(), self.key_digest)):
+            raise WireError("MaskedVotes whose mask has no digests.")
+
+
+@dataclass(frozen=True)
+class MaskShares(Release):
+    """A site's shares of the masks on everybody's votes in one round, by the sites that drew them."""
+
+    holds_data: ClassVar[bool] = False
+    shares: dict[str, NDArray[np.uint8]]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not _are_envelopes(self.shares):
+            raise WireError("MaskShares that are no shares.")
 
 
 @dataclass(frozen=True)
@@ -143,3 +165,7 @@ class OpenPoints(Release):
 
 def _is_table(array: object, dimensions: int, kinds: str) -> bool:
     return isinstance(array, np.ndarray) and array.ndim == dimensions and array.dtype.kind in kinds
+
+
+def _are_envelopes(letters: object) -> bool:
+    return isinstance(letters, dict) and all(_is_table(each, 1, "u") for each in letters.values())

@@ -1,7 +1,9 @@
 """Secret totals: votes are masked at each site's gate, and the coordinator sees their sum only.
 
-If a site drops out, its masks stay in the sum, which is then unreadable. The others mask the same votes again, in a
-round with a fresh name and without that site: no step runs again, and noise is not drawn a second time.
+When all have sent their votes, the sites open their masks together, and the sum can be read. If a site drops out
+before, the others mask the same votes again, in a round with a fresh name and without that site: no step runs again,
+noise is not drawn a second time, and the masks of the former round are never opened. Votes whose masks were opened are
+not masked again: of one vote there is one sum.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core.exposure import POST_PROCESSING
-from collegium.core.messages import MaskedVotes
+from collegium.core.messages import MaskedVotes, MaskShares
 from collegium.core.releases import ApprovalBits, HardLabels, Release
-from collegium.core.sessions import NOT_FOLLOWED, Circle, session_of
+from collegium.core.sessions import NOT_FOLLOWED, Circle, culprits, session_of
+from collegium.core.steps import step
 from collegium.errors import ConfigError, QuorumLost, Refused
 from collegium.privacy.claims import Charge
 from collegium.protocols import masked_sum
@@ -29,19 +32,35 @@ if TYPE_CHECKING:
     from collegium.core.steps import Order
 
 _KEPT: Final = "votes that may have to be masked again"
+_SUM: Final = "masked sums"
 FEWEST: Final = 2
 
 
 def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> Release:
     """At a site's gate: votes, masked for the round that the coordinator names."""
     try:
-        session = session_of(site, str(spec["session"]))
-        words = masked_sum.MaskedSum(session).submit(str(spec["round"]), _counts(release), list(spec["participants"]))
+        sums = _sums_of(site, str(spec["session"]))
+        sent = sums.submit(str(spec["round"]), _counts(release), list(spec["participants"]))
     except (ConfigError, ProtocolError, KeyError, TypeError) as error:
         raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
     if spec.get("again") is None:
         site.state[_KEPT] = str(spec["round"]), release, charges is not None
-    return MaskedVotes(np.asarray(words))
+    return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
+
+
+@step
+def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[str, Any]) -> MaskShares:
+    """This site's shares of the masks on all participants' votes. Its own votes are not masked again after that."""
+    shares = _sums_of(site, session).open(round_name, letters)
+    site.state.pop(_KEPT, None)
+    return MaskShares(shares)
+
+
+def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
+    sums: dict[str, masked_sum.MaskedSum] = site.state.setdefault(_SUM, {})
+    if session not in sums:
+        sums[session] = masked_sum.MaskedSum(session_of(site, session))
+    return sums[session]
 
 
 def kept(site: ActiveSite, round_name: str) -> tuple[Release, list[Charge] | None]:
@@ -78,21 +97,40 @@ class SecretTotals:
             self._require(len(here), len(orders), quorum)
             self._rounds += 1
             name = f"sum {self._rounds}"
+            server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
             mask = {"session": self._circle.session, "round": name, "participants": here, "again": first}
             secret = {party: replace(orders[party], mask=mask, gives=MaskedVotes.kind) for party in here}
-            server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
-            for party, release in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
+            for party, sent in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
                 try:
-                    server.add(party, release.counts)
+                    server.add(party, masked_sum.Submission(sent.counts, sent.letters, sent.digests, sent.key_digest))
                 except ProtocolError:
                     self._fed.observed.refusal(self._fed.round, party, orders[party].step, NOT_FOLLOWED)
             if not server.missing:
                 break
-            here, first = sorted(server.senders), first or name
+            here, first = server.senders, first or name
+        self._open(server, name, deadline)
         with self._fed.observed.watch("consensus"):
             total: Any = orders[here[0]].answer.empty_sum(len(here))
             total.add_counts(server.total(), len(here))
         return total
+
+    def _open(self, server: masked_sum.SumServer, name: str, deadline: float | None) -> None:
+        """Have the participants open their masks. From here on there is no other round for these votes."""
+        letters = {party: server.letters_for(party) for party in server.senders}
+        orders = {party: open_masks(self._circle.session, name, letters[party]) for party in letters}
+        accusations = []
+        for party, opened in self._fed.stream(orders, deadline=deadline, quorum=0, aside=True):
+            try:
+                server.opened(party, opened.shares)
+            except ProtocolError as error:
+                accusations.append(error.parties)
+        for party in culprits(accusations):
+            self._fed.observed.refusal(self._fed.round, party, open_masks.name, NOT_FOLLOWED)
+        if not server.readable:
+            raise QuorumLost(
+                f"Too few sites are left to open a secret total in round {self._fed.round}: nothing was revealed. "
+                "The reasons are in the sites' own logs."
+            )
 
     def _require(self, here: int, asked: int, quorum: float) -> None:
         needed = max(FEWEST, math.ceil(quorum * asked - 1e-9))

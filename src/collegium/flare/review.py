@@ -14,7 +14,7 @@ import numpy as np
 from collegium import registry
 from collegium.checks import check_capabilities
 from collegium.components import build
-from collegium.core import scores, sessions
+from collegium.core import scores, sessions, votes
 from collegium.core.algorithm import Algorithm
 from collegium.core.gate import Gate, Request, build_mechanism
 from collegium.core.ledger import Ledger
@@ -29,7 +29,7 @@ from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
 
 # Any method may total votes secretly, and ask how well models do.
-_FOR_ALL: Final = frozenset({sessions.__name__, scores.__name__})
+_FOR_ALL: Final = frozenset({sessions.__name__, votes.__name__, scores.__name__})
 
 
 @dataclass(frozen=True)

@@ -3,39 +3,39 @@
 This is how votes are counted without anybody seeing a site's labels: each site submits a 1 for its class of each
 sample, masked, in words just wide enough for the sum (one byte per class and sample up to 255 sites).
 
-Two ways, chosen by name:
+Every site's values have two masks, as in Bonawitz et al., "Practical secure aggregation", 2017: one that it shares with
+each other site, which cancel in the sum of all participants, and one of its own. It deals out the key of its own mask
+in shares that the server carries but cannot read; more than half of the participants together can open it.
 
-- ``pairwise``: every pair of sites shares a mask that cancels in the sum. If a site drops out, the others submit
-  again in a round with a fresh name. A message of the lost site that arrives AFTER that gives its values away to
-  a server that keeps it (the sum with it minus the sum without): where sites are often late, use `recipient`.
-- ``recipient``: one site, the keeper, shares a mask with each of the others. The server names whose messages it
-  has; the keeper takes off their masks, once per round, and adds its own values. Nobody submits again.
+- When all have submitted, the participants open their shares of all own masks, once, and the sum can be read. Who drops
+  out meanwhile is not needed.
+- When a site is missing, nobody opens anything. The others submit again, in a round with a fresh name, and only that
+  one can be opened. Whatever comes late belongs to a sum that nobody can read: the sum with a lost site minus the sum
+  without it, which would be its values, is never there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
+from collegium.protocols import primitives, sharing
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Session
-from collegium.protocols.masks import Masks, Words, checked_mode, warn_if_few, words
+from collegium.protocols.keys import Session, as_bytes
+from collegium.protocols.masks import Masks, Words, warn_if_few, words
+from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 
 LEARNS = {
-    "pairwise": {
-        "server": "the sum over all participants; of a lost site also its own values, if its message comes late",
-        "site": "nothing",
-        "server and one site": "the sum over the other participants",
-    },
-    "recipient": {
-        "server": "the sum over the participants whose messages came in time",
-        "site": "nothing; the keeper learns who came in time",
-        "server and the keeper": "every participant's own values",
-    },
+    "server": "the sum over the participants that submitted; nothing of a site that dropped out before",
+    "site": "nothing",
+    "server and one site": "the sum over the other participants",
 }
 _WIDTHS: Final = ("u1", "<u2", "<u4", "<u8")
 
@@ -57,91 +57,170 @@ def votes(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.uint8]:
     return chosen.view(np.uint8)
 
 
+def majority(participants: int) -> int:
+    """How many of them open a mask. Who opens one round takes part in no other for the same values, so that even a
+    server that pretends drop-outs sees no two sums that differ by fewer than so many sites."""
+    return participants // 2 + 1
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What a site sends: masked values, its mask's key in sealed shares, and what shares and key must hash to."""
+
+    words: Words
+    letters: dict[str, Bytes]
+    """Shares of the own mask's key, sealed, by the site that they are for."""
+    digests: dict[str, str]
+    """Of each participant's share, by name."""
+    key_digest: str
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A round that this site has submitted to, and may open."""
+
+    name: str
+    participants: tuple[str, ...]
+    own_share: bytes
+
+
 class MaskedSum:
     """A site's side, for one session and any number of rounds."""
 
-    def __init__(self, session: Session, mode: str = "pairwise") -> None:
-        self._session, self._mode = session, checked_mode(mode)
-        self._kept: dict[str, tuple[Masks, Words]] = {}
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: _Waiting | None = None
 
     def submit(
-        self,
-        round_name: str,
-        values: NDArray[np.integer[Any]],
-        participants: Sequence[str],
-        *,
-        most: int = 1,
-        keeper: str | None = None,
-    ) -> Words | None:
-        """This site's masked values, for the server; None at the keeper, which waits for `unmask`.
+        self, round_name: str, values: NDArray[np.integer[Any]], participants: Sequence[str], *, most: int = 1
+    ) -> Submission:
+        """This site's masked values, for the server; no earlier round can be opened here from now on.
 
         Every value lies in 0 .. most. A round's name is used once, whoever takes part.
         """
         values = np.asarray(values)
         if values.dtype.kind not in "iub" or (values.size and (values.min() < 0 or values.max() > most)):
             raise ConfigError(f"Values of a masked sum are whole numbers in 0 .. {most}.")
-        if (self._mode == "recipient") != (keeper in set(participants)):
-            raise ConfigError("A masked sum of mode 'recipient', and no other, has one of its participants as keeper.")
         warn_if_few(len(participants), "a masked sum")
-        masks = Masks(self._session, f"masked sum {self._mode} {keeper or ''}", round_name, participants)
-        plain = values.astype(width(most, len(participants)))
-        if keeper == masks.party:
-            self._kept[round_name] = masks, plain
-            return None
-        if keeper is not None:
-            return plain + masks.shared_with(keeper, f"{masks.party} to {keeper}", plain.shape, plain.dtype)
-        return plain + masks.cancelling("sum", plain.shape, plain.dtype)
+        masks = Masks(self._session, "masked sum", round_name, participants)
+        parties = tuple(sorted(participants))
+        plain = values.astype(width(most, len(parties)))
+        key = secrets.token_bytes(KEY_BYTES)
+        shares = dict(zip(parties, sharing.deal(key, majority(len(parties)), len(parties)), strict=True))
+        context = _context(round_name, parties)
+        letters = {
+            party: self._session.seal(party, np.frombuffer(shares[party], np.uint8), context) for party in masks.others
+        }
+        self._waiting = _Waiting(round_name, parties, shares[masks.party])
+        return Submission(
+            plain + masks.cancelling("sum", plain.shape, plain.dtype) + own_mask(key, plain.shape, plain.dtype),
+            letters,
+            {party: _digest(share) for party, share in shares.items()},
+            _digest(key),
+        )
 
-    def unmask(self, round_name: str, senders: Sequence[str]) -> Words:
-        """At the keeper, once per round: what the server must add to the sum of those senders' messages."""
-        if round_name not in self._kept:
-            raise Reused("server", f"asks again for the masks of round {round_name!r}, or never opened it.")
-        masks, total = self._kept[round_name]
-        if not senders or len(set(senders)) != len(senders) or not set(senders) <= set(masks.others):
-            raise ProtocolError("server", f"names senders that do not take part in round {round_name!r}.")
-        warn_if_few(len(senders) + 1, "a masked sum")
-        del self._kept[round_name]
-        for party in senders:
-            total -= masks.shared_with(party, f"{party} to {masks.party}", total.shape, total.dtype)
-        return total
+    def open(self, round_name: str, letters: Mapping[str, object]) -> dict[str, Bytes]:
+        """This site's shares of all participants' own masks, once, when all of them have submitted.
+
+        `letters` are what the other participants sealed for this one.
+        """
+        waiting = self._waiting
+        if waiting is None or waiting.name != round_name:
+            raise Reused("server", f"asks to open round {round_name!r}, which is not open for that, or no longer.")
+        if set(letters) != set(waiting.participants) - {self._session.party}:
+            raise ProtocolError("server", f"leaves out, or adds, participants of round {round_name!r}.")
+        self._waiting = None
+        context = _context(round_name, waiting.participants)
+        opened = {party: self._session.open(party, letters[party], context) for party in sorted(letters)}  # type: ignore[arg-type]
+        for party, share in opened.items():
+            as_bytes(party, share, sharing.SHARE_BYTES)
+        return opened | {self._session.party: np.frombuffer(waiting.own_share, np.uint8)}
+
+
+def own_mask(key: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Words:
+    """The mask that a key stands for."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    stretched = primitives.hkdf(key, bind("collegium own mask v1", dtype.str, *shape))
+    made: Words = primitives.stream(stretched, size).view(dtype).reshape(shape)
+    return made
 
 
 class SumServer:
-    """The server's side of one round; it holds the running sum only."""
+    """The server's side of one round; of the values it holds the running sum only."""
 
-    def __init__(
-        self, participants: Sequence[str], shape: tuple[int, ...], *, most: int = 1, keeper: str | None = None
-    ) -> None:
-        self._parties, self._keeper = tuple(participants), keeper
+    def __init__(self, participants: Sequence[str], shape: tuple[int, ...], *, most: int = 1) -> None:
+        self._parties = tuple(sorted(participants))
         self._most = most
         self._sum: Words = np.zeros(shape, width(most, len(participants)))
-        self.senders: list[str] = []
+        self._sent: dict[str, Submission] = {}
+        self._shares: dict[str, dict[int, bytes]] = {party: {} for party in self._parties}
+
+    @property
+    def senders(self) -> list[str]:
+        """The participants that have submitted, by name."""
+        return sorted(self._sent)
 
     @property
     def missing(self) -> tuple[str, ...]:
         """The participants that have not submitted."""
-        return tuple(party for party in self._parties if party not in self.senders and party != self._keeper)
+        return tuple(party for party in self._parties if party not in self._sent)
 
-    def add(self, party: str, masked: object) -> None:
+    def add(self, party: str, sent: Submission) -> None:
         """Take one site's message."""
-        if party not in self._parties or party == self._keeper:
+        if party not in self._parties:
             raise ProtocolError(party, "submits to a masked sum in which it has nothing to submit.")
-        if party in self.senders:
+        if party in self._sent:
             raise Reused(party, "submits twice in one round: begin a round with a fresh name.")
-        self._sum += words(party, masked, self._sum.shape, self._sum.dtype)
-        self.senders.append(party)
+        if set(sent.letters) | {party} != set(self._parties) or set(sent.digests) != set(self._parties):
+            raise ProtocolError(party, "does not deal out its mask to all participants.")
+        self._sum += words(party, sent.words, self._sum.shape, self._sum.dtype)
+        empty = np.zeros(0, self._sum.dtype)
+        self._sent[party] = Submission(empty, sent.letters, sent.digests, sent.key_digest)
 
-    def total(self, unmasked: object = None) -> Words:
-        """The sum; of mode `recipient` with the keeper's answer. An impossible sum is not handed out."""
-        total, contributors = self._sum, len(self.senders)
-        if self._keeper is not None:
-            total = total + words(self._keeper, unmasked, total.shape, total.dtype)
-            contributors += 1
-        elif self.missing:
+    def letters_for(self, party: str) -> dict[str, Bytes]:
+        """What this participant must open; nothing is opened while one is missing."""
+        if self.missing:
             raise ProtocolError(
                 self.missing,
                 "did not submit: the others must submit again, in a round with a fresh name and without them.",
             )
-        if total.size and int(total.max()) > self._most * contributors:
-            raise ProtocolError(self._keeper or self._parties, "sent values of which the sum is impossible.")
+        return {sender: sent.letters[party] for sender, sent in self._sent.items() if sender != party}
+
+    def opened(self, party: str, shares: Mapping[str, object]) -> None:
+        """Take one site's shares of everybody's own masks."""
+        if set(shares) != set(self._parties):
+            raise ProtocolError(party, "does not open its shares of all participants' masks.")
+        raw = {owner: as_bytes(party, share, sharing.SHARE_BYTES) for owner, share in shares.items()}
+        for owner, share in raw.items():
+            if _digest(share) != self._sent[owner].digests[party]:
+                raise ProtocolError((owner, party), "do not agree on a share of a mask: one of them changed it.")
+        for owner, share in raw.items():
+            self._shares[owner][self._parties.index(party) + 1] = share
+
+    @property
+    def readable(self) -> bool:
+        """Have enough participants opened their shares?"""
+        return not self.missing and all(len(each) >= majority(len(self._parties)) for each in self._shares.values())
+
+    def total(self) -> Words:
+        """The sum over all participants. An impossible sum is not handed out."""
+        if not self.readable:
+            raise ProtocolError("server", "reads a masked sum before enough participants have opened it.")
+        total = self._sum.copy()
+        for party, shares in self._shares.items():
+            key = sharing.joined(dict(sorted(shares.items())[: majority(len(self._parties))]))
+            if key is None or _digest(key) != self._sent[party].key_digest:
+                raise ProtocolError(party, "dealt out shares that do not open its mask.")
+            total -= own_mask(key, total.shape, total.dtype)
+        if total.size and int(total.max()) > self._most * len(self._parties):
+            raise ProtocolError(self._parties, "sent values of which the sum is impossible.")
         return total
+
+
+def _context(round_name: str, participants: Sequence[str]) -> str:
+    named = bind(round_name, *participants)
+    return f"share of a mask {hashlib.sha256(named).hexdigest()}"
+
+
+def _digest(secret: bytes) -> str:
+    return hashlib.sha256(bind("collegium share v1", secret)).hexdigest()
