@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -37,11 +39,11 @@ def limited_to(cores: int) -> Iterator[None]:
 
 
 def in_words() -> str:
-    """Cores, memory, processor and versions."""
+    """Cores, processor, memory, GPUs and versions."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = "".join(f", {library} {metadata.version(library)}" for library in LIBRARIES)
     return (
-        f"{available_cores()} cores ({_processor()}), {memory:.0f} GiB of memory; "
+        f"{available_cores()} cores ({_processor()}), {memory:.0f} GiB of memory{_gpus()}; "
         f"{platform.system()}, Python {platform.python_version()}, Collegium {collegium.__version__}{versions}"
     )
 
@@ -51,3 +53,11 @@ def _processor() -> str:
     lines = known.read_text().splitlines() if known.is_file() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return models[0] if models else platform.processor() or platform.machine()
+
+
+def _gpus() -> str:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return ""
+    query = [tool, "--query-gpu=name", "--format=csv,noheader"]
+    return "".join(f", {name}" for name in subprocess.run(query, capture_output=True, text=True).stdout.splitlines())

@@ -115,3 +115,12 @@ def weights(model: Any) -> dict[str, np.ndarray]:
 def forgetful_net() -> nn.Module:
     """A net with so much dropout that it would answer differently each time, were it left on."""
     return nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Dropout(0.8), nn.Linear(32, CLASSES))
+
+
+PARTS, PUBLIC, TRUTH, TEST = digits()
+
+
+def run_nets(algorithm: cg.Algorithm, learner: Any = None, sites: Any = None, **options: Any) -> cg.Run:
+    """A run of the three sites with these digits; by default with linear nets, and tested."""
+    sites = sites_of(PARTS, linear() if learner is None else learner) if sites is None else sites
+    return cg.run(algorithm, sites=sites, **{"test": TEST} | options)

@@ -6,7 +6,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tests.algorithms.nets import digits, linear, sites_of
+from tests.algorithms.nets import PARTS, PUBLIC, TRUTH, linear, sites_of
 
 import collegium as cg
 from collegium import registry
@@ -15,7 +15,6 @@ from collegium.core.federation import Federation
 from collegium.errors import CollegiumWarning, SiteError
 from collegium.rehearsal import explain, rehearse
 
-PARTS, PUBLIC, TRUTH, TEST = digits()
 WITH_NETS = [name for name in registry.names("algorithm") if registry.lookup("algorithm", name).needs]
 every_method = pytest.mark.parametrize("name", WITH_NETS)
 # A few epochs less than the paper's.

@@ -8,25 +8,22 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.algorithms.nets import (
     CLASSES,
     FEATURES,
+    PARTS,
+    PUBLIC,
     SEEN,
+    TEST,
+    TRUTH,
     Diverging,
     RecordingNet,
     digits,
     forgetful_net,
     linear,
     sites_of,
-)  # fmt: skip
+)
 
 import collegium as cg
 from collegium.core.soft import SoftLabels, SoftMean
 from collegium.errors import ConfigError, SiteError
-
-PARTS, PUBLIC, TRUTH, TEST = digits()
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    SEEN.clear()
 
 
 def run(algorithm, learner=None, parts=PARTS, **options):

@@ -5,36 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.algorithms.nets import (
+    PARTS,
     SEEN,
     Diverging,
     RecordingNet,
     close,
-    digits,
     gradient,
     linear,
+    run_nets,
     same,
     sites_of,
     step,
     weights,
     zeros,
-)  # fmt: skip
+)
 
 import collegium as cg
 from collegium.core.soft import clip, with_noise
 from collegium.errors import ConfigError, SiteError
 from collegium.privacy.noise import noise_source
 
-PARTS, PUBLIC, _, TEST = digits()
 TINY = 1e-9
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    SEEN.clear()
-
-
-def run(algorithm, learner=None, sites=None, **options):
-    return cg.run(algorithm, sites=sites or sites_of(PARTS, learner or linear()), test=TEST, **options)
 
 
 def norm(arrays) -> float:
@@ -42,7 +33,7 @@ def norm(arrays) -> float:
 
 
 def final(algorithm, learner=None, **options):
-    return weights(run(algorithm, learner, **options).global_model)
+    return weights(run_nets(algorithm, learner, **options).global_model)
 
 
 # Clipping
@@ -106,7 +97,7 @@ def test_every_round_and_every_seed_has_noise_of_its_own():
 
 
 def test_sites_are_drawn_independently_and_a_round_without_any_is_still_noised_and_paid():
-    result = run(cg.DPFedAvg(rounds=40, participation=0.3, start=zeros()), linear(lr=0.0))
+    result = run_nets(cg.DPFedAvg(rounds=40, participation=0.3, start=zeros()), linear(lr=0.0))
     each = result.releases.groupby("round").size().reindex(range(40), fill_value=0)
     assert set(each) >= {0, 1, 2}
     assert each.mean() == pytest.approx(0.9, abs=0.35)
@@ -121,7 +112,7 @@ def test_a_site_that_diverges_counts_as_one_that_changed_nothing():
         return Diverging(site=name) if name == "b" else linear(lr=0.0)
 
     with pytest.warns(cg.CollegiumWarning, match="'b'"):
-        result = run(cg.DPFedAvg(rounds=1, noise=TINY, start=zeros()), learner)
+        result = run_nets(cg.DPFedAvg(rounds=1, noise=TINY, start=zeros()), learner)
     assert result.refusals["code"].tolist() == ["diverged"]
     assert norm(weights(result.global_model)) < 1e-6
 
@@ -150,7 +141,7 @@ def test_a_sample_of_the_sites_costs_less():
 
 def test_the_run_says_who_adds_the_noise_and_what_that_is_worth():
     algorithm = cg.DPFedAvg(rounds=3, noise=5.0)
-    table = run(algorithm).privacy.set_index("party")
+    table = run_nets(algorithm).privacy.set_index("party")
     row = table.loc["coordinator"]
     assert row["epsilon"] == pytest.approx(algorithm.claim().epsilon)
     assert (row["kind"], row["unit"], row["rounds"]) == ("dp", "party", 3)
@@ -165,8 +156,8 @@ def test_a_site_that_wants_privacy_of_its_own_does_not_trust_the_coordinators_no
         cg.Site(s.name, s.X, s.y, learner=linear(), policy=cg.Policy(requires="dp")) for s in sites_of(PARTS, None)
     ]
     with pytest.raises(SiteError, match="requires differential privacy"):
-        run(cg.DPFedAvg(rounds=1), sites=sites)
-    result = run(cg.DPFedAvg(rounds=2, variant="clip_parameters", noise=4.0), sites=sites)
+        run_nets(cg.DPFedAvg(rounds=1), sites=sites)
+    result = run_nets(cg.DPFedAvg(rounds=2, variant="clip_parameters", noise=4.0), sites=sites)
     assert set(result.privacy["kind"]) == {"dp"}
 
 
@@ -175,7 +166,7 @@ def test_a_site_that_wants_privacy_of_its_own_does_not_trust_the_coordinators_no
 
 def test_each_site_clips_its_parameters_and_noises_them_itself():
     algorithm = cg.DPFedAvg(rounds=2, variant="clip_parameters", clip=0.2, noise=0.5, start=zeros())
-    result = run(algorithm, lambda name: RecordingNet(site=name, lr=5.0))
+    result = run_nets(algorithm, lambda name: RecordingNet(site=name, lr=5.0))
     assert norm(SEEN["a"][0]["after"]) > 0.2
     table = result.privacy
     assert table["party"].tolist() == ["a", "b", "c"]
@@ -196,7 +187,7 @@ def test_nothing_of_the_trained_net_is_left_at_the_site_but_the_noisy_one():
 
 def test_a_net_that_diverged_counts_as_zeros_since_a_refusal_would_tell():
     algorithm = cg.DPFedAvg(rounds=1, variant="clip_parameters", noise=TINY, start=zeros())
-    result = run(algorithm, lambda name: Diverging(site=name))
+    result = run_nets(algorithm, lambda name: Diverging(site=name))
     assert result.refusals.empty
     assert norm(weights(result.global_model)) < 1e-6
 
@@ -209,7 +200,7 @@ def test_a_budget_ends_it(tmp_path):
         for s in sites_of(PARTS, None)
     ]
     with pytest.warns(cg.CollegiumWarning):
-        result = run(algorithm, sites=sites)
+        result = run_nets(algorithm, sites=sites)
     assert result.releases.groupby("party").size().tolist() == [4, 4, 4]
 
 

@@ -6,7 +6,20 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 from sklearn.linear_model import LogisticRegression
-from tests.algorithms.nets import SEEN, Diverging, RecordingNet, close, digits, mean, same, sites_of, weights
+from tests.algorithms.nets import (
+    PARTS,
+    PUBLIC,
+    SEEN,
+    TEST,
+    Diverging,
+    RecordingNet,
+    close,
+    digits,
+    mean,
+    same,
+    sites_of,
+    weights,
+)
 from torch import nn
 
 import collegium as cg
@@ -18,7 +31,6 @@ from collegium.learners.simclr import SimCLR
 from collegium.learners.torch import TorchClassifier
 from collegium.privacy.composition import gaussian_sigma
 
-PARTS, PUBLIC, _, TEST = digits()
 SIZES = [len(y) for _, y in PARTS]
 TAUGHT: list[dict] = []
 SCORES: list[dict] = []

@@ -8,39 +8,28 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.algorithms.nets import (
     CLASSES,
     FEATURES,
+    PARTS,
     SEEN,
+    TEST,
     Diverging,
     RecordingNet,
     close,
-    digits,
     forgetful_net,
     gradient,
-    linear,
     mean,
+    run_nets,
     same,
     sites_of,
     step,
     weights,
     zeros,
-)  # fmt: skip
+)
 from torch import nn
 
 import collegium as cg
 from collegium.algorithms import averaging
 from collegium.core import ActiveSite, Weights
 from collegium.errors import ConfigError, QuorumLost, SiteError
-
-PARTS, PUBLIC, _, TEST = digits()
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    SEEN.clear()
-
-
-def run(algorithm, learner=None, **options):
-    learner = linear() if learner is None else learner
-    return cg.run(algorithm, sites=sites_of(PARTS, learner), test=TEST, **options)
 
 
 def recorders(**settings):
@@ -52,7 +41,7 @@ def test_one_full_batch_step_at_each_of_all_sites_is_gradient_descent_on_all_dat
     expected = zeros()
     for _ in range(4):
         expected = step(expected, gradient(expected, X, y), 0.1)
-    close(weights(run(cg.FedAvg(rounds=4, start=zeros())).global_model), expected)
+    close(weights(run_nets(cg.FedAvg(rounds=4, start=zeros())).global_model), expected)
 
 
 def test_local_epochs_are_steps_of_each_site_by_itself():
@@ -65,17 +54,17 @@ def test_local_epochs_are_steps_of_each_site_by_itself():
                 w = step(w, gradient(w, X, y), 0.1)
             local.append(w)
         expected = mean(local, [len(y) for _, y in PARTS])
-    close(weights(run(cg.FedAvg(rounds=2, local_epochs=3, start=zeros())).global_model), expected)
-    close(weights(run(cg.FedAvg(rounds=2, local_steps=3, start=zeros())).global_model), expected)
+    close(weights(run_nets(cg.FedAvg(rounds=2, local_epochs=3, start=zeros())).global_model), expected)
+    close(weights(run_nets(cg.FedAvg(rounds=2, local_steps=3, start=zeros())).global_model), expected)
 
 
 def test_equal_weighting_counts_every_site_alike():
     local = [step(zeros(), gradient(zeros(), X, y), 0.1) for X, y in PARTS]
-    close(weights(run(cg.FedAvg(rounds=1, weighting="equal", start=zeros())).global_model), mean(local))
+    close(weights(run_nets(cg.FedAvg(rounds=1, weighting="equal", start=zeros())).global_model), mean(local))
 
 
 def test_all_sites_start_every_round_from_one_point_whatever_their_own_seeds():
-    final = run(cg.FedAvg(rounds=3), lambda name: RecordingNet(site=name, random_state=ord(name)))
+    final = run_nets(cg.FedAvg(rounds=3), lambda name: RecordingNet(site=name, random_state=ord(name)))
     assert set(SEEN) == {"a", "b", "c"}
     for a, b, c in zip(*SEEN.values(), strict=True):
         assert same(a["before"], b["before"])
@@ -90,7 +79,7 @@ def test_the_start_is_drawn_from_the_seed():
     starts = []
     for seed in (0, 0, 1):
         SEEN.clear()
-        run(cg.FedAvg(rounds=1), recorders(), seed=seed)
+        run_nets(cg.FedAvg(rounds=1), recorders(), seed=seed)
         starts.append(SEEN["a"][0]["before"])
     assert same(starts[0], starts[1])
     assert not same(starts[0], starts[2])
@@ -102,11 +91,11 @@ def test_no_optimizer_outlives_a_round():
     expected = zeros()
     for _ in range(3):  # a first step with momentum is one without
         expected = step(expected, gradient(expected, X, y), 0.1)
-    close(weights(run(cg.FedAvg(rounds=3, start=zeros()), net).global_model), expected)
+    close(weights(run_nets(cg.FedAvg(rounds=3, start=zeros()), net).global_model), expected)
 
 
 def test_a_part_of_the_sites_takes_part_and_all_receive_the_final_model():
-    result = run(cg.FedAvg(rounds=6, participation=0.34), recorders())
+    result = run_nets(cg.FedAvg(rounds=6, participation=0.34), recorders())
     assert result.releases.groupby("round")["party"].nunique().tolist() == [1] * 6
     assert len(set(result.releases["party"])) > 1
     assert sum(map(len, SEEN.values())) == 6
@@ -115,7 +104,7 @@ def test_a_part_of_the_sites_takes_part_and_all_receive_the_final_model():
 
 
 def test_the_final_accuracy_of_every_site_and_the_global_one_of_every_round_are_noted():
-    result = run(cg.FedAvg(rounds=4))
+    result = run_nets(cg.FedAvg(rounds=4))
     course = result.metrics.query("metric == 'global_accuracy'")
     assert course["round"].tolist() == [0, 1, 2, 3]
     final = np.mean(result.global_model.predict(TEST[0]) == TEST[1])
@@ -125,7 +114,7 @@ def test_the_final_accuracy_of_every_site_and_the_global_one_of_every_round_are_
 
 
 def test_what_leaves_is_one_set_of_weights_per_site_and_round():
-    result = run(cg.FedAvg(rounds=3))
+    result = run_nets(cg.FedAvg(rounds=3))
     assert set(result.releases["kind"]) == {"Weights"}
     assert result.releases.groupby("party").size().tolist() == [3, 3, 3]
     assert set(result.releases["bytes"]) == {4 * CLASSES * (FEATURES + 1)}
@@ -134,7 +123,7 @@ def test_what_leaves_is_one_set_of_weights_per_site_and_round():
 
 def test_batch_norm_statistics_are_averaged_like_weights():
     net = nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, CLASSES))
-    result = run(cg.FedAvg(rounds=1), lambda name: RecordingNet(net, site=name))
+    result = run_nets(cg.FedAvg(rounds=1), lambda name: RecordingNet(net, site=name))
     sizes = [len(y) for _, y in PARTS]
     for name in ("0.running_mean", "0.running_var"):
         expected = sum(n * SEEN[site][0]["after"][name] for n, site in zip(sizes, "abc", strict=True)) / sum(sizes)
@@ -143,7 +132,7 @@ def test_batch_norm_statistics_are_averaged_like_weights():
 
 
 def test_models_answer_in_eval_mode():
-    result = run(cg.FedAvg(rounds=2), cg.TorchClassifier(forgetful_net()))
+    result = run_nets(cg.FedAvg(rounds=2), cg.TorchClassifier(forgetful_net()))
     for model in (result.global_model, *result.models.values()):
         assert np.array_equal(model.predict_proba(TEST[0]), model.predict_proba(TEST[0]))
         assert not model.estimator.to_module().training
@@ -157,7 +146,7 @@ def test_weights_that_are_no_numbers_are_left_out_and_reported_and_the_round_goe
         return (Diverging if name == "b" else RecordingNet)(site=name)
 
     with pytest.warns(cg.CollegiumWarning, match="'b' did not answer"):
-        result = run(cg.FedAvg(rounds=2, start=zeros()), learner)
+        result = run_nets(cg.FedAvg(rounds=2, start=zeros()), learner)
     assert result.refusals["party"].tolist() == ["b", "b"]
     assert set(result.refusals["code"]) == {"diverged"}
     close(weights(result.global_model), mean([SEEN["a"][1]["after"], SEEN["c"][1]["after"]], [30, 50]))
@@ -166,17 +155,17 @@ def test_weights_that_are_no_numbers_are_left_out_and_reported_and_the_round_goe
 
 def test_a_run_in_which_every_site_diverges_ends_and_says_so():
     with pytest.raises(QuorumLost, match="diverged"):
-        run(cg.FedAvg(rounds=2), lambda name: Diverging(site=name))
+        run_nets(cg.FedAvg(rounds=2), lambda name: Diverging(site=name))
 
 
 def test_different_nets_are_an_error_that_names_both_sites():
     with pytest.raises(ConfigError, match="'a' and 'c' differ"):
-        run(cg.FedAvg(), lambda name: cg.TorchClassifier("mlp" if name == "c" else "linear"))
+        run_nets(cg.FedAvg(), lambda name: cg.TorchClassifier("mlp" if name == "c" else "linear"))
 
 
 def test_a_learner_without_weights_is_an_error_that_names_methods_for_it():
     with pytest.raises(SiteError, match=r"FedAvg averages weights, but DecisionTreeClassifier.*fedct"):
-        run(cg.FedAvg(), DecisionTreeClassifier())
+        run_nets(cg.FedAvg(), DecisionTreeClassifier())
 
 
 def test_a_site_that_sends_another_net_is_left_out_and_reported(monkeypatch):
@@ -188,7 +177,7 @@ def test_a_site_that_sends_another_net_is_left_out_and_reported(monkeypatch):
 
     monkeypatch.setattr(ActiveSite, "weights", dishonest)
     with pytest.warns(cg.CollegiumWarning, match="'c'"):
-        result = run(cg.FedAvg(rounds=1, start=zeros()))
+        result = run_nets(cg.FedAvg(rounds=1, start=zeros()))
     assert result.refusals["code"].tolist() == ["bad-reply"]
     local = [step(zeros(), gradient(zeros(), X, y), 0.1) for X, y in PARTS[:2]]
     close(weights(result.global_model), mean(local, [30, 40]))
@@ -207,8 +196,8 @@ def test_settings_that_make_no_sense_are_an_error(settings):
 
 
 def test_it_starts_from_another_runs_global_model():
-    before = run(cg.FedAvg(rounds=2))
-    run(cg.FedAvg(rounds=1, start=before.global_model), recorders())
+    before = run_nets(cg.FedAvg(rounds=2))
+    run_nets(cg.FedAvg(rounds=1, start=before.global_model), recorders())
     assert same(SEEN["a"][0]["before"], weights(before.global_model))
     again = cg.FedAvg(rounds=1, start=weights(before.global_model))
     assert again == cg.FedAvg(rounds=1, start=before.global_model)
@@ -219,14 +208,14 @@ def test_it_starts_from_another_runs_global_model():
 
 def test_a_start_may_name_some_of_the_weights_only():
     bias = np.arange(CLASSES, dtype=np.float32)
-    run(cg.FedAvg(rounds=1, start={"1.bias": bias}), recorders())
+    run_nets(cg.FedAvg(rounds=1, start={"1.bias": bias}), recorders())
     np.testing.assert_array_equal(SEEN["a"][0]["before"]["1.bias"], bias)
     assert SEEN["a"][0]["before"]["1.weight"].std() > 0
 
 
 def test_a_start_of_another_net_is_an_error():
     with pytest.raises(ConfigError, match="start"):
-        run(cg.FedAvg(rounds=1, start={"1.bias": np.zeros(3)}))
+        run_nets(cg.FedAvg(rounds=1, start={"1.bias": np.zeros(3)}))
     with pytest.raises(ConfigError, match="no weights to start from"):
         cg.FedAvg(start=cg.run(cg.Local(), sites=sites_of(PARTS, DecisionTreeClassifier())).models["a"])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import softmax
-from tests.algorithms.nets import SEEN, RecordingNet, close, digits, linear, mean, same, sites_of, weights
+from tests.algorithms.nets import PARTS, PUBLIC, SEEN, TEST, RecordingNet, close, linear, mean, same, sites_of, weights
 
 import collegium as cg
 from collegium.algorithms.fedbe import deviation, draw
@@ -13,7 +13,6 @@ from collegium.core import Weights
 from collegium.core.workbench import Workbench
 from collegium.errors import ConfigError
 
-PARTS, PUBLIC, _, TEST = digits()
 SIZES = [len(y) for _, y in PARTS]
 
 

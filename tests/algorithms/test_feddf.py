@@ -5,13 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import softmax
-from tests.algorithms.nets import SEEN, Diverging, RecordingNet, close, digits, linear, mean, same, sites_of, weights
+from tests.algorithms.nets import (
+    PARTS,
+    PUBLIC,
+    SEEN,
+    TEST,
+    Diverging,
+    RecordingNet,
+    close,
+    linear,
+    mean,
+    same,
+    sites_of,
+    weights,
+)
 
 import collegium as cg
 from collegium.core.workbench import Workbench
 from collegium.errors import ConfigError
 
-PARTS, PUBLIC, _, TEST = digits()
 SIZES = [len(y) for _, y in PARTS]
 TAUGHT: list[dict] = []
 

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.datasets import load_digits
-from tests.algorithms.nets import SEEN, RecordingNet, digits, sites_of
+from tests.algorithms.nets import PARTS, PUBLIC, SEEN, TEST, TRUTH, RecordingNet, sites_of
 
 import collegium as cg
 from collegium.errors import ConfigError
 
-PARTS, PUBLIC, TRUTH, TEST = digits()
 NET = cg.TorchClassifier("linear", lr=0.02, batch_size=32)
 TAUGHT: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 

@@ -5,36 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.algorithms.nets import (
+    PARTS,
     SEEN,
     Diverging,
     RecordingNet,
     close,
-    digits,
     gradient,
     linear,
     mean,
+    run_nets,
     same,
     sites_of,
     step,
     weights,
     zeros,
-)  # fmt: skip
+)
 
 import collegium as cg
 from collegium.algorithms import scaffold
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
-
-PARTS, PUBLIC, _, TEST = digits()
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    SEEN.clear()
-
-
-def run(algorithm, learner=None, **options):
-    return cg.run(algorithm, sites=sites_of(PARTS, learner or linear()), test=TEST, **options)
 
 
 def by_hand(rounds: int, K: int, lr: float, global_lr: float = 1.0):
@@ -61,14 +51,16 @@ def test_it_is_the_papers_loop(global_lr):
     x, c, _ = by_hand(3, 4, 0.1, global_lr)
     SEEN.clear()
     algorithm = cg.Scaffold(rounds=3, local_steps=4, start=zeros(), global_lr=global_lr)
-    result = run(algorithm, lambda name: RecordingNet(site=name))
+    result = run_nets(algorithm, lambda name: RecordingNet(site=name))
     close(weights(result.global_model), x, atol=1e-5)
     assert np.abs(c["1.bias"]).max() > 1e-3
 
 
 def test_the_first_round_is_fedavg_that_counts_sites_alike():
-    plain = run(cg.FedAvg(rounds=1, local_steps=3, start=zeros(), weighting="equal"))
-    close(weights(run(cg.Scaffold(rounds=1, local_steps=3, start=zeros())).global_model), weights(plain.global_model))
+    plain = run_nets(cg.FedAvg(rounds=1, local_steps=3, start=zeros(), weighting="equal"))
+    close(
+        weights(run_nets(cg.Scaffold(rounds=1, local_steps=3, start=zeros())).global_model), weights(plain.global_model)
+    )
 
 
 def test_the_common_control_variate_is_the_mean_of_the_sites_own():
@@ -87,7 +79,7 @@ def test_the_common_control_variate_is_the_mean_of_the_sites_own():
 
 
 def test_the_correction_of_each_site_is_c_minus_c_i():
-    run(cg.Scaffold(rounds=2, local_steps=2, start=zeros()), lambda name: RecordingNet(site=name))
+    run_nets(cg.Scaffold(rounds=2, local_steps=2, start=zeros()), lambda name: RecordingNet(site=name))
     first, second = zip(*(SEEN[site] for site in "abc"), strict=True)
     assert all(not call["terms"].correction["1.weight"].any() for call in first)
     total = mean([call["terms"].correction for call in second])
@@ -96,10 +88,10 @@ def test_the_correction_of_each_site_is_c_minus_c_i():
 
 
 def test_sites_train_by_plain_sgd_whatever_their_optimizer():
-    own = run(cg.Scaffold(rounds=2, start=zeros()), linear(lr=0.1))
+    own = run_nets(cg.Scaffold(rounds=2, start=zeros()), linear(lr=0.1))
     adam = cg.TorchClassifier("linear", optimizer="adam", lr=1e-3, batch_size=10_000)
-    assert same(weights(run(cg.Scaffold(rounds=2, start=zeros()), adam).global_model), weights(own.global_model))
-    slow = run(cg.Scaffold(rounds=2, start=zeros(), lr=0.01), linear(lr=0.1))
+    assert same(weights(run_nets(cg.Scaffold(rounds=2, start=zeros()), adam).global_model), weights(own.global_model))
+    slow = run_nets(cg.Scaffold(rounds=2, start=zeros(), lr=0.01), linear(lr=0.1))
     close(weights(slow.global_model), by_hand(2, 1, 0.01)[0])
 
 
@@ -108,7 +100,7 @@ def test_a_site_that_diverges_keeps_what_it_knew_and_the_others_go_on():
         return (Diverging if name == "b" else RecordingNet)(site=name)
 
     with pytest.warns(cg.CollegiumWarning, match="'b'"):
-        result = run(cg.Scaffold(rounds=3, local_steps=2, start=zeros()), learner)
+        result = run_nets(cg.Scaffold(rounds=3, local_steps=2, start=zeros()), learner)
     assert set(result.refusals["code"]) == {"diverged"}
     assert np.isfinite(weights(result.global_model)["1.weight"]).all()
     assert set(result.releases["party"]) == {"a", "c"}

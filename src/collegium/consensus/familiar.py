@@ -63,7 +63,8 @@ class Familiar(Voters):
     threshold: float = 1.0
     """How high: log p(x | my rows of class c) / p(x | public)."""
     communications: int = 1
-    """In how many communications sites may abstain; afterwards all vote."""
+    """In how many communications sites may abstain; afterwards all vote. More than 1 for nets that take only a few
+    steps from one to the next."""
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.threshold) or self.communications < 1:
