@@ -29,7 +29,7 @@ from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.algorithms import fedct
 from collegium.core import wire
 from collegium.core.federation import Federation, Link
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.flare.link import RemoteLink
 from collegium.flare.loopback import LEAD, LoopbackFederation
 from collegium.flare.plan import plan_of

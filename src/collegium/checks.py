@@ -21,7 +21,8 @@ from collegium.core import tables
 from collegium.core.algorithm import Algorithm
 from collegium.core.labels import as_labels, encode_labels, shorten
 from collegium.core.ledger import Ledger, verify_ledger
-from collegium.core.site import PublicSet, Site
+from collegium.core.public_set import PublicSet
+from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, Trainer
 from collegium.privacy.budget import Budget

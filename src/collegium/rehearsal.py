@@ -21,7 +21,8 @@ from collegium.callbacks import Callback, RoundReport
 from collegium.checks import check_privacy
 from collegium.components import build
 from collegium.core import tables
-from collegium.core.site import PublicSet, Site
+from collegium.core.public_set import PublicSet
+from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.prepare import with_preparation
 from collegium.privacy.claims import SEEDED_NOISE, Charge

@@ -22,9 +22,10 @@ from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
 from collegium.core.labels import Labels
 from collegium.core.ledger import verify_ledger
+from collegium.core.public_set import PublicSet
 from collegium.core.record import Record
 from collegium.core.samples import LabelledData
-from collegium.core.site import Exam, PublicSet, Site
+from collegium.core.site import Exam, Site
 from collegium.core.workbench import Workbench
 from collegium.errors import BudgetSpent, CollegiumWarning, ConfigError, StorageError
 from collegium.folder import RunFolder

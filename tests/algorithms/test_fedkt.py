@@ -17,10 +17,12 @@ from xgboost import XGBClassifier
 import collegium as cg
 from collegium.algorithms.fedkt import consistent
 from collegium.core import sharing
+from collegium.core.asking import ask_teachers
 from collegium.core.federation import Federation
 from collegium.core.ledger import read_ledger
+from collegium.core.public_set import PublicSet
 from collegium.core.releases import SharedModels
-from collegium.core.site import ActiveSite, PublicSet
+from collegium.core.site import ActiveSite
 from collegium.core.tally import winners
 from collegium.core.teachers import hashed_subsets, random_subsets
 from collegium.errors import ConfigError, Refused, SiteError, WireError
@@ -324,7 +326,7 @@ def test_a_budget_is_asked_before_anything_is_trained() -> None:
 
     site.before_private_fit = refuse
     with pytest.raises(Refused):
-        site.ask_teachers(2, 4, 10, None, cg.LaplaceNoisyMax(0.1))
+        ask_teachers(site, 2, 4, 10, None, cg.LaplaceNoisyMax(0.1))
     assert asked[0].events[0].count == 20
     assert not SEEN["a"]
     assert not site.exposure.unpaid
@@ -333,10 +335,10 @@ def test_a_budget_is_asked_before_anything_is_trained() -> None:
 
 def test_without_noise_the_rows_count_as_read_and_with_noise_they_are_charged() -> None:
     site = site_of()
-    site.ask_teachers(1, 4, 10)
+    ask_teachers(site, 1, 4, 10)
     assert site.exposure.read
     site = site_of()
-    (answers,) = site.ask_teachers(1, 4, 6, None, cg.GaussianNoisyMax(0.1))
+    (answers,) = ask_teachers(site, 1, 4, 6, None, cg.GaussianNoisyMax(0.1))
     assert not site.exposure.read
     assert answers.known.sum() == 6
     assert isinstance(site.noise, SeededNoise)
@@ -355,9 +357,9 @@ class Moody(DecisionTreeClassifier):
 def test_under_noise_a_teacher_that_fails_tells_nothing_and_stops_nobody() -> None:
     site = site_of(400, Moody())
     with pytest.raises(RuntimeError):
-        site.ask_teachers(1, 4, 10)
+        ask_teachers(site, 1, 4, 10)
     site = site_of(400, Moody())
-    assert len(site.ask_teachers(1, 4, 10, None, cg.LaplaceNoisyMax(1.0))) == 1
+    assert len(ask_teachers(site, 1, 4, 10, None, cg.LaplaceNoisyMax(1.0))) == 1
 
 
 def test_a_budget_lasts_over_runs_and_then_the_next_one_is_refused_before_it_trains(cancer, tmp_path) -> None:

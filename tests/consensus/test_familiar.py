@@ -20,7 +20,7 @@ import collegium as cg
 from collegium.algorithms.fedct import label, train
 from collegium.consensus.familiar import familiarity, vote_where_familiar
 from collegium.core import Federation
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.data.public import Split
 from collegium.errors import ConfigError
 from collegium.links.hosting import Hosting

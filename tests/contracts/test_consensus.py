@@ -16,7 +16,7 @@ from collegium import registry
 from collegium.consensus import Consensus, Voters
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, step
 from collegium.core.labels import code_dtype
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.errors import Refused
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink

@@ -10,7 +10,8 @@ from collegium.core import ActiveSite, Count, HardLabels, Labels, Nothing, Polic
 from collegium.core.agent import Agent
 from collegium.core.gate import Gate
 from collegium.core.ledger import Ledger
-from collegium.core.site import Exam, PublicSet
+from collegium.core.public_set import PublicSet
+from collegium.core.site import Exam
 from collegium.errors import StorageError
 
 X = np.arange(20.0).reshape(10, 2)

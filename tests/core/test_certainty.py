@@ -10,7 +10,8 @@ from torch import nn
 
 import collegium as cg
 from collegium.core.certainty import TAU, XI, bounded, certainty, noisy_separator, sensitivity, separate
-from collegium.core.site import ActiveSite, PublicSet
+from collegium.core.public_set import PublicSet
+from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
 from collegium.privacy.composition import classic_gaussian_sigma, gaussian_sigma
 

@@ -9,7 +9,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Nothing, step, wire
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.errors import ConfigError, QuorumLost, WireError
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink

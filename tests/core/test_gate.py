@@ -8,7 +8,8 @@ import pytest
 from collegium.core import ActiveSite, Count, HardLabels, Labels, Nothing, Policy, RawRecords, step
 from collegium.core.gate import Gate, Request, Sealed
 from collegium.core.ledger import Ledger
-from collegium.core.site import PublicSet, Site
+from collegium.core.public_set import PublicSet
+from collegium.core.site import Site
 from collegium.core.wire import pack, unpack
 from collegium.errors import Refused
 from collegium.privacy.budget import Budget

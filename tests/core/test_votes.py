@@ -17,7 +17,8 @@ import collegium as cg
 from collegium.core import Federation, HardLabels, step
 from collegium.core.labels import Labels
 from collegium.core.ledger import read_ledger
-from collegium.core.site import ActiveSite, PublicSet
+from collegium.core.public_set import PublicSet
+from collegium.core.site import ActiveSite
 from collegium.core.votes import open_masks
 from collegium.errors import ConfigError, QuorumLost
 from collegium.links.hosting import Hosting

@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.core import ActiveSite, Count, Nothing, step
 from collegium.core.federation import Federation
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError, ConfigError, MissingExtra, StorageError
 from collegium.links import ray_cluster
 from collegium.links.hosting import Hosting

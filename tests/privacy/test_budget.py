@@ -114,7 +114,8 @@ def spend(path: Path, start, taken) -> None:
     from collegium.core import HardLabels, Labels, Policy
     from collegium.core.gate import Gate, Request
     from collegium.core.ledger import Ledger
-    from collegium.core.site import ActiveSite, PublicSet, Site
+    from collegium.core.public_set import PublicSet
+    from collegium.core.site import ActiveSite, Site
     from collegium.core.steps import INSTALLED
     from collegium.registry import install_steps
 

@@ -29,6 +29,7 @@ import numpy as np
 from collegium.consensus import Consensus, Majority
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, SharedModels, Site, step
+from collegium.core.asking import ask_teachers
 from collegium.core.recipes import Recipe, describe
 from collegium.core.sharing import check_shareable, predictions, share
 from collegium.core.tally import Tally, winners
@@ -55,7 +56,7 @@ def learn(
 ) -> Nothing:
     """Lines 2 to 12: teachers on the subsets of each partition, and a student of what they say."""
     noise = None if mechanism is None else build_noisy_max(mechanism)
-    f = site.ask_teachers(partitions, subsets, queries, teacher, noise, data_dependent=data_dependent)  # lines 2 - 11
+    f = ask_teachers(site, partitions, subsets, queries, teacher, noise, data_dependent=data_dependent)  # lines 2 - 11
     with site.watch.time("students"):
         students = [site.train(site.public.labelled(f_j), student) for f_j in f]  # line 12
     site.model, site.state["students"] = students[0], students

@@ -14,8 +14,8 @@ import numpy as np
 from collegium.core import wire
 from collegium.core.labels import Codes, Labels
 from collegium.core.observations import Observations
+from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing, Release, Sum
-from collegium.core.site import PublicSet
 from collegium.core.soft import Arrays
 from collegium.core.steps import Order
 from collegium.core.votes import SecretTotals

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import tables, teachers
+from collegium.core import tables
 from collegium.core.exposure import Exposure
 from collegium.core.labels import Codes, Labels, as_labels, encode_labels
 from collegium.core.policy import Policy
+from collegium.core.public_set import PublicSet
 from collegium.core.recipes import Recipe, build_learner
 from collegium.core.samples import LabelledData, Mixture, PrivateData, PrivateRows, PseudoLabelled
 from collegium.core.soft import Arrays, clip, with_noise
-from collegium.core.tally import winners
+from collegium.core.stopwatch import Stopwatch
 from collegium.errors import ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
 from collegium.learners.terms import LocalTerms, SoftTargets, Trained
@@ -33,7 +31,6 @@ from collegium.privacy.noise import Noise, SecureNoise, SeededNoise
 
 if TYPE_CHECKING:
     from collegium.graphs import Labelled
-    from collegium.privacy.mechanisms.noisy_max import NoisyMax
     from collegium.protocols.keyring import Keyring
 
 T = TypeVar("T")
@@ -87,60 +84,6 @@ class Site:
 
     def __len__(self) -> int:
         return len(self.y)
-
-
-class PublicSet:
-    """The unlabelled data that everybody has, identified by its hash."""
-
-    def __init__(self, X: Any) -> None:
-        self.X = tables.frozen(X)
-        self.digest = tables.digest(X)
-        self._derived: dict[str, Any] = {}
-        self._last: tuple[NDArray[np.bool_], Any] | None = None
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return tables.n_rows(self.X)
-
-    def derived(self, name: str, make: Callable[[Any], T]) -> T:
-        """Something computed from the public rows alone, once for all sites in this process."""
-        with self._lock:
-            if name not in self._derived:
-                self._derived[name] = make(self.X)
-            value: T = self._derived[name]
-            return value
-
-    def labelled(self, L: Labels | None) -> LabelledData:
-        """(U, L): the public samples that have a label (none of them, before the first consensus)."""
-        if L is None:
-            return LabelledData(tables.take(self.X, np.zeros(0, dtype=np.intp)), np.zeros(0, dtype=np.int8))
-        known = L.known
-        return PseudoLabelled(self._some(known), L.codes[known], known)
-
-    def _some(self, known: NDArray[np.bool_]) -> Any:
-        """These rows. Those of the last call are kept, since all sites of a round learn from the same ones."""
-        if known.all():
-            return self.X
-        with self._lock:
-            if self._last is None or not np.array_equal(self._last[0], known):
-                self._last = known, tables.take(self.X, known)
-            return self._last[1]
-
-
-class Stopwatch:
-    """Seconds spent, by activity."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def time(self, activity: str) -> Iterator[None]:
-        """Add the time of a block to an activity."""
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[activity] = self.seconds.get(activity, 0.0) + time.perf_counter() - start
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,93 +195,22 @@ class ActiveSite:
                 self.model = self._trainer.fit(opened, self.model, self.rng, update)
         return self.model
 
+    @property
+    def has_private_learner(self) -> bool:
+        """Whether the site's own learner has a claim of its own."""
+        return isinstance(self._site.learner, PrivateLearner)
+
+    def trainer(self, learner: Recipe | None = None) -> Trainer:
+        """How a learner that is described is trained here (None: the site's own)."""
+        return self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
+
     def train(self, data: LabelledData | Mixture, learner: Recipe | None = None) -> SiteModel:
         """Train a model beside the site's own, with the site's learner or one that is described; it is not kept."""
         mixture = data if isinstance(data, Mixture) else data + self._no_rows()
-        trainer = self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
         with self.watch.time("fit"):
-            return trainer.fit(Mixture(_opened(mixture.private), mixture.pseudo), None, self.rng, LocalUpdate())
-
-    def ask_teachers(
-        self,
-        partitions: int,
-        subsets: int,
-        queries: int,
-        learner: Recipe | None = None,
-        mechanism: NoisyMax | None = None,
-        *,
-        data_dependent: bool = False,
-    ) -> list[Labels]:
-        """What teachers of disjoint subsets of the private rows say of public rows: labels from each partition.
-
-        Each partition divides all private rows into `subsets`, trains a teacher on each, and has them label `queries`
-        public rows of its own, drawn at random. Without a mechanism rows are dealt at random (into fewer subsets where
-        there are fewer rows), count as read, and the majority wins. With one, each row's hash says where it belongs,
-        the winner of noisy counts is all that becomes known, and that is charged.
-
-        Parameters
-        ----------
-        partitions, subsets, queries:
-            How many of each.
-        learner:
-            The teachers' learner (None: the site's own).
-        mechanism:
-            The noise on each partition's votes.
-        data_dependent:
-            Charge what the votes show it cost, which is private itself, instead of what was known beforehand.
-        """
-        if learner is None and isinstance(self._site.learner, PrivateLearner):
-            raise ConfigError(
-                "Teachers are ordinary learners and this site's own is private: say which teacher it uses."
+            return self.trainer(learner).fit(
+                Mixture(_opened(mixture.private), mixture.pseudo), None, self.rng, LocalUpdate()
             )
-        trainer = self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
-        with self.watch.time("teachers"), self.watch.time("fit"):
-            if mechanism is None:
-                rows = self.data.opened()
-                dealt = [teachers.random_subsets(len(rows), subsets, self.rng) for _ in range(partitions)]
-            else:
-                charge = self._votes_charge(mechanism, partitions, queries)
-                self.before_private_fit(charge)
-                teachers.rehearse(trainer, self.public.X, self.n_classes, self.rng)
-                rows = self.data.closed()
-                dealt = [teachers.hashed_subsets(rows.X, subsets, j) for j in range(partitions)]
-            asked = [np.sort(self.rng.choice(len(self.public), queries, replace=False)) for _ in dealt]
-            votes = [
-                teachers.count_votes(
-                    trainer,
-                    rows,
-                    parts,
-                    tables.take(self.public.X, queried),
-                    self.n_classes,
-                    self.rng,
-                    private=mechanism is not None,
-                )
-                for parts, queried in zip(dealt, asked, strict=True)
-            ]
-        self._note_teachers(dealt, subsets)
-        if mechanism is None:
-            answers = [winners(counts.T, int(self.rng.integers(2**63))) for counts in votes]
-        else:
-            answers = [mechanism.release(counts, self.noise) for counts in votes]
-            self.exposure.note_fit(_in_hindsight(mechanism, votes, charge) if data_dependent else charge)
-        return [self._sparse_labels(queried, codes) for queried, codes in zip(asked, answers, strict=True)]
-
-    def _votes_charge(self, mechanism: NoisyMax, partitions: int, queries: int) -> Charge:
-        each = mechanism.charge(queries, self.n_classes)
-        # A row that is added or removed changes one teacher of each partition; one that is replaced may change two.
-        charge = replace(each, events=tuple(e.times(partitions) for e in each.events), relation="add_remove")
-        return charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
-
-    def _note_teachers(self, dealt: list[list[teachers.Rows]], subsets: int) -> None:
-        fewest = min(sum(len(rows) > 0 for rows in parts) for parts in dealt)
-        if fewest < subsets:
-            self.noted["teachers"] = fewest
-
-    def _sparse_labels(self, rows: NDArray[np.intp], codes: Codes) -> Labels:
-        """Labels of some public rows."""
-        every = np.full(len(self.public), -1, dtype=codes.dtype)
-        every[rows] = codes
-        return Labels(every, self.n_classes)
 
     def _fit_privately(self, learner: PrivateLearner, mixture: Mixture, update: LocalUpdate) -> SiteModel:
         if isinstance(mixture.private, PrivateData) and self.exposure.fits < learner.fits:
@@ -486,13 +358,6 @@ class ActiveSite:
     def _no_rows(self) -> LabelledData:
         rows = self.data.closed()
         return LabelledData(tables.take(rows.X, np.zeros(0, dtype=np.intp)), rows.codes[:0])
-
-
-def _in_hindsight(mechanism: NoisyMax, votes: list[NDArray[np.int64]], charge: Charge) -> Charge:
-    # Imported here: the mechanisms need the kinds of release, and those this module's neighbours.
-    from collegium.privacy.hindsight import hindsight_charge
-
-    return hindsight_charge(mechanism, np.concatenate(votes), charge)
 
 
 def _no_keyring() -> Keyring:

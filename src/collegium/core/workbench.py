@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.site import Exam, PublicSet, Site
+from collegium.core.public_set import PublicSet
+from collegium.core.site import Exam, Site
 from collegium.core.soft import Arrays, Shapes, shapes_of
 from collegium.errors import ConfigError
 from collegium.learners.base import SiteModel, Trainer

@@ -21,9 +21,10 @@ from collegium.core import tables
 from collegium.core.federation import Federation
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
+from collegium.core.public_set import PublicSet
 from collegium.core.record import Record
 from collegium.core.scores import ask_scores
-from collegium.core.site import Exam, PublicSet, Site
+from collegium.core.site import Exam, Site
 from collegium.core.workbench import Workbench
 from collegium.errors import QuorumLost, StorageError
 from collegium.flare.identity import write_private

@@ -21,9 +21,10 @@ from collegium.core.agent import Agent
 from collegium.core.gate import Gate
 from collegium.core.labels import encode_labels
 from collegium.core.ledger import Ledger, storage_errors
+from collegium.core.public_set import PublicSet
 from collegium.core.releases import Nothing
 from collegium.core.samples import LabelledData
-from collegium.core.site import ActiveSite, PublicSet
+from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError, Refused, StorageError, WireError
 from collegium.flare.approvals import Approvals
 from collegium.flare.plan import Plan

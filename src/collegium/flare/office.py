@@ -18,7 +18,7 @@ from collegium import __version__
 from collegium.core import wire
 from collegium.core.agent import SiteLog
 from collegium.core.ledger import Ledger
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError, WireError
 from collegium.flare import PROTOCOL
 from collegium.flare.approvals import Approvals

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from collegium.core import tables, wire
 from collegium.core.ledger import storage_errors
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.errors import Refused, StorageError, WireError
 
 PIECE: Final = 8 << 20

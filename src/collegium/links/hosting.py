@@ -17,7 +17,8 @@ from threadpoolctl import threadpool_limits
 from collegium.core.agent import Agent
 from collegium.core.gate import Gate
 from collegium.core.ledger import Ledger
-from collegium.core.site import ActiveSite, Exam, PublicSet, Site
+from collegium.core.public_set import PublicSet
+from collegium.core.site import ActiveSite, Exam, Site
 from collegium.protocols.keyring import Keyring
 
 

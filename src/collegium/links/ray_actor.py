@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import cloudpickle
 
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel

@@ -18,7 +18,7 @@ import cloudpickle
 import joblib
 
 from collegium.core import wire
-from collegium.core.site import PublicSet
+from collegium.core.public_set import PublicSet
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
 from collegium.links.packing import unpack

@@ -1,0 +1,54 @@
+"""The public set: rows without labels that everybody has."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core import tables
+from collegium.core.labels import Labels
+from collegium.core.samples import LabelledData, PseudoLabelled
+
+T = TypeVar("T")
+
+
+class PublicSet:
+    """The unlabelled data that everybody has, identified by its hash."""
+
+    def __init__(self, X: Any) -> None:
+        self.X = tables.frozen(X)
+        self.digest = tables.digest(X)
+        self._derived: dict[str, Any] = {}
+        self._last: tuple[NDArray[np.bool_], Any] | None = None
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return tables.n_rows(self.X)
+
+    def derived(self, name: str, make: Callable[[Any], T]) -> T:
+        """Something computed from the public rows alone, once for all sites in this process."""
+        with self._lock:
+            if name not in self._derived:
+                self._derived[name] = make(self.X)
+            value: T = self._derived[name]
+            return value
+
+    def labelled(self, L: Labels | None) -> LabelledData:
+        """(U, L): the public samples that have a label (none of them, before the first consensus)."""
+        if L is None:
+            return LabelledData(tables.take(self.X, np.zeros(0, dtype=np.intp)), np.zeros(0, dtype=np.int8))
+        known = L.known
+        return PseudoLabelled(self._some(known), L.codes[known], known)
+
+    def _some(self, known: NDArray[np.bool_]) -> Any:
+        """These rows. Those of the last call are kept, since all sites of a round learn from the same ones."""
+        if known.all():
+            return self.X
+        with self._lock:
+            if self._last is None or not np.array_equal(self._last[0], known):
+                self._last = known, tables.take(self.X, known)
+            return self._last[1]
