@@ -75,6 +75,7 @@ def test_all_methods_of_a_table_are_shown() -> None:
         assert sorted(table.SHOWN) == sorted(table.PAPER)
 
 
+@pytest.mark.slow
 def test_fedaux_and_what_it_is_compared_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, y = images(120, 3, 32, 32)
     test = images(20, 3, 32, 32)
