@@ -86,7 +86,7 @@ EXAMPLES: dict[str, list[Release]] = {
             "2c" * 32,
         )
     ],
-    "MaskShares": [MaskShares({}), MaskShares({"ukb": np.arange(66, dtype=np.uint8)})],
+    "MaskShares": [MaskShares({}, ["tum"]), MaskShares({"ukb": np.arange(66, dtype=np.uint8)}, [])],
     "OpenPoints": [OpenPoints(1, np.eye(2)), OpenPoints(0, np.eye(2, dtype=np.uint8))],
     "RawRecords": [RawRecords({"table": "array"}, {"values": np.eye(3)}, np.array([0, 1, 0], dtype=np.int8))],
 }

@@ -18,13 +18,15 @@ from collegium.core import Federation, HardLabels, step
 from collegium.core.labels import Labels
 from collegium.core.ledger import read_ledger
 from collegium.core.public_set import PublicSet
+from collegium.core.sessions import greet, meet
 from collegium.core.site import ActiveSite
 from collegium.core.votes import open_masks
-from collegium.errors import ConfigError, QuorumLost
+from collegium.errors import BudgetSpent, ConfigError, QuorumLost
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
 from collegium.privacy.budget import read_charges
 from collegium.protocols import ProtocolError
+from collegium.protocols.masked_sum import Submission, SumServer
 
 RNG = np.random.default_rng(0)
 VOTES = RNG.integers(-1, 3, (5, 40))
@@ -199,7 +201,170 @@ def test_a_policy_of_differential_privacy_lets_keys_pass_and_bare_votes_not(vote
         vote(policy=strict)
 
 
+# A coordinator that does not follow the protocol.
+
+EVERYBODY = [f"s{i}" for i in range(5)]
+WITHOUT_S2 = ["s0", "s1", "s3", "s4"]
+
+
+@pytest.fixture
+def ask() -> Iterator[Callable[..., Federation]]:
+    """A coordinator that writes its orders by hand."""
+    with ExitStack() as links:
+
+        def hold(parties: tuple[str, ...] = (), **settings: Any) -> Federation:
+            public = PublicSet(np.arange(VOTES.shape[1])[:, None])
+            rows = abs(VOTES)
+            sites = [cg.Site(f"s{i}", row[None], [0], learner=LEARNER, **settings) for i, row in enumerate(rows)]
+            link = LocalLink(Hosting(tuple(sites), np.arange(3), public, None, 0, "run 1", parties=parties))
+            links.callback(link.close)
+            return Federation(link, run="run 1", n_classes=3, seed=0, public=public)
+
+        yield hold
+
+
+def begin(fed: Federation, session: str) -> None:
+    hellos = {party: said.hello for party, said in fed.ask(greet(session)).items()}
+    fed.ask(meet(session, hellos))
+
+
+def submit(fed: Federation, order: Any, session: str, name: str, parties: list[str], again: Any = None) -> SumServer:
+    mask = {"session": session, "round": name, "participants": parties, "again": again}
+    server = SumServer(parties, (3, VOTES.shape[1]))
+    sent = fed.ask({party: replace(order, mask=mask, gives="MaskedVotes") for party in parties})
+    for party, each in sent.items():
+        server.add(party, Submission(each.counts, each.letters, each.digests, each.key_digest))
+    return server
+
+
+def opened(fed: Federation, server: SumServer, session: str, name: str) -> Any:
+    asked = {party: open_masks(session, name, server.letters_for(party)) for party in server.senders}
+    for party, said in fed.ask(asked).items():
+        server.opened(party, said.shares)
+    return server.total()
+
+
+def test_votes_cannot_be_opened_in_two_sessions(ask: Any) -> None:
+    fed = ask()
+    begin(fed, "A")
+    begin(fed, "B")
+    noisy = cast().through(cg.RandomizedResponse(epsilon=2))
+    first = submit(fed, noisy, "A", "r", EVERYBODY)
+    with pytest.raises(QuorumLost):  # what was kept for one session is not there for the other
+        submit(fed, noisy, "B", "r2", WITHOUT_S2, again="r")
+    second = submit(fed, noisy, "B", "r3", WITHOUT_S2)
+    said = fed.ask({party: open_masks("A", "r", first.letters_for(party)) for party in EVERYBODY})
+    assert set(said) == {"s2"}  # whose one share opens nothing
+    assert opened(fed, second, "B", "r3").sum() == 4 * VOTES.shape[1]
+
+
+def test_votes_of_another_round_are_not_masked_again(ask: Any) -> None:
+    fed = ask()
+    begin(fed, "A")
+    submit(fed, cast(), "A", "r", EVERYBODY)
+    with pytest.raises(QuorumLost):
+        submit(fed, cast(), "A", "r2", WITHOUT_S2, again="another")
+    assert {row["code"] for row in fed.observed.refusals} == {"mask-denied"}
+
+
+def test_what_the_budget_does_not_cover_is_not_to_be_had_by_asking_again(ask: Any) -> None:
+    fed = ask(budget=cg.Budget(epsilon=1, delta=1e-5))
+    begin(fed, "A")
+    noisy = cast().through(cg.RandomizedResponse(epsilon=50))
+    with pytest.raises(BudgetSpent):
+        submit(fed, noisy, "A", "r", EVERYBODY)
+    with pytest.raises(QuorumLost):
+        submit(fed, noisy, "A", "r2", EVERYBODY, again="r")
+    assert {row["code"] for row in fed.observed.refusals} == {"budget-exhausted", "mask-denied"}
+
+
+def test_bare_votes_that_are_masked_again_are_called_so(ask: Any) -> None:
+    fed = ask()
+    begin(fed, "A")
+    submit(fed, cast(), "A", "r", EVERYBODY)
+    submit(fed, cast(), "A", "r2", WITHOUT_S2, again="r")
+    assert {row["privacy"] for row in fed.observed.releases if row["kind"] == "MaskedVotes"} == {None}
+
+
+def test_two_of_five_are_no_company(ask: Any) -> None:
+    fed = ask()
+    begin(fed, "A")
+    for few in (["s0", "s1"], ["s0", "s1", "s1"]):
+        with pytest.raises(QuorumLost):
+            submit(fed, cast(), "A", f"r {few}", few)
+    assert {row["code"] for row in fed.observed.refusals} == {"mask-denied"}
+
+
+# Sites that do not follow it, or come late.
+
+
+def test_who_was_late_to_greet_comes_in_the_next_time(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = ask()
+    exchange, lost = fed._link.exchange, []
+
+    def late(orders: Any, deadline: float | None) -> Any:
+        for party, reply in exchange(orders, deadline):
+            if party == "s2" and not lost:
+                lost.append(party)
+            else:
+                yield party, reply
+
+    monkeypatch.setattr(fed._link, "exchange", late)
+    assert [fed.total(cast().secretly()).voters for _ in range(2)] == [4, 5]
+
+
+def spoilt(letters: dict[str, Any], parties: Any) -> dict[str, Any]:
+    return {party: letter ^ np.uint8(party in parties) for party, letter in letters.items()}
+
+
+def test_who_seals_nonsense_for_all_is_left_out(vote: Vote) -> None:
+    def bad(plain: Any) -> None:
+        plain["letters"] = spoilt(plain["letters"], EVERYBODY)
+
+    total, fed, _ = vote("s1", "test_votes.cast", bad)
+    assert np.array_equal(total.tally.counts, counts([0, 2, 3, 4]))
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("s1", "protocol")}
+
+
+def test_who_seals_nonsense_for_one_is_named_and_counts(vote: Vote) -> None:
+    def bad(plain: Any) -> None:
+        plain["letters"] = spoilt(plain["letters"], ["s4"])
+
+    total, fed, _ = vote("s1", "test_votes.cast", bad)
+    assert np.array_equal(total.tally.counts, counts(range(5)))
+    assert {row["party"] for row in fed.observed.refusals} == {"s1", "s4"}  # nobody can tell which
+
+
+def test_letters_that_are_no_bytes_are_refused(vote: Vote) -> None:
+    def bad(plain: Any) -> None:
+        plain["letters"] = {party: letter.astype(np.uint16) for party, letter in plain["letters"].items()}
+
+    total, fed, _ = vote("s1", "test_votes.cast", bad)
+    assert np.array_equal(total.tally.counts, counts([0, 2, 3, 4]))
+    assert {row["party"] for row in fed.observed.refusals} == {"s1"}
+
+
+def test_a_site_that_nobody_knows_stays_outside(ask: Any) -> None:
+    fed = ask(parties=tuple(EVERYBODY[:4]))
+    assert fed.total(cast().secretly(), EVERYBODY[:4]).voters == 4
+    assert fed.total(cast().secretly(), EVERYBODY).voters == 4
+    assert {row["party"] for row in fed.observed.refusals} == {"s4"}
+
+
+def test_more_votes_than_sites_are_not_counted(vote: Vote) -> None:
+    def stuff(plain: Any) -> None:
+        plain["counts"] = plain["counts"] + (np.arange(3) == 0).astype(np.uint8)[:, None]
+
+    with pytest.raises(ProtocolError, match="more votes than one"):
+        vote("s1", "test_votes.cast", stuff, order=cast())
+
+
 # FedCT with secret votes.
+
+
+def test_a_draw_of_one_site_has_no_secret_votes(cancer: Any) -> None:
+    with pytest.raises(ConfigError, match="in every communication"):
+        cancer.run(cg.FedCT(rounds=1, votes="secret", participation=0.2), LEARNER)
 
 
 @pytest.mark.parametrize(

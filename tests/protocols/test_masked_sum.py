@@ -14,6 +14,7 @@ from collegium.core.tally import Tally
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.protocols import ProtocolError, Reused
 from collegium.protocols.masked_sum import MaskedSum, Submission, SumServer, majority, own_mask, votes, width
+from collegium.protocols.sharing import joined
 
 PARTIES = ("a", "b", "c", "d")
 LABELS = {party: np.random.default_rng(i).integers(-1, 3, 200) for i, party in enumerate(PARTIES)}
@@ -39,7 +40,9 @@ class Sum:
 
     def open(self, server: SumServer, name: str, openers: Iterable[str]) -> None:
         for party in openers:
-            server.opened(party, self.sites[party].open(name, server.letters_for(party)))
+            shares, faults = self.sites[party].open(name, server.letters_for(party))
+            assert not faults
+            server.opened(party, shares)
 
 
 @pytest.fixture
@@ -64,6 +67,16 @@ def test_votes_are_counted_without_anybody_seeing_them(four: Sum, looks_uniform:
     four.open(server, "1", PARTIES)
     assert np.array_equal(server.total(), counted(PARTIES))
     assert np.array_equal(server.total(), counted(PARTIES))
+
+
+def test_with_its_own_mask_opened_a_sites_votes_are_still_masked(four: Sum, looks_uniform: Any) -> None:
+    server, sent = four.submit("1")
+    add(server, sent, PARTIES)
+    four.open(server, "1", PARTIES)
+    for party in PARTIES:
+        key = joined(server._shares[party])
+        assert key is not None
+        assert looks_uniform(sent[party].words - own_mask(key, SHAPE, np.dtype("u1")))
 
 
 @pytest.mark.parametrize("openers", ["abc", "bcd", "dab"])
@@ -123,15 +136,40 @@ def test_a_server_that_passes_on_other_letters_is_named(four: Sum) -> None:
     letters = server.letters_for("a")
     with pytest.raises(ProtocolError, match="leaves out"):
         four.sites["a"].open("1", {party: letters[party] for party in "bc"})
-    swapped = letters | {"b": letters["c"], "c": letters["b"]}
-    with pytest.raises(ProtocolError, match="cannot be opened"):
-        four.sites["a"].open("1", swapped)
+    assert four.sites["a"].open("1", letters | {"b": letters["c"], "c": letters["b"]}) == ({}, ["b", "c"])
+    assert four.sites["b"].open("1", server.letters_for("b") | {"d": np.zeros(9, np.uint8)}) == ({}, ["d"])
+
+
+def test_letters_belong_to_their_round_and_company(four: Sum) -> None:
+    first, sent = four.submit("1", "abc")
+    add(first, sent, "abc")
+    other = {party: site.submit("2", votes(LABELS[party], 3), "abcd") for party, site in four.sites.items()}
+    letters = {party: sent[party].letters["a"] for party in "bc"} | {"d": other["d"].letters["a"]}
+    assert four.sites["a"].open("2", letters) == ({}, ["b", "c"])
+
+
+def test_a_round_is_bound_to_its_participants(meet: Any) -> None:
+    """The same name with other company: what was sealed for one is nothing in the other."""
+    sessions = meet("a", "b", "c", "d")
+    mine, theirs = MaskedSum(sessions["a"]), MaskedSum(sessions["b"])
+    mine.submit("1", np.array([1]), "abc")
+    sent = theirs.submit("1", np.array([1]), "abd")
+    own = MaskedSum(sessions["c"]).submit("1", np.array([1]), "abc")
+    assert mine.open("1", {"b": sent.letters["a"], "c": own.letters["a"]}) == ({}, ["b"])
+
+
+def test_who_forgets_opens_nothing(four: Sum) -> None:
+    server, sent = four.submit("1")
+    add(server, sent, PARTIES)
+    four.sites["a"].forget()
+    with pytest.raises(Reused, match="no longer"):
+        four.sites["a"].open("1", server.letters_for("a"))
 
 
 def test_a_share_that_was_changed_is_seen(four: Sum) -> None:
     server, sent = four.submit("1")
     add(server, sent, PARTIES)
-    shares = four.sites["a"].open("1", server.letters_for("a"))
+    shares, _ = four.sites["a"].open("1", server.letters_for("a"))
     wrong = shares | {"b": shares["b"] ^ np.uint8(1)}
     with pytest.raises(ProtocolError, match="do not agree") as seen:
         server.opened("a", wrong)
@@ -178,7 +216,7 @@ def test_a_sum_that_fills_its_words_is_right(meet: Any, most: int, values: list[
     for party, site in sites.items():
         server.add(party, site.submit("r", np.array(values), "abc", most=most))
     for party in "ab":
-        server.opened(party, sites[party].open("r", server.letters_for(party)))
+        server.opened(party, sites[party].open("r", server.letters_for(party))[0])
     assert server.total().tolist() == [3 * value for value in values]
     assert server.total().dtype == width(most, 3)
 
@@ -236,6 +274,6 @@ def test_two_sites_are_warned(meet: Any) -> None:
 
 def test_company_is_checked(meet: Any) -> None:
     session = meet("a", "b", "c")["a"]
-    for participants in ("bcd", "abx"):
+    for participants in ("bcd", "abx", "abbcc"):
         with pytest.raises(ConfigError, match="needs this site"):
             MaskedSum(session).submit("1", np.array([1]), participants)

@@ -100,7 +100,7 @@ class Gate:
         if again is None:
             checked = self._checked(request, release)
         else:
-            checked, charges = votes.kept(site, str(again))
+            checked, charges = votes.kept(site, request.mask or {})
         if isinstance(checked, Nothing):
             packed = self._pack(request, checked, reference)
             return Sealed(checked.kind, packed, hashlib.sha256(packed.data).hexdigest(), key=_GATE_ONLY)
@@ -111,12 +111,15 @@ class Gate:
         elif again is None and request.mechanism is not None:
             checked, charge = self._protect(request.mechanism, checked, site)
             charges = [charge]
+        bare = checked
         if request.mask is not None:
-            checked = votes.masked(site, request.mask, checked, charges)
+            checked = votes.masked(site, request.mask, bare)
         self._require_claim(checked, charges)
         self.require_budget(charges or ())
         packed = self._pack(request, checked, reference)
         self._check_size(request, packed)
+        if request.mask is not None and again is None:
+            votes.keep(site, request.mask, bare, charges)
         sha256 = hashlib.sha256(packed.data).hexdigest()
         entry = Entry(
             request.run,

@@ -39,7 +39,7 @@ class Met(Release):
     faults: list[str]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not isinstance(self.faults, list) or not all(isinstance(party, str) for party in self.faults):
+        if not _are_names(self.faults):
             raise WireError("Met with faults of nobody.")
 
 
@@ -54,7 +54,7 @@ class Letters(Release):
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _are_envelopes(self.letters):
             raise WireError("Letters that are no envelopes.")
-        if not isinstance(self.faults, list) or not all(isinstance(party, str) for party in self.faults):
+        if not _are_names(self.faults):
             raise WireError("Letters with faults of nobody.")
 
 
@@ -135,14 +135,18 @@ class MaskedVotes(Release):
 
 @dataclass(frozen=True)
 class MaskShares(Release):
-    """A site's shares of the masks on everybody's votes in one round, by the sites that drew them."""
+    """A site's shares of the masks on everybody's votes in one round, by the sites that drew them.
+
+    None, where letters of `faults` could not be opened.
+    """
 
     holds_data: ClassVar[bool] = False
     shares: dict[str, NDArray[np.uint8]]
+    faults: list[str]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not _are_envelopes(self.shares):
-            raise WireError("MaskShares that are no shares.")
+        if not _are_envelopes(self.shares) or not _are_names(self.faults):
+            raise WireError("MaskShares that are no shares, or with faults of nobody.")
 
 
 @dataclass(frozen=True)
@@ -168,4 +172,10 @@ def _is_table(array: object, dimensions: int, kinds: str) -> bool:
 
 
 def _are_envelopes(letters: object) -> bool:
-    return isinstance(letters, dict) and all(_is_table(each, 1, "u") for each in letters.values())
+    return isinstance(letters, dict) and all(
+        _is_table(each, 1, "u") and each.dtype == np.uint8 for each in letters.values()
+    )
+
+
+def _are_names(parties: object) -> bool:
+    return isinstance(parties, list) and all(isinstance(party, str) for party in parties)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from collegium.core.messages import Greeting, Letters, Met
 from collegium.core.steps import Order, step
-from collegium.errors import QuorumLost
+from collegium.errors import ConfigError, QuorumLost
 from collegium.protocols.errors import ProtocolError, Reused
 from collegium.protocols.keys import Session
 
@@ -24,11 +24,15 @@ _SESSIONS: Final = "sessions with other sites"
 
 @step
 def greet(site: ActiveSite, session: str) -> Greeting:
-    """Begin a session: draw a fresh key for it, and sign it with the site's own."""
+    """Begin a session: draw a fresh key for it, and sign it with the site's own.
+
+    Asked again, by a coordinator that was not there for the answer, it says the same as long as the session lasts.
+    """
     sessions: dict[str, Session | None] = site.state.setdefault(_SESSIONS, {})
-    if session in sessions:
+    begun = sessions[session] if session in sessions else site.keyring().own.session(session)
+    if begun is None:
         raise Reused("coordinator", f"begins session {session!r} a second time.")
-    sessions[session] = begun = site.keyring().own.session(session)
+    sessions[session] = begun
     return Greeting(**begun.hello())
 
 
@@ -40,7 +44,7 @@ def meet(site: ActiveSite, session: str, hellos: dict[str, Any]) -> Met:
         if party not in begun.others:
             try:
                 begun.meet({party: hello}, site.keyring().identities)
-            except ProtocolError as error:
+            except (ProtocolError, ConfigError) as error:  # not who it says it is, or unknown here
                 site.log(str(error))
                 faults.append(party)
     return Met(faults)

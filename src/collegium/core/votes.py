@@ -19,12 +19,13 @@ from numpy.typing import NDArray
 from collegium.core.exposure import POST_PROCESSING
 from collegium.core.messages import MaskedVotes, MaskShares
 from collegium.core.releases import ApprovalBits, HardLabels, Release
-from collegium.core.sessions import NOT_FOLLOWED, Circle, culprits, session_of
+from collegium.core.sessions import NOT_FOLLOWED, Accusations, Circle, culprits, session_of
 from collegium.core.steps import step
 from collegium.errors import ConfigError, QuorumLost, Refused
 from collegium.privacy.claims import Charge
 from collegium.protocols import masked_sum
 from collegium.protocols.errors import ProtocolError
+from collegium.protocols.masks import FEWEST_SITES
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
@@ -36,24 +37,30 @@ _SUM: Final = "masked sums"
 FEWEST: Final = 2
 
 
-def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> Release:
-    """At a site's gate: votes, masked for the round that the coordinator names."""
+def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release) -> Release:
+    """At a site's gate: votes, masked for the round that the coordinator names. No other round can be opened then."""
     try:
+        participants = [str(party) for party in spec["participants"]]
+        _require_company(site, participants)
         sums = _sums_of(site, str(spec["session"]))
-        sent = sums.submit(str(spec["round"]), _counts(release), list(spec["participants"]))
+        for other in site.state[_SUM].values():
+            other.forget()
+        sent = sums.submit(str(spec["round"]), _counts(release), participants)
     except (ConfigError, ProtocolError, KeyError, TypeError) as error:
         raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
-    if spec.get("again") is None:
-        site.state[_KEPT] = str(spec["round"]), release, charges is not None
     return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
 
 
 @step
 def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[str, Any]) -> MaskShares:
-    """This site's shares of the masks on all participants' votes. Its own votes are not masked again after that."""
-    shares = _sums_of(site, session).open(round_name, letters)
-    site.state.pop(_KEPT, None)
-    return MaskShares(shares)
+    """This site's shares of the masks on all participants' votes. Its own votes are not masked again after that.
+
+    Where a letter cannot be opened nothing is, and the sender is named.
+    """
+    shares, faults = _sums_of(site, session).open(round_name, letters)
+    if not faults:
+        site.state.pop(_KEPT, None)
+    return MaskShares(shares, faults)
 
 
 def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
@@ -63,12 +70,25 @@ def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
     return sums[session]
 
 
-def kept(site: ActiveSite, round_name: str) -> tuple[Release, list[Charge] | None]:
+def keep(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> None:
+    """At a site's gate: remember votes that may leave and are paid for, in case they have to be masked again."""
+    free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
+    site.state[_KEPT] = (str(spec["session"]), str(spec["round"])), release, free
+
+
+def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charge] | None]:
     """At a site's gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
-    stored, release, charged = site.state.get(_KEPT, (None, None, False))
-    if stored != round_name:
-        raise Refused("mask-denied", f"{site.name} has kept no votes of round {round_name!r}.")
-    return release, [Charge((), assumptions=(POST_PROCESSING,))] if charged else None
+    stored, release, free = site.state.get(_KEPT, (None, None, None))
+    if stored != (str(spec.get("session")), str(spec["again"])):
+        raise Refused("mask-denied", f"{site.name} has kept no votes of round {spec['again']!r}.")
+    return release, free
+
+
+def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
+    """Of a sum over two sites each can be read off where they agree. Where there are only two, that is known."""
+    known = {*site.keyring().identities, site.name}
+    if len(set(participants)) < min(FEWEST_SITES, len(known)):
+        raise ConfigError(f"a sum of {len(set(participants))} sites hides too little: {FEWEST_SITES} are needed.")
 
 
 def _counts(release: Release) -> NDArray[np.uint8]:
@@ -90,8 +110,11 @@ class SecretTotals:
 
     def total(self, orders: Mapping[str, Order[Any]], deadline: float | None, quorum: float) -> Any:
         """The sum over the parties that answered, of the kind that these orders' votes have."""
-        if len(self._fed.parties) < FEWEST:
-            raise ConfigError(f"Secret votes need at least {FEWEST} sites, better 3: of one site the sum is its votes.")
+        if len(orders) < FEWEST:
+            raise ConfigError(
+                f"Secret votes need at least {FEWEST} sites, better 3, in every communication: of one site the sum is "
+                "its votes."
+            )
         here, first = self._circle.gather(orders), None
         while True:
             self._require(len(here), len(orders), quorum)
@@ -105,32 +128,49 @@ class SecretTotals:
                     server.add(party, masked_sum.Submission(sent.counts, sent.letters, sent.digests, sent.key_digest))
                 except ProtocolError:
                     self._fed.observed.refusal(self._fed.round, party, orders[party].step, NOT_FOLLOWED)
-            if not server.missing:
+            left = server.senders if server.missing else self._open(server, name, deadline)
+            if left == here:
                 break
-            here, first = server.senders, first or name
-        self._open(server, name, deadline)
+            here, first = left, first or name
         with self._fed.observed.watch("consensus"):
-            total: Any = orders[here[0]].answer.empty_sum(len(here))
-            total.add_counts(server.total(), len(here))
+            answer, counts = orders[here[0]].answer, server.total()
+            if issubclass(answer, HardLabels) and counts.sum(axis=0, dtype=np.int64).max(initial=0) > len(here):
+                raise ProtocolError(here, "sent more votes than one for a sample.")
+            total: Any = answer.empty_sum(len(here))
+            total.add_counts(counts, len(here))
         return total
 
-    def _open(self, server: masked_sum.SumServer, name: str, deadline: float | None) -> None:
-        """Have the participants open their masks. From here on there is no other round for these votes."""
+    def _open(self, server: masked_sum.SumServer, name: str, deadline: float | None) -> list[str]:
+        """Have the participants open their masks: all of them, if the sum can be read now.
+
+        Where nobody but those at fault could open anything, the others may begin again. Otherwise there is no other
+        round for these votes.
+        """
         letters = {party: server.letters_for(party) for party in server.senders}
         orders = {party: open_masks(self._circle.session, name, letters[party]) for party in letters}
-        accusations = []
+        accusations: Accusations = []
+        answered, openers = [], []
         for party, opened in self._fed.stream(orders, deadline=deadline, quorum=0, aside=True):
+            answered.append(party)
+            accusations += [(sender, party) for sender in opened.faults]
             try:
-                server.opened(party, opened.shares)
+                if not opened.faults:
+                    openers.append(party)
+                    server.opened(party, opened.shares)
             except ProtocolError as error:
                 accusations.append(error.parties)
-        for party in culprits(accusations):
+        out = culprits(pair for pair in accusations if set(pair) <= set(letters))
+        for party in out:
             self._fed.observed.refusal(self._fed.round, party, open_masks.name, NOT_FOLLOWED)
-        if not server.readable:
+        if server.readable:
+            return list(letters)
+        left = [party for party in sorted(answered) if party not in out]
+        if left == list(letters) or not set(left).isdisjoint(openers):
             raise QuorumLost(
                 f"Too few sites are left to open a secret total in round {self._fed.round}: nothing was revealed. "
                 "The reasons are in the sites' own logs."
             )
+        return left
 
     def _require(self, here: int, asked: int, quorum: float) -> None:
         needed = max(FEWEST, math.ceil(quorum * asked - 1e-9))

@@ -10,7 +10,8 @@ import numpy as np
 from collegium import registry
 from collegium.core import scores, tables
 from collegium.core.algorithm import Algorithm
-from collegium.core.releases import KINDS, Nothing
+from collegium.core.messages import MaskedVotes
+from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError
 from collegium.flare.algorithm_steps import steps_of
@@ -96,8 +97,12 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
     possible = steps_of(algorithm).keys() | {
         name for name, step in INSTALLED.items() if step.function.__module__ in modules
     }
-    others = sorted(possible - {each.step for each in seen})
-    return [PlannedStep(name, INSTALLED[name].digest, INSTALLED[name].releases.kind, None, False) for name in others]
+    others = [INSTALLED[name] for name in sorted(possible - {each.step for each in seen})]
+    is_secret = any(each.kind == MaskedVotes.kind for each in seen)
+    # Where votes are secret, those that a rehearsal did not come to are, too.
+    masked = (HardLabels, ApprovalBits) if is_secret else ()
+    kinds = [(MaskedVotes if step.releases in masked else step.releases).kind for step in others]
+    return [PlannedStep(step.name, step.digest, kind, None, False) for step, kind in zip(others, kinds, strict=True)]
 
 
 def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from collegium.protocols.masks import Masks, Words, warn_if_few, words
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 
 LEARNS = {
-    "server": "the sum over the participants that submitted; nothing of a site that dropped out before",
+    "server": "the sum over the participants, which it chooses; nothing of a site that dropped out before",
     "site": "nothing",
     "server and one site": "the sum over the other participants",
 }
@@ -119,10 +119,15 @@ class MaskedSum:
             _digest(key),
         )
 
-    def open(self, round_name: str, letters: Mapping[str, object]) -> dict[str, Bytes]:
+    def forget(self) -> None:
+        """Let no round be opened here any more."""
+        self._waiting = None
+
+    def open(self, round_name: str, letters: Mapping[str, object]) -> tuple[dict[str, Bytes], list[str]]:
         """This site's shares of all participants' own masks, once, when all of them have submitted.
 
-        `letters` are what the other participants sealed for this one.
+        `letters` are what the other participants sealed for this one. If one cannot be opened there are no shares, but
+        the names of those that sent such letters.
         """
         waiting = self._waiting
         if waiting is None or waiting.name != round_name:
@@ -131,10 +136,14 @@ class MaskedSum:
             raise ProtocolError("server", f"leaves out, or adds, participants of round {round_name!r}.")
         self._waiting = None
         context = _context(round_name, waiting.participants)
-        opened = {party: self._session.open(party, letters[party], context) for party in sorted(letters)}  # type: ignore[arg-type]
-        for party, share in opened.items():
-            as_bytes(party, share, sharing.SHARE_BYTES)
-        return opened | {self._session.party: np.frombuffer(waiting.own_share, np.uint8)}
+        shares, faults = {self._session.party: np.frombuffer(waiting.own_share, np.uint8)}, []
+        for party in sorted(letters):
+            try:
+                opened = self._session.open(party, np.asarray(letters[party]), context)
+                shares[party] = np.frombuffer(as_bytes(party, opened, sharing.SHARE_BYTES), np.uint8)
+            except ProtocolError:
+                faults.append(party)
+        return ({}, faults) if faults else (shares, [])
 
 
 def own_mask(key: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Words:
@@ -149,7 +158,7 @@ class SumServer:
     """The server's side of one round; of the values it holds the running sum only."""
 
     def __init__(self, participants: Sequence[str], shape: tuple[int, ...], *, most: int = 1) -> None:
-        self._parties = tuple(sorted(participants))
+        self._parties = tuple(sorted(set(participants)))
         self._most = most
         self._sum: Words = np.zeros(shape, width(most, len(participants)))
         self._sent: dict[str, Submission] = {}

@@ -29,9 +29,10 @@ class Masks:
 
     def __init__(self, session: Session, purpose: str, round_name: str, participants: Sequence[str]) -> None:
         unknown = set(participants) - {*session.others, session.party}
-        if unknown or session.party not in participants or len(participants) < 2:
+        twice = len(set(participants)) != len(participants)
+        if unknown or twice or session.party not in participants or len(participants) < 2:
             raise ConfigError(
-                f"A masked sum at site {session.party!r} needs this site and others that it has met, "
+                f"A masked sum at site {session.party!r} needs this site and others that it has met, each once, "
                 f"not {sorted(participants)}."
             )
         session.rounds.use(session.party, purpose, round_name)
