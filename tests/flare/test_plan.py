@@ -92,6 +92,16 @@ def test_the_mechanism_and_the_mask_are_part_of_the_plan():
     assert "sum" in secret.learns["server"]
 
 
+def test_noise_and_mask_are_also_on_what_a_rehearsal_does_not_come_to():
+    secret = plan_for({"name": "fedct", "rounds": 1, "votes": "secret", "voters": "familiar"})
+    label = next(each for each in secret.steps if each.step == "fedct.label")
+    assert (label.kind, label.rehearsed) == ("MaskedVotes", False)  # all vote from the second communication on
+    assert not secret.covers(label.step, label.digest)
+    assert secret.covers(label.step, label.digest, masked=True)
+    noisy = plan_for({"name": "fedct", "rounds": 1, "mechanism": NOISE})
+    assert all(each.mechanism == NOISE for each in noisy.steps if each.kind == "HardLabels")
+
+
 def test_any_party_is_rehearsed_with_some():
     open_to_all = plan_for({"name": "fedct", "rounds": 1, "votes": "secret"}, [ANY_PARTY])
     assert open_to_all.parties == (ANY_PARTY,)

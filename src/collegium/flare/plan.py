@@ -12,10 +12,10 @@ from collegium.core import scores, tables
 from collegium.core.algorithm import Algorithm
 from collegium.core.messages import MaskedVotes
 from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
-from collegium.core.steps import INSTALLED
+from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError
 from collegium.flare.algorithm_steps import steps_of
-from collegium.flare.planned import ANY_PARTY, Plan, PlannedStep
+from collegium.flare.planned import ANY_PARTY, Plan, PlannedStep, answer_kind
 from collegium.flare.review import Review, Verdict, review
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.rehearsal import rehearse_federation
@@ -81,7 +81,7 @@ def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
     asked = dict.fromkeys(name for steps in rehearsed.orders["steps"] for name in str(steps).split())
     for name in asked:
         step = INSTALLED[name]
-        mechanism = protection.to_plain() if protection is not None and step.releases is protection.takes else None
+        mechanism = _noise_on(step, protection)
         released = rehearsed.releases[rehearsed.releases["step"] == name]
         for kind, rows in released.groupby("kind", sort=False):
             times, size = int(rows["party"].value_counts().max()), int(rows["wire_bytes"].max())
@@ -97,12 +97,19 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
     possible = steps_of(algorithm).keys() | {
         name for name, step in INSTALLED.items() if step.function.__module__ in modules
     }
-    others = [INSTALLED[name] for name in sorted(possible - {each.step for each in seen})]
+    # Noise and masks are those of the method, also on what a rehearsal did not come to.
     is_secret = any(each.kind == MaskedVotes.kind for each in seen)
-    # Where votes are secret, those that a rehearsal did not come to are, too.
-    masked = (HardLabels, ApprovalBits) if is_secret else ()
-    kinds = [(MaskedVotes if step.releases in masked else step.releases).kind for step in others]
-    return [PlannedStep(step.name, step.digest, kind, None, False) for step, kind in zip(others, kinds, strict=True)]
+    planned = []
+    for name in sorted(possible - {each.step for each in seen}):
+        step = INSTALLED[name]
+        mechanism = _noise_on(step, algorithm.protection())
+        kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
+        planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))
+    return planned
+
+
+def _noise_on(step: Step[Any, Any], protection: Mechanism | None) -> dict[str, Any] | None:
+    return protection.to_plain() if protection is not None and step.releases is protection.takes else None
 
 
 def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:
