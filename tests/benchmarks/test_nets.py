@@ -107,7 +107,7 @@ def test_fedkt_on_digits(method: str, tmp_path: Path, monkeypatch: pytest.Monkey
     digits = sources.Dataset("mnist", X, y.astype(np.int64), images(60, 28, 28), about="")
     monkeypatch.setattr(fedkt_mnist, "load_source", lambda *_, **__: digits)
     monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path))
-    found = fedkt_mnist._run(method, epochs=1, parties=2, rows=120, public=20, device="cpu", seed=0)
+    found = fedkt_mnist._run(method, epochs=1, parties=2, rows=120, public=20, device="cpu", workers=1, seed=0)
     assert 0 <= found["accuracy"] <= 1
     keep(tmp_path, f"{method}-0", found)
     report = fedkt_mnist.report(keep=str(tmp_path), measure=0)

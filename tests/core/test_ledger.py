@@ -108,6 +108,12 @@ def test_the_chain_goes_on_after_reopening(path):
     assert verify_ledger(path) == {"a": 4, "b": 3}
 
 
+@pytest.mark.parametrize(("durable", "level"), [(False, 1), (True, 2)])
+def test_every_commit_is_synced_where_it_must_survive_a_power_cut(tmp_path, durable, level):
+    ledger = Ledger("a", tmp_path / "ledger.db", durable=durable)
+    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
 def test_bytes_are_summed_per_run():
     ledger = Ledger("a")
     with ledger.transaction():

@@ -92,6 +92,17 @@ def test_an_order_is_answered_and_written_down(office: Office, kits: Path, plan:
     assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {"site-1": 1}
 
 
+def test_what_a_reply_stands_on_is_on_the_disk_before_it_leaves(
+    office: Office, plan: Plan, public: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_run(office, plan, public)
+    synced: list[int] = []
+    monkeypatch.setattr("collegium.core.agent.os.fsync", synced.append)
+    assert give(office, label(1, plan))["kind"] == "HardLabels"
+    assert len(synced) == 1  # the site's state; SQLite sees to the ledger
+    assert office._ledger.durable
+
+
 def test_asked_twice_it_sends_the_same_bytes_and_releases_once(
     office: Office, kits: Path, plan: Plan, public: Any
 ) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import time
 import traceback
 from collections.abc import Callable
@@ -253,8 +254,11 @@ class Agent:
         state = (self.site.fingerprint, self.site.model, self.site.state, self._known.latest, exposure)
         data = cloudpickle.dumps(state)
         path = self._folder / f"state-{batch.last}.pkl"
-        with storage_errors(path, StorageError):
-            path.write_bytes(data)
+        with storage_errors(path, StorageError), path.open("wb") as file:
+            file.write(data)
+            if self.gate.ledger.durable:  # before the transaction that names it
+                file.flush()
+                os.fsync(file.fileno())
         return path.name, hashlib.sha256(data).hexdigest()
 
     def restore(self, run: str) -> None:

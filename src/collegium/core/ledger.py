@@ -67,16 +67,22 @@ class Entry:
 
 
 class Ledger:
-    """One party's rows in a ledger file (in memory, where there is no path)."""
+    """One party's rows in a ledger file (in memory, where there is no path).
 
-    def __init__(self, party: str, path: Path | None = None, *, keep_replies: bool = True) -> None:
+    `durable`: what was stored survives a power cut, too, not only the end of the process. It takes longer.
+    """
+
+    def __init__(
+        self, party: str, path: Path | None = None, *, keep_replies: bool = True, durable: bool = False
+    ) -> None:
         self.party = party
         self.path = path
+        self.durable = durable
         # Without a run's folder nobody can resume the run, so nobody can ask for older replies again.
         self._keep_replies = keep_replies and path is not None
         self._lock = threading.RLock()
         with storage_errors(path, LedgerError):
-            self._db = _open(path)
+            self._db = _open(path, durable=durable)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -243,11 +249,11 @@ def _refusals(db: sqlite3.Connection) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
-def _open(path: Path | None) -> sqlite3.Connection:
+def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
     db = sqlite3.connect(path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False)
     if path is not None:
         db.execute("PRAGMA journal_mode=WAL")
-        db.execute("PRAGMA synchronous=NORMAL")
+        db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     db.executescript(_SCHEMA)
     return db
 

@@ -50,7 +50,7 @@ class Engagement:
         if setup.held_out is not None:
             X, y = setup.held_out
             active.held_out = LabelledData(X, encode_labels(y, classes, "the held-out rows"))
-        self._ledger = Ledger(setup.site.name, folder / "ledger.db")
+        self._ledger = Ledger(setup.site.name, folder / "ledger.db", durable=True)
         gate = Gate(setup.site.name, setup.site.policy, self._ledger, simulation=False, budget=setup.site.budget)
         self._agent = Agent(active, gate, folder=self.folder, simulation=False)
         self._agent.restore(run)

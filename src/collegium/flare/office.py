@@ -43,7 +43,7 @@ class Office:
         self._engagements: dict[str, Engagement] = {}
         self._opening = threading.Lock()
         self._log = SiteLog(folder / "site.log")
-        self._ledger = Ledger(setup.site.name, folder / "ledger.db")
+        self._ledger = Ledger(setup.site.name, folder / "ledger.db", durable=True)
         self._answers: dict[str, Callable[[dict[str, Any], bytes], bytes]] = {
             "hello": self._hello,
             "open": self._open,
