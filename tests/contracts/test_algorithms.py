@@ -200,7 +200,8 @@ QUICK = {("fedct", "ray"), ("fedavg", "workers"), ("fedaux", "workers"), ("fedav
 def _apart(name: str, link: str) -> Any:
     needs_torch = bool(registry.lookup("algorithm", name).needs)
     quick = (name, link) in QUICK or not (needs_torch or link == "ray")
-    return pytest.param(name, link, marks=() if quick else pytest.mark.slow)
+    company = [pytest.mark.xdist_group("many processes")] if link == "ray" else []
+    return pytest.param(name, link, marks=company if quick else [*company, pytest.mark.slow])
 
 
 APART = [_apart(name, link) for name in registry.names("algorithm") for link in ("workers", "ray")]

@@ -22,7 +22,7 @@ from collegium.core.federation import Federation
 from collegium.core.ledger import read_ledger, verify_ledger
 from collegium.errors import ConfigError
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("many processes")
 
 LEARNER = DecisionTreeClassifier(max_features=3)
 PRIVATE = 25

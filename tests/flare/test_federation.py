@@ -30,10 +30,10 @@ from collegium.flare.session import NvflareHost
 from collegium.results import Run, load
 from collegium.study import Study
 
-# One federation for all of them, in one process of the test run.
+# One federation for all of them. Tests that start many processes do so one after the other: the machine has few cores.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning"),
-    pytest.mark.xdist_group("federation"),
+    pytest.mark.xdist_group("many processes"),
 ]
 SETTINGS = {"site-2": ", n_estimators = 400"}
 """It needs about a second for an order: time to be killed in the middle of one."""

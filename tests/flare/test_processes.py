@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -28,7 +26,7 @@ from collegium.flare.admin import registered_sites, session, set_enabled
 from collegium.flare.children import members, without_secrets
 from collegium.flare.loopback import LoopbackFederation, free_port
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = pytest.mark.xdist_group("many processes")
 COLLEGIUM = [sys.executable, "-c", "from collegium.cli import main; main()"]
 PATHS = {"PYTHONPATH": os.pathsep.join(str(Path(path).resolve()) for path in sys.path)}
 ROGUE = """
@@ -106,17 +104,14 @@ def write_site(kit: Path) -> None:
 
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory):
-    """One for the module; federations of other test processes wait, since the machine has few cores."""
-    lock = Path(tempfile.gettempdir()) / "collegium-federation-tests.lock"
-    with lock.open("w") as turn, pytest.MonkeyPatch.context() as patch:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    """One for the module."""
+    with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("federation")
         made = LoopbackFederation(folder, ("site-1", "site-2", "site-3"))
         for name in made.sites:
             write_site(made.site_kit(name))
-        (folder / "sitecustomize.py").write_text(
-            INTRUDER
-        )  # Python runs it first: site-2's sessions are not to be trusted
+        # Python runs it first: site-2's sessions are not to be trusted.
+        (folder / "sitecustomize.py").write_text(INTRUDER)
         patch.setenv("PYTHONPATH", os.pathsep.join([PATHS["PYTHONPATH"], str(folder)]))
         patch.setenv("INTRUDER", str(folder / "stolen.txt"))
         with made:

@@ -22,7 +22,7 @@ from collegium.links.hosting import Hosting
 from collegium.links.ray import RayLink
 from collegium.study import Study
 
-pytestmark = pytest.mark.xdist_group("ray")
+pytestmark = pytest.mark.xdist_group("many processes")
 
 
 @step
