@@ -313,6 +313,30 @@ def test_who_was_late_to_greet_comes_in_the_next_time(ask: Any, monkeypatch: pyt
     assert [fed.total(cast().secretly()).voters for _ in range(2)] == [4, 5]
 
 
+def test_too_few_for_the_quorum_are_not_counted(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = ask()
+    exchange = fed._link.exchange
+    monkeypatch.setattr(
+        fed._link, "exchange", lambda orders, deadline: exchange({p: orders[p] for p in orders if p != "s2"}, deadline)
+    )
+    with pytest.raises(QuorumLost, match="4 of 5 sites are left"):
+        fed.total(cast().secretly(), quorum=1.0)
+    assert fed.total(cast().secretly(), quorum=0.8).voters == 4
+
+
+def test_votes_and_masks_have_the_deadline_of_the_total(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed = ask()
+    exchange, deadlines = fed._link.exchange, []
+
+    def noted(orders: Any, deadline: float | None) -> Any:
+        deadlines.append(deadline)
+        return exchange(orders, deadline)
+
+    monkeypatch.setattr(fed._link, "exchange", noted)
+    fed.total(cast().secretly(), deadline=60.0)
+    assert deadlines[-2:] == [60.0, 60.0]
+
+
 def spoilt(letters: dict[str, Any], parties: Any) -> dict[str, Any]:
     return {party: letter ^ np.uint8(party in parties) for party, letter in letters.items()}
 
