@@ -108,6 +108,14 @@ def test_the_chain_goes_on_after_reopening(path):
     assert verify_ledger(path) == {"a": 4, "b": 3}
 
 
+def test_whoever_sends_nonsense_for_ever_fills_no_disk(monkeypatch):
+    monkeypatch.setattr("collegium.core.ledger._KEPT_REFUSALS", 3)
+    ledger = Ledger("a")
+    for number in range(7):
+        ledger.note_refusal("run", number, "step", "code")
+    assert [row["number"] for row in ledger.refusals()] == [4, 5, 6]
+
+
 @pytest.mark.parametrize(("durable", "level"), [(False, 1), (True, 2)])
 def test_every_commit_is_synced_where_it_must_survive_a_power_cut(tmp_path, durable, level):
     ledger = Ledger("a", tmp_path / "ledger.db", durable=durable)

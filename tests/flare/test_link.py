@@ -198,6 +198,22 @@ def test_a_kit_in_use_twice(host: OfficeHost, kits: Path, tmp_path_factory: pyte
     assert any("in use twice" in text for text in said)
 
 
+def test_a_resumed_run_knows_which_installation_took_part(
+    host: OfficeHost, kits: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    copy = tmp_path_factory.mktemp("thief") / "site-2"
+    shutil.copytree(kits / "site-2", copy)
+
+    def kill() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(host, kits, callbacks=[At(0, kill)])
+    host.offices["site-2"] = open_office(copy)
+    run = carry_out(host, kits, resume=True)
+    assert set(run.refusals.query("party == 'site-2'")["code"]) == {"other-instance"}
+
+
 def test_a_newcomer_gets_the_current_consensus(host: OfficeHost, kits: Path) -> None:
     write_data(kits / "more", ["x", "y", "z", "site-4"])
     shutil.copytree(kits / "more" / "site-4", kits / "site-4")
@@ -262,11 +278,14 @@ def test_a_site_that_asks_for_the_public_set_for_ever(host: OfficeHost, kits: Pa
 
 
 def test_a_deadline_ends_the_round(host: OfficeHost, kits: Path) -> None:
-    slow = threading.Event()
+    slow, cancelled = threading.Event(), []
 
     def wait(party: str, message: bytes) -> None:
-        if party == "site-2" and wire.cut(message)[0]["do"] in ("order", "await"):
+        words = wire.cut(message)[0]
+        if party == "site-2" and words["do"] in ("order", "await"):
             slow.wait(3)
+        if words["do"] == "cancel":
+            cancelled.append(party)
 
     host.before_request = wait  # type: ignore[method-assign]
     start = time.monotonic()
@@ -274,6 +293,7 @@ def test_a_deadline_ends_the_round(host: OfficeHost, kits: Path) -> None:
     slow.set()
     assert time.monotonic() - start < 3
     assert set(run.refusals["party"]) == {"site-2"}
+    assert set(cancelled) == {"site-2"}  # which need not do what nobody waits for
 
 
 def test_private_labels_and_weights_do_not_reach_the_coordinator(host: OfficeHost, kits: Path) -> None:
