@@ -30,7 +30,6 @@ TAUGHT: list[dict] = []
 
 @pytest.fixture(autouse=True)
 def _record(monkeypatch) -> None:
-    SEEN.clear()
     TAUGHT.clear()
     distill = Workbench.distill
 

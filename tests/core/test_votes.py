@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from collegium.links.local import LocalLink
 from collegium.privacy.budget import read_charges
 from collegium.protocols import ProtocolError
 from collegium.protocols.masked_sum import Submission, SumServer
+from collegium.protocols.masks import company
 
 RNG = np.random.default_rng(0)
 VOTES = RNG.integers(-1, 3, (5, 40))
@@ -293,6 +294,30 @@ def test_two_of_five_are_no_company(ask: Any) -> None:
         with pytest.raises(QuorumLost):
             submit(fed, cast(), "A", f"r {few}", few)
     assert {row["code"] for row in fed.observed.refusals} == {"mask-denied"}
+
+
+def test_too_few_are_told_of_beforehand(ask: Any) -> None:
+    with pytest.raises(ConfigError, match=r"at least 3 sites, .* and here are 2"):
+        ask().total(cast().secretly(), ["s0", "s1"])
+
+
+@pytest.mark.parametrize(("known", "fewest"), [(1, 2), (2, 2), (3, 2), (4, 3), (100, 3)])
+def test_how_many_are_company(known: int, fewest: int) -> None:
+    assert company(known) == fewest
+
+
+@pytest.mark.parametrize("asked", ["sessions.meet", "test_votes.cast", "votes.open_masks"])
+def test_of_three_two_finish(asked: str) -> None:
+    public = PublicSet(np.arange(VOTES.shape[1])[:, None])
+    sites = [cg.Site(f"s{i}", row[None], [0], learner=LEARNER) for i, row in enumerate(VOTES[:3])]
+    inner = LocalLink(Hosting(tuple(sites), np.arange(3), public, None, 0, "run 1"))
+    link = Disturbed(inner, "s1", asked)
+    fed = Federation(link, run="run 1", n_classes=3, seed=0, public=public)
+    has_voted = asked == "votes.open_masks"
+    with nullcontext() if has_voted else pytest.warns(cg.CollegiumWarning, match="Only 2 sites"):
+        total = fed.total(cast().secretly())
+    inner.close()
+    assert np.array_equal(total.tally.counts, counts([0, 1, 2] if has_voted else [0, 2]))
 
 
 # Sites that do not follow it, or come late.

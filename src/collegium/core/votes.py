@@ -25,7 +25,7 @@ from collegium.errors import ConfigError, QuorumLost, Refused
 from collegium.privacy.claims import Charge
 from collegium.protocols import masked_sum
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.masks import FEWEST_SITES
+from collegium.protocols.masks import company
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _KEPT: Final = "votes that may have to be masked again"
 _SUM: Final = "masked sums"
-FEWEST: Final = 2
 
 
 def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release) -> Release:
@@ -85,10 +84,10 @@ def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charg
 
 
 def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
-    """Of a sum over two sites each can be read off where they agree. Where there are only two, that is known."""
-    known = {*site.keyring().identities, site.name}
-    if len(set(participants)) < min(FEWEST_SITES, len(known)):
-        raise ConfigError(f"a sum of {len(set(participants))} sites hides too little: {FEWEST_SITES} are needed.")
+    """Of a sum over two sites each one's votes can be read off where they agree."""
+    known, many = {*site.keyring().identities, site.name}, len(set(participants))
+    if many < company(len(known)):
+        raise ConfigError(f"a sum of {many} sites hides too little: {company(len(known))} are needed.")
 
 
 def _counts(release: Release) -> NDArray[np.uint8]:
@@ -110,10 +109,11 @@ class SecretTotals:
 
     def total(self, orders: Mapping[str, Order[Any]], deadline: float | None, quorum: float) -> Any:
         """The sum over the parties that answered, of the kind that these orders' votes have."""
-        if len(orders) < FEWEST:
+        if len(orders) < (fewest := company(len(self._fed.parties))):
             raise ConfigError(
-                f"Secret votes need at least {FEWEST} sites, better 3, in every communication: of one site the sum is "
-                "its votes."
+                f"Secret votes need at least {fewest} sites, better 3, in every communication, and here are "
+                f"{len(orders)}: the sum of so few tells what each has voted. Let more sites take part, or use plain "
+                "votes."
             )
         here, first = self._circle.gather(orders), None
         while True:
@@ -173,7 +173,7 @@ class SecretTotals:
         return left
 
     def _require(self, here: int, asked: int, quorum: float) -> None:
-        needed = max(FEWEST, math.ceil(quorum * asked - 1e-9))
+        needed = max(company(len(self._fed.parties)), math.ceil(quorum * asked - 1e-9))
         if here < needed:
             raise QuorumLost(
                 f"{here} of {asked} sites are left for a secret total in round {self._fed.round}; {needed} are needed. "
