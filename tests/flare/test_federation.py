@@ -159,7 +159,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
 
     stops.at(3, server)
     run = coordinator.result()
-    assert time.monotonic() - killed[0] < 40, "a loaded machine; alone it takes less than 20 s"
+    assert time.monotonic() - killed[0] < 80, "a loaded machine; alone it takes less than 20 s"
     assert_same(run, undisturbed)
     assert run.refusals.empty
     assert "the session ended: beginning another" in coordinator.said

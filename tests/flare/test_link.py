@@ -137,7 +137,7 @@ def test_a_site_that_stays_away(host: OfficeHost, kits: Path) -> None:
     host.away.add("site-3")
     start = time.monotonic()
     run = carry_out(host, kits, study=study(federation__parties=list(NAMES)))
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 60
     assert set(run.refusals["party"]) == {"site-3"}
     assert run.labels is not None
 
@@ -283,15 +283,15 @@ def test_a_deadline_ends_the_round(host: OfficeHost, kits: Path) -> None:
     def wait(party: str, message: bytes) -> None:
         words = wire.cut(message)[0]
         if party == "site-2" and words["do"] in ("order", "await"):
-            slow.wait(3)
+            slow.wait(60)
         if words["do"] == "cancel":
             cancelled.append(party)
 
     host.before_request = wait  # type: ignore[method-assign]
     start = time.monotonic()
-    run = carry_out(host, kits, study=study(engine__deadline=0.4, algorithm__rounds=1, federation__metrics=False))
+    run = carry_out(host, kits, study=study(engine__deadline=2.0, algorithm__rounds=1, federation__metrics=False))
     slow.set()
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 30
     assert set(run.refusals["party"]) == {"site-2"}
     assert set(cancelled) == {"site-2"}  # which need not do what nobody waits for
 

@@ -283,8 +283,8 @@ def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_proc
         assert len(members(kit)) == 3  # NVFlare's, the agent, the session's job
     os.kill(federation.supervisor("site-1"), signal.SIGKILL)
     os.kill(federation.supervisor("site-2"), signal.SIGINT)
-    until(lambda: gone(stopped), 10)
-    until(lambda: gone(killed), 10)
+    until(lambda: gone(stopped), 30)
+    until(lambda: gone(killed), 5)  # long since: it is NVFlare's own watch that would take longer
     listener.close()
 
 

@@ -10,6 +10,7 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
+from collegium.flare.guarded import follow_parent
 from collegium.flare.sockets import ConnectionLost, request
 
 ORDER, PING, BLOB = "collegium.order", "collegium.ping", "blob"
@@ -26,6 +27,7 @@ class LinkExecutor(Executor):  # type: ignore[misc]
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Listen for the relay when a job starts."""
         if event_type == EventType.START_RUN:
+            follow_parent()
             workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
             self._agent = Path(workspace.get_root_dir()) / AGENT_SOCKET
             engine = fl_ctx.get_engine()

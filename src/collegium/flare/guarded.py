@@ -19,6 +19,8 @@ import os
 import runpy
 import signal
 import sys
+import threading
+import time
 import uuid
 from typing import Any, Final
 
@@ -44,6 +46,7 @@ NEEDED: Final = frozenset(
 _SERVER: Final = "server"
 _PR_SET_PDEATHSIG: Final = 1
 _LONGEST_WAIT_SECONDS: Final = 2
+_LOOK_SECONDS: Final = 0.5
 PARENT: Final = "COLLEGIUM_PARENT"
 
 
@@ -55,6 +58,22 @@ def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != int(parent):  # it ended before we asked
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def follow_parent() -> None:
+    """End soon after the process that started this one. For jobs: NVFlare's own watch takes ten seconds and more.
+
+    A job cannot ask the kernel for it, as the others do: it would end with the thread that started it.
+    """
+    parent = os.environ.get(PARENT)
+    if parent is not None:
+        threading.Thread(target=_end_without, args=(int(parent),), daemon=True).start()
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def close_doors() -> None:
@@ -107,6 +126,7 @@ def retry_soon() -> None:
 def main() -> None:
     """Run what the first argument names."""
     die_with_parent()
+    os.environ[PARENT] = str(os.getpid())  # of the jobs
     kind = sys.argv.pop(1)
     if kind != "agent":
         name_jobs_strictly()

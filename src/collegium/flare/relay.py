@@ -18,6 +18,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
 from collegium.flare.executor import BLOB, ORDER, PING
+from collegium.flare.guarded import follow_parent
 from collegium.flare.sockets import Channel, ConnectionLost, connect, tagged, untagged
 
 COORDINATOR_FOLDER: Final = "coordinator"
@@ -36,7 +37,8 @@ class LinkRelay(Controller):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """Nothing to prepare."""
+        """A job without a server is of no use."""
+        follow_parent()
 
     def stop_controller(self, fl_ctx: Any) -> None:
         """Nothing to clean up: the job's process ends."""
