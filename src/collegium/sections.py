@@ -12,13 +12,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from collegium import registry
 from collegium.errors import ConfigError, StorageError
 
-S = TypeVar("S", bound=BaseModel)
-
 
 class Section(BaseModel):
     """A table of settings: what it does not know is a mistake, and nothing changes it once it is read."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class File(Section):
+    """A whole file of settings."""
+
+    def check(self) -> None:
+        """What no single setting can tell: that they fit each other."""
+        raise NotImplementedError
+
+
+F = TypeVar("F", bound=File)
 
 
 def read_toml(file: Path, what: str) -> dict[str, Any]:
@@ -33,13 +42,18 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
         raise ConfigError(f"{file} is not valid TOML: {error}.") from None
 
 
-def validate(model: type[S], table: Mapping[str, Any], where: str, root: str) -> S:
-    """Check a table of settings; every problem is named by its path, with the nearest right name."""
+def validate(model: type[F], table: Mapping[str, Any], where: str, root: str) -> F:
+    """Check a file's settings; every problem is named by its path, with the nearest right name."""
     try:
-        return model.model_validate(dict(table))
+        read = model.model_validate(dict(table))
     except ValidationError as error:
         problems = "; ".join(_problem(problem, model, root) for problem in error.errors())
         raise ConfigError(f"{where}: {problems}") from None
+    try:
+        read.check()
+    except ConfigError as error:
+        raise located(error, where) from None
+    return read
 
 
 def located(error: ConfigError, where: str) -> ConfigError:

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, model_validator
 from collegium import registry
 from collegium.components import build, settings_of
 from collegium.errors import ConfigError
-from collegium.sections import Section, located, read_toml, validate
+from collegium.sections import File, Section, located, read_toml, validate
 
 Count = int | float
 _COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
@@ -122,7 +122,7 @@ class Prepared:
         return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
 
 
-class Study(Section):
+class Study(File):
     """One experiment: data, partition, algorithm, sites, engine."""
 
     name: str = "study"
@@ -145,12 +145,7 @@ class Study(Section):
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], where: str = "study") -> Study:
         """Check a table of settings; every problem is named by its path, with the nearest right name."""
-        study = validate(cls, table, where, "study")
-        try:
-            study.check()
-        except ConfigError as error:
-            raise located(error, where) from None
-        return study
+        return validate(cls, table, where, "study")
 
     @classmethod
     def from_toml(cls, path: str | Path, changes: Sequence[str] = ()) -> Study:

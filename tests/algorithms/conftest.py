@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from tests.algorithms.nets import SEEN
+from tests.algorithms.recorder import FITTED
 
 
 @pytest.fixture(autouse=True)
-def _forget_what_nets_saw() -> None:
+def _forget_what_learners_saw() -> None:
     SEEN.clear()
+    FITTED.clear()

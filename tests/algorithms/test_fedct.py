@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import SGDClassifier
 from sklearn.tree import DecisionTreeClassifier
+from tests.algorithms.recorder import FITTED, LOCK, Recorder, recorders
 
 import collegium as cg
 from collegium.core import Labels
@@ -21,26 +21,7 @@ from collegium.errors import ConfigError
 from collegium.learners.torch import TorchClassifier
 from collegium.privacy.budget import read_charges
 
-LOCK = threading.Lock()
-SEEN: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
 CALLS: dict[str, list[dict[str, Any]]] = defaultdict(list)
-
-
-class Recorder(ClassifierMixin, BaseEstimator):
-    """A decision tree that keeps what it was fitted on, by site."""
-
-    def __init__(self, site: str = "") -> None:
-        self.site = site
-
-    def fit(self, X, y):
-        with LOCK:
-            SEEN[self.site].append((np.array(X), np.array(y)))
-        self.tree_ = DecisionTreeClassifier(max_depth=4, random_state=0).fit(X, y)
-        self.classes_ = self.tree_.classes_
-        return self
-
-    def predict(self, X):
-        return self.tree_.predict(X)
 
 
 class RecordingNet(TorchClassifier):
@@ -68,16 +49,11 @@ class RecordingSGD(SGDClassifier):
 
 @pytest.fixture(autouse=True)
 def _forget() -> None:
-    SEEN.clear()
     CALLS.clear()
 
 
-def recorders(federation) -> list[cg.Site]:
-    return [cg.Site(f"site{i}", X, y, learner=Recorder(f"site{i}")) for i, (X, y) in enumerate(federation.split.sites)]
-
-
 def rows_seen(site: str) -> list[int]:
-    return [len(y) for _, y in SEEN[site]]
+    return [len(y) for _, y in FITTED[site]]
 
 
 # What a site trains on
@@ -92,18 +68,18 @@ def test_without_a_period_every_round_after_the_first_has_pseudo_labels(cancer) 
 def test_with_a_period_pseudo_labels_are_used_from_the_round_after_each_communication(cancer) -> None:
     sites = recorders(cancer)
     run = cancer.run(cg.FedCT(rounds=8, period=3), sites=sites, global_learner=DecisionTreeClassifier())
-    assert set(SEEN) == {site.name for site in sites}
+    assert set(FITTED) == {site.name for site in sites}
     for site in sites:
         n = len(site)
         assert rows_seen(site.name) == [n, n, n, *[n + 370] * 5]
-        for X, y in SEEN[site.name]:
+        for X, y in FITTED[site.name]:
             np.testing.assert_array_equal(X[:n], site.X)
             np.testing.assert_array_equal(y[:n], site.y)
             if len(y) > n:
                 np.testing.assert_array_equal(X[n:], cancer.split.public)
-        last = SEEN[site.name][-1][1][n:]  # rounds 6 and 7 learn from the consensus of round 5, the last one
+        last = FITTED[site.name][-1][1][n:]  # rounds 6 and 7 learn from the consensus of round 5, the last one
         np.testing.assert_array_equal(last, run.classes[run.labels.codes])
-        np.testing.assert_array_equal(SEEN[site.name][-2][1][n:], last)
+        np.testing.assert_array_equal(FITTED[site.name][-2][1][n:], last)
 
 
 def test_samples_without_a_qualified_majority_are_left_out_of_training(cancer) -> None:
@@ -113,7 +89,7 @@ def test_samples_without_a_qualified_majority_are_left_out_of_training(cancer) -
     first = cancer.run(cg.FedCT(rounds=1, consensus=rule), sites=recorders(cancer)).labels
     assert 0.2 < first.coverage < 0.9
     for site in sites:
-        X, y = SEEN[site.name][1]
+        X, y = FITTED[site.name][1]
         assert len(y) == len(site) + first.known.sum()
         np.testing.assert_array_equal(X[len(site) :], cancer.split.public[first.known])
         np.testing.assert_array_equal(y[len(site) :], run.classes[first.codes[first.known]])
@@ -140,7 +116,7 @@ def test_a_site_that_lacks_a_class_learns_it_from_the_consensus(digits) -> None:
 
 def test_the_global_model_is_fitted_on_the_public_set_and_the_final_labels_only(cancer) -> None:
     run = cancer.run(cg.FedCT(rounds=3), sites=recorders(cancer), global_learner=Recorder("global"))
-    ((X, y),) = SEEN["global"]
+    ((X, y),) = FITTED["global"]
     np.testing.assert_array_equal(X, cancer.split.public)
     np.testing.assert_array_equal(y, run.classes[run.labels.codes])
     expected = DecisionTreeClassifier(max_depth=4, random_state=0).fit(X, y).predict(cancer.split.test[0])
@@ -150,7 +126,7 @@ def test_the_global_model_is_fitted_on_the_public_set_and_the_final_labels_only(
 def test_the_global_model_leaves_unlabelled_samples_out(cancer) -> None:
     algorithm = cg.FedCT(rounds=1, consensus=cg.QualifiedMajority(1.0))
     run = cancer.run(algorithm, sites=recorders(cancer), global_learner=Recorder("global"))
-    ((X, y),) = SEEN["global"]
+    ((X, y),) = FITTED["global"]
     np.testing.assert_array_equal(X, cancer.split.public[run.labels.known])
     np.testing.assert_array_equal(y, run.classes[run.labels.codes[run.labels.known]])
 
@@ -215,13 +191,13 @@ def test_only_the_sampled_sites_train_and_speak_and_a_sample_lasts_for_a_period(
     assert len(set(speakers)) > 1
     for i in range(5):
         spoke = sum(f"site{i}" in parties for parties in speakers)
-        assert len(SEEN[f"site{i}"]) == 2 * spoke
+        assert len(FITTED[f"site{i}"]) == 2 * spoke
 
 
 def test_a_site_that_was_not_sampled_hears_the_latest_consensus_when_it_is(cancer) -> None:
     algorithm = cg.FedCT(rounds=8, participation=0.4)
     cancer.run(algorithm, sites=recorders(cancer), global_learner=DecisionTreeClassifier())
-    later = [site for site, fits in SEEN.items() if len(fits[0][1]) > 17]
+    later = [site for site, fits in FITTED.items() if len(fits[0][1]) > 17]
     assert later  # its first training already had pseudo-labels
 
 

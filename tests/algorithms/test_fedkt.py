@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections import defaultdict
 from typing import Any
 
 import numpy as np
 import pytest
 from lightgbm import LGBMClassifier
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
+from tests.algorithms.recorder import FITTED, Recorder, recorders
 from xgboost import XGBClassifier
 
 import collegium as cg
@@ -29,35 +27,7 @@ from collegium.errors import ConfigError, Refused, SiteError, WireError
 from collegium.privacy.noise import SeededNoise
 from collegium.reports.html import render_report
 
-LOCK = threading.Lock()
-SEEN: dict[str, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)
 TREE = DecisionTreeClassifier(max_depth=4)
-
-
-class Recorder(ClassifierMixin, BaseEstimator):
-    """A decision tree that keeps what it was fitted on, by site."""
-
-    def __init__(self, site: str = "") -> None:
-        self.site = site
-
-    def fit(self, X, y):
-        with LOCK:
-            SEEN[self.site].append((np.array(X), np.array(y)))
-        self.tree_ = DecisionTreeClassifier(max_depth=4, random_state=0).fit(X, y)
-        self.classes_ = self.tree_.classes_
-        return self
-
-    def predict(self, X):
-        return self.tree_.predict(X)
-
-
-@pytest.fixture(autouse=True)
-def _forget() -> None:
-    SEEN.clear()
-
-
-def recorders(federation) -> list[cg.Site]:
-    return [cg.Site(f"site{i}", X, y, learner=Recorder(f"site{i}")) for i, (X, y) in enumerate(federation.split.sites)]
 
 
 def rows_of(X: np.ndarray) -> set[bytes]:
@@ -71,10 +41,10 @@ def test_every_partition_divides_all_records_among_its_teachers(cancer) -> None:
     sites = recorders(cancer)
     cancer.run(cg.FedKT(partitions=2, subsets=3, student=TREE), sites=sites)
     for site in sites:
-        parts = [rows_of(X) for X, _ in SEEN[site.name]]
+        parts = [rows_of(X) for X, _ in FITTED[site.name]]
         assert 2 <= len(parts) <= 6  # a subset of one class is not fitted
         assert all(part <= rows_of(site.X) for part in parts)
-        assert max(len(y) for _, y in SEEN[site.name]) <= -(-len(site) // 3)
+        assert max(len(y) for _, y in FITTED[site.name]) <= -(-len(site) // 3)
     subsets = random_subsets(17, 5, np.random.default_rng(0))
     assert sorted(map(len, subsets)) == [3, 3, 3, 4, 4]
     assert sorted(np.concatenate(subsets)) == list(range(17))
@@ -84,7 +54,7 @@ def test_students_learn_the_public_set_and_the_teachers_votes_only(cancer) -> No
     sites = recorders(cancer)
     cancer.run(cg.FedKT(partitions=2, subsets=2, teacher=TREE), sites=sites, global_learner=TREE)
     for site in sites:
-        students = SEEN[site.name]
+        students = FITTED[site.name]
         assert len(students) == 2
         for X, _ in students:
             np.testing.assert_array_equal(X, cancer.split.public)
@@ -97,6 +67,18 @@ def test_teachers_students_and_the_final_model_may_be_different_learners(cancer)
     assert type(run.global_model.estimator) is RandomForestClassifier
     other = cancer.run(cg.FedKT(teacher=TREE, student=student, subsets=2), global_learner=TREE)
     assert type(other.global_model.estimator) is DecisionTreeClassifier
+
+
+def test_sites_need_no_learner_where_the_method_names_all(cancer) -> None:
+    sites = [cg.Site(f"site{i}", X, y) for i, (X, y) in enumerate(cancer.split.sites)]
+    named = cg.FedKT(teacher=TREE, student=RandomForestClassifier(5), subsets=2)
+    run = cancer.run(named, sites=sites)
+    assert run.labels == cancer.run(named, TREE).labels
+    assert list(run.accuracy.columns) == [site.name for site in sites]
+    assert "RandomForestClassifier" in render_report(run)
+    for incomplete in (cg.FedKT(teacher=TREE), cg.FedKT(student=TREE)):
+        with pytest.raises(SiteError, match="'site0': it has no learner"):
+            cancer.run(incomplete, sites=sites)
 
 
 def test_it_is_better_than_each_site_alone(digits) -> None:
@@ -177,8 +159,8 @@ def test_one_round_and_what_it_costs(cancer) -> None:
 def test_a_run_that_was_killed_goes_on_without_training_again(cancer, tmp_path, monkeypatch) -> None:
     algorithm = cg.FedKT(student=TREE)
     whole = cancer.run(algorithm, sites=recorders(cancer))
-    fits = sum(map(len, SEEN.values()))
-    SEEN.clear()
+    fits = sum(map(len, FITTED.values()))
+    FITTED.clear()
     announce = Federation.announce
 
     def die(*_: Any) -> int:
@@ -190,7 +172,7 @@ def test_a_run_that_was_killed_goes_on_without_training_again(cancer, tmp_path, 
     monkeypatch.setattr(Federation, "announce", announce)
     resumed = cancer.run(algorithm, sites=recorders(cancer), out=tmp_path / "run", resume=True)
     assert resumed.labels == whole.labels
-    assert sum(map(len, SEEN.values())) == fits
+    assert sum(map(len, FITTED.values())) == fits
     assert len(read_ledger(tmp_path / "run" / "ledger.db")) == 5
 
 
@@ -328,7 +310,7 @@ def test_a_budget_is_asked_before_anything_is_trained() -> None:
     with pytest.raises(Refused):
         ask_teachers(site, 2, 4, 10, None, cg.LaplaceNoisyMax(0.1))
     assert asked[0].events[0].count == 20
-    assert not SEEN["a"]
+    assert not FITTED["a"]
     assert not site.exposure.unpaid
     assert not site.exposure.read
 
@@ -467,7 +449,7 @@ def test_a_private_learner_is_no_teacher(cancer) -> None:
 def test_more_queries_than_public_samples_are_an_error_before_training(cancer, settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"371 queries.*370"):
         cancer.run(cg.FedKT(queries=371, **settings), sites=recorders(cancer))
-    assert not SEEN
+    assert not FITTED
 
 
 def test_a_study_file_names_its_learners() -> None:

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.xclp import accuracy
 from scipy import sparse
 from sklearn.datasets import load_digits
-from tests.core.exchanges import Disturbed
+from tests.core.exchanges import Disturbed, killed_after
 
 import collegium as cg
 from collegium.core import Federation
@@ -111,22 +111,11 @@ def test_it_is_the_same_in_workers_and_after_a_replay_and_a_load(usual: cg.Run, 
 
 
 @pytest.mark.parametrize("after", [2, 5, 7, 9])
-def test_it_goes_on_where_it_was_killed(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_where_it_was_killed(after: int, tmp_path: Path) -> None:
     algorithm = cg.XCLP(bits=32, k=3, hamming="ot")
 
-    class Killed(LocalLink):
-        exchanges = 0
-
-        def exchange(self, orders: Any, deadline: float | None) -> Any:
-            Killed.exchanges += 1
-            if Killed.exchanges > after:
-                raise KeyboardInterrupt
-            return super().exchange(orders, deadline)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("collegium.links.local.LocalLink", Killed)
-        with pytest.raises(KeyboardInterrupt):
-            cg.run(algorithm, sites=sites(), out=tmp_path / "run")
+    with killed_after(after):
+        cg.run(algorithm, sites=sites(), out=tmp_path / "run")
     resumed = cg.run(algorithm, sites=sites(), out=tmp_path / "run", resume=True)
     assert resumed.refusals.empty
     assert same(resumed, cg.run(algorithm, sites=sites()))

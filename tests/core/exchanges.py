@@ -1,10 +1,13 @@
-"""Links on which one site goes away or says something else, from one step on."""
+"""Links on which one site goes away or says something else, or the coordinator is killed, from one step on."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 from collegium.core import wire
 from collegium.links.local import LocalLink
@@ -46,3 +49,22 @@ class Disturbed:
                     header["sha256"] = hashlib.sha256(payload).hexdigest()
                 self.releases.append((party, steps[party], plain))
             yield party, wire.join(header, payload)
+
+
+@contextmanager
+def killed_after(exchanges: int) -> Iterator[None]:
+    """The coordinator of simulations in here is killed when it begins one more exchange."""
+
+    class Killed(LocalLink):
+        begun = 0
+
+        def exchange(self, orders: Any, deadline: float | None) -> Any:
+            Killed.begun += 1
+            if Killed.begun > exchanges:
+                raise KeyboardInterrupt
+            return super().exchange(orders, deadline)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("collegium.links.local.LocalLink", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            yield

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
-from tests.core.exchanges import Disturbed
+from tests.core.exchanges import Disturbed, killed_after
 
 import collegium as cg
 from collegium.core import Federation, HardLabels, step
@@ -444,24 +444,11 @@ def test_it_is_the_same_in_workers_and_after_a_replay(cancer: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("after", [1, 3, 4])
-def test_it_goes_on_where_it_was_killed(
-    after: int, cancer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_goes_on_where_it_was_killed(after: int, cancer: Any, tmp_path: Path) -> None:
     algorithm = cg.FedCT(rounds=3, votes="secret")
 
-    class Killed(LocalLink):
-        exchanges = 0
-
-        def exchange(self, orders: Any, deadline: float | None) -> Any:
-            Killed.exchanges += 1
-            if Killed.exchanges > after:
-                raise KeyboardInterrupt
-            return super().exchange(orders, deadline)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("collegium.links.local.LocalLink", Killed)
-        with pytest.raises(KeyboardInterrupt):
-            cancer.run(algorithm, LEARNER, out=tmp_path / "run")
+    with killed_after(after):
+        cancer.run(algorithm, LEARNER, out=tmp_path / "run")
     resumed = cancer.run(algorithm, LEARNER, out=tmp_path / "run", resume=True)
     assert resumed.labels == cancer.run(algorithm, LEARNER).labels
     assert resumed.refusals.empty

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from tests.learners.no_torch import said_without_torch
 from torch import nn
 
 from collegium.errors import CollegiumWarning, ConfigError
@@ -166,22 +164,13 @@ def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
 
 
 def test_without_torch_the_extra_is_named() -> None:
-    program = (
-        "import sys\n"
-        "class NoTorch:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'torch': raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, NoTorch())\n"
+    said = said_without_torch(
         "from collegium.errors import MissingExtra\n"
         "import collegium.learners.terms\n"
         "try: import collegium.learners.simclr\n"
         "except MissingExtra as missing: print(missing.extra)\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    answer = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    assert answer.stdout.strip() == "torch"
+    assert said == "torch"
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

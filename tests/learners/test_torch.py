@@ -25,6 +25,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from tests.learners.no_torch import said_without_torch
 from torch import nn
 from torch.nn import functional
 
@@ -768,24 +769,12 @@ def test_weights_before_fitting() -> None:
 
 
 def test_without_torch_the_extra_is_named() -> None:
-    program = (
-        "import sys\n"
-        "class NoTorch:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'torch': raise ModuleNotFoundError(name)\n"
-        "sys.meta_path.insert(0, NoTorch())\n"
+    said = said_without_torch(
         "from collegium.errors import MissingExtra\n"
         "try: import collegium.learners.torch\n"
         "except MissingExtra as missing: print(missing, missing.extra)\n"
     )
-    answer = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert answer.stdout.strip() == "TorchClassifier needs an optional package: pip install 'collegium[torch]' torch"
+    assert said == "TorchClassifier needs an optional package: pip install 'collegium[torch]' torch"
 
 
 # CUDA

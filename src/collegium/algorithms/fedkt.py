@@ -123,6 +123,8 @@ class FedKT(NoisyVotes, Algorithm):
             raise ConfigError(f"{me}: consensus is a rule, such as Majority(), not {self.consensus!r}.")
         if self.consensus != Majority() and (self.level == "L1" or self.share == "models"):
             raise ConfigError(f"{me}: level L1 and share='models' count votes: leave out consensus.")
+        # Of the instance: where all learners are named, sites need not bring one.
+        object.__setattr__(self, "needs_learner", self.teacher is None or self.student is None)
 
     def coordinate(self, fed: Federation) -> None:
         s, k = self.partitions, self.n_queries(type(self).__name__, len(fed.public))

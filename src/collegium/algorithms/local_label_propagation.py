@@ -41,6 +41,7 @@ class LocalLabelPropagation(Algorithm):
     needs_public: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     needs_learner: ClassVar[bool] = False
+    trains_sites: ClassVar[bool] = False
     labels_own_points: ClassVar[bool] = True
     k: int = 10
     """Neighbours of each point."""

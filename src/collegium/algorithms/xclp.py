@@ -63,6 +63,7 @@ class XCLP(Algorithm):
     needs_public: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     needs_learner: ClassVar[bool] = False
+    trains_sites: ClassVar[bool] = False
     labels_own_points: ClassVar[bool] = True
     fresh_secrets: ClassVar[bool] = True
     bits: int | None = 4096

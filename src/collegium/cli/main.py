@@ -30,6 +30,7 @@ Changes = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object, for programs.")]
 LedgerFile = Annotated[Path, typer.Argument(help="A ledger file (ledger.db).")]
 KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
+AtDelta = Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")]
 LeadKit = Annotated[Path, typer.Option("--kit", help="The kit of a lead of the organisation that runs the server.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
 
@@ -190,7 +191,7 @@ def ledger_refusals(file: LedgerFile, as_json: AsJson = False) -> None:
 @ledger_app.command("budget")
 def ledger_budget(
     file: LedgerFile,
-    delta: Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")] = None,
+    delta: AtDelta = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how much privacy each site has spent, and what is left of its budget."""
@@ -315,7 +316,7 @@ def site_log(
 @site_app.command("budget")
 def site_budget(
     kit: KitFolder,
-    delta: Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")] = None,
+    delta: AtDelta = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how much privacy the site has spent, and what is left of its budget."""

@@ -28,7 +28,9 @@ class Algorithm(ABC):
     needs_labels: ClassVar[bool] = True
     """Whether every site must have labelled rows."""
     needs_learner: ClassVar[bool] = True
-    """Whether sites train a model of their own."""
+    """Whether every site must bring a learner."""
+    trains_sites: ClassVar[bool] = True
+    """Whether sites come to a model, which can be scored."""
     labels_own_points: ClassVar[bool] = False
     """Whether it labels the sites' own unlabelled points, for their owners only: `run.labels` is then by site."""
     fresh_secrets: ClassVar[bool] = False

@@ -99,7 +99,7 @@ def coordinate(
             quorum=study.engine.quorum,
             deadline=study.engine.deadline,
         )
-        scored = settings.metrics and part.algorithm.needs_learner
+        scored = settings.metrics and part.algorithm.trains_sites
         watchers = [*([_Scores(fed)] if scored else []), *callbacks]
         course = Course(fed, hosting, about | {"run": record.run, "plan": plan.digest}, folder, watchers, study)
         choice = (part.global_learner, part.algorithm.final_learner(), public_part(learners[0].learner))

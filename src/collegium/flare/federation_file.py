@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import Field
 
 from collegium.errors import ConfigError
-from collegium.sections import Section, located, read_toml, validate
+from collegium.sections import File, Section, read_toml, validate
 
 RESERVED: Final = ("server", "ca", "all", "client", "admin")
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -42,7 +42,7 @@ class LeadSection(Section):
     organisation: str
 
 
-class FederationFile(Section):
+class FederationFile(File):
     """Who takes part."""
 
     name: str
@@ -54,12 +54,7 @@ class FederationFile(Section):
     def read(cls, path: str | Path) -> FederationFile:
         """Read and check a file."""
         file = Path(path)
-        federation = validate(cls, read_toml(file, "federation file"), str(file), "federation")
-        try:
-            federation.check()
-        except ConfigError as error:
-            raise located(error, str(file)) from None
-        return federation
+        return validate(cls, read_toml(file, "federation file"), str(file), "federation")
 
     def check(self) -> None:
         """Names become folders, certificates and addresses: they must be fit for all three, and differ."""

@@ -27,7 +27,7 @@ from collegium.privacy.budget import Budget
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.protocols.keyring import Keyring
 from collegium.protocols.keys import SiteKeys
-from collegium.sections import Section, located, read_toml, validate
+from collegium.sections import File, Section, located, read_toml, validate
 
 SITE_FILE: Final = "site.toml"
 LEDGER: Final = Path("agent") / "ledger.db"
@@ -111,7 +111,7 @@ class SitePublic(Section):
     max_bytes: int = Field(1 << 32, ge=0, description="the largest public set that may be fetched")
 
 
-class SiteFile(Section):
+class SiteFile(File):
     """A site, as its owner describes it."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)
@@ -129,12 +129,7 @@ class SiteFile(Section):
     def from_toml(cls, path: str | Path) -> SiteFile:
         """Read and check a site's file; every problem is named by its path, with the nearest right name."""
         file = Path(path)
-        read = validate(cls, read_toml(file, "site file"), str(file), "site")
-        try:
-            read.check()
-        except ConfigError as error:
-            raise located(error, str(file)) from None
-        return read
+        return validate(cls, read_toml(file, "site file"), str(file), "site")
 
     def check(self) -> None:
         """What no single setting can tell: that they fit each other. No data is read."""
