@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-import collegium.data.benchmarks as benchmarks
+from collegium.data import readers
 from collegium.data.benchmarks import BENCHMARKS, data_folder
 from collegium.data.sources import Dataset, list_sources, load_source
 from collegium.errors import ConfigError
@@ -92,7 +92,7 @@ class TestFormats:
         colours = np.array([[250, 5, 5], [5, 250, 5], [5, 5, 250], [250, 250, 5], [5, 5, 5]], dtype=np.uint8)
         images = np.broadcast_to(colours[:, None, None, :], (5, 32, 32, 3))
         strips = [jpeg(images[:2]), jpeg(images[2:])]
-        monkeypatch.setattr(benchmarks, "CIFAR10_TRAIN_ROWS", 3)
+        monkeypatch.setattr(readers, "CIFAR10_TRAIN_ROWS", 3)
         data = fake(
             "cifar10",
             npz(

@@ -6,48 +6,19 @@ found before it becomes a result. Licences are named as far as they are known: c
 
 from __future__ import annotations
 
-import gzip
-import io
-import lzma
 import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-
-from collegium.core.tables import Table
+from collegium.data import readers
 from collegium.data.files import sha256_of
+from collegium.data.readers import A9A_FEATURES, CIFAR10_TRAIN_ROWS, Content
 from collegium.errors import ConfigError
 
 FOLDER_VARIABLE: Final = "COLLEGIUM_DATA"
-CIFAR10_TRAIN_ROWS: Final = 50_000
-A9A_FEATURES: Final = 123
-
-Labelled: TypeAlias = tuple[Table, NDArray[Any]]
-Content: TypeAlias = tuple[Table, NDArray[Any], Labelled | None]
-
-ADULT_COLUMNS: Final = (
-    "age workclass fnlwgt education education-num marital-status occupation relationship race sex "
-    "capital-gain capital-loss hours-per-week native-country"
-)
-MUSHROOM_COLUMNS: Final = (
-    "cap-shape cap-surface cap-color bruises odor gill-attachment gill-spacing gill-size gill-color stalk-shape "
-    "stalk-root stalk-surface-above-ring stalk-surface-below-ring stalk-color-above-ring stalk-color-below-ring "
-    "veil-type veil-color ring-number ring-type spore-print-color population habitat"
-)
-COVERTYPE_COLUMNS: Final = (
-    "Elevation Aspect Slope Horizontal_Distance_To_Hydrology Vertical_Distance_To_Hydrology "
-    "Horizontal_Distance_To_Roadways Hillshade_9am Hillshade_Noon Hillshade_3pm Horizontal_Distance_To_Fire_Points "
-    + " ".join([f"Wilderness_Area{n}" for n in range(1, 5)] + [f"Soil_Type{n}" for n in range(1, 41)])
-)
-# A1 is the share of A in the first of two sequences, and so on.
-COD_RNA_COLUMNS: Final = "energy length A1 U1 C1 A2 U2 C2"
-AG_NEWS_CLASSES: Final = {1: "World", 2: "Sports", 3: "Business", 4: "Sci/Tech"}
 
 
 @dataclass(frozen=True)
@@ -112,124 +83,6 @@ def _verified(folder: Path, path: str, sha256: str) -> Path:
     return folder / path
 
 
-def _read_mnist(train_images: Path, train_labels: Path, test_images: Path, test_labels: Path) -> Content:
-    test = _idx(test_images), _idx(test_labels).astype(np.int64)
-    return _idx(train_images), _idx(train_labels).astype(np.int64), test
-
-
-def _idx(path: Path) -> NDArray[np.uint8]:
-    with gzip.open(path) as stream:
-        data = stream.read()
-    dimensions = data[3]
-    shape = np.frombuffer(data, ">u4", count=dimensions, offset=4)
-    # A copy, because an array on top of bytes is read-only.
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()
-
-
-def _read_cifar10(path: Path) -> Content:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise ConfigError("data: cifar10 is stored as JPEG, which needs Pillow: pip install pillow") from None
-
-    with np.load(path, allow_pickle=False) as archive:
-        jpeg, offsets, labels = archive["jpeg"], archive["offsets"], archive["labels"]
-    strips = []
-    for part in np.split(jpeg, offsets[1:-1]):
-        with Image.open(io.BytesIO(part.tobytes())) as strip:
-            strips.append(np.asarray(strip.convert("RGB")).reshape(-1, 32, 32, 3))
-    X, y = _channels_first(np.concatenate(strips)), labels.astype(np.int64)
-    n = CIFAR10_TRAIN_ROWS
-    return X[:n], y[:n], (X[n:], y[n:])
-
-
-def _read_brain_mri(path: Path) -> Content:
-    with np.load(path, allow_pickle=False) as archive:
-        return _channels_first(archive["images"]), archive["class_names"][archive["labels"]], None
-
-
-def _channels_first(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-
-
-def _read_adult(train: Path, test: Path) -> Content:
-    X, y = _adult(train)
-    return X, y, _adult(test)
-
-
-def _adult(path: Path) -> Labelled:
-    # The test file begins with a line that starts with "|", and its labels end in a dot.
-    frame = _read_columns(path, f"{ADULT_COLUMNS} income", na_values="?", comment="|")
-    return frame, frame.pop("income").str.rstrip(".").to_numpy()
-
-
-def _read_mushroom(path: Path) -> Content:
-    frame = _read_columns(path, f"class {MUSHROOM_COLUMNS}", na_values="?")
-    return frame, frame.pop("class").to_numpy(), None
-
-
-def _read_covertype(path: Path) -> Content:
-    frame = _read_columns(path, f"{COVERTYPE_COLUMNS} class")
-    return frame, frame.pop("class").to_numpy(), None
-
-
-def _read_cod_rna(path: Path) -> Content:
-    frame = _read_columns(path, f"class {COD_RNA_COLUMNS}")
-    return frame, frame.pop("class").to_numpy(), None
-
-
-def _read_ag_news(path: Path) -> Content:
-    frame = _read_columns(path, "class title description")
-    return frame, frame.pop("class").map(AG_NEWS_CLASSES).to_numpy(), None
-
-
-def _read_columns(path: Path, names: str, **options: Any) -> pd.DataFrame:
-    """A CSV file without a header, in which only what `na_values` says is missing."""
-    frame: pd.DataFrame = pd.read_csv(
-        path, header=None, names=names.split(), skipinitialspace=True, keep_default_na=False, **options
-    )
-    return frame
-
-
-def _read_imdb(path: Path) -> Content:
-    frame = pd.read_csv(path, usecols=["split", "label", "text"], keep_default_na=False)
-
-    def part(name: str) -> Labelled:
-        rows = frame[frame["split"] == name].reset_index(drop=True)
-        return rows[["text"]], rows["label"].to_numpy()
-
-    X, y = part("train")
-    return X, y, part("test")
-
-
-def _read_wine_type(red: Path, white: Path) -> Content:
-    frame = _wine(red, white).drop(columns="quality").drop_duplicates(ignore_index=True)
-    return frame, frame.pop("type").to_numpy(), None
-
-
-def _read_wine_quality(red: Path, white: Path) -> Content:
-    frame = _wine(red, white).drop(columns="type")
-    return frame, frame.pop("quality").to_numpy(), None
-
-
-def _wine(red: Path, white: Path) -> pd.DataFrame:
-    parts = {"red": pd.read_csv(red, sep=";"), "white": pd.read_csv(white, sep=";")}
-    return pd.concat([part.assign(type=name) for name, part in parts.items()], ignore_index=True)
-
-
-def _read_a9a(train: Path, test: Path) -> Content:
-    X, y = _svmlight(train)
-    return X, y, _svmlight(test)
-
-
-def _svmlight(path: Path) -> Labelled:
-    from sklearn.datasets import load_svmlight_file
-
-    with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as stream:
-        X, y = load_svmlight_file(stream, n_features=A9A_FEATURES)
-    return X, y.astype(np.int64)
-
-
 def _idx_files(folder: str, *sha256: str) -> tuple[Mapping[str, str], ...]:
     names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
     return tuple({f"{folder}/{name}-ubyte.gz": digest} for name, digest in zip(names, sha256, strict=True))
@@ -263,7 +116,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
             "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
             "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
         ),
-        read=_read_mnist,
+        read=readers.read_mnist,
         how="It comes from the GitHub repository zalandoresearch/fashion-mnist: the four .gz files of data/fashion.",
         about="Fashion-MNIST: articles of clothing, 28x28 grey, 10 classes. MIT licence; cite Xiao et al. 2017.",
     ),
@@ -278,7 +131,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
             "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
             "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
         ),
-        read=_read_mnist,
+        read=readers.read_mnist,
         how="It comes from the MNIST page of LeCun, Cortes and Burges, and its mirrors: the four original .gz files.",
         about="MNIST: handwritten digits, 28x28 grey, 10 classes. CC BY-SA 3.0; cite LeCun et al. 1998.",
     ),
@@ -293,7 +146,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 )
             },
         ),
-        read=_read_cifar10,
+        read=readers.read_cifar10,
         how=(
             "The official file is cifar-10-python.tar.gz, from the CIFAR page at the University of Toronto; "
             f"read here is a copy of it in JPEG of quality 95. {OWN_FILE}"
@@ -317,7 +170,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 "adult/adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
             },
         ),
-        read=_read_adult,
+        read=readers.read_adult,
         how="It comes from the UCI Machine Learning Repository, data set Adult, files adult.data and adult.test.",
         about="Adult: income above 50K or not, from a census. UCI, CC BY 4.0; cite Becker and Kohavi 1996.",
     ),
@@ -326,7 +179,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         rows=5_320,
         features=11,
         files=WINE_FILES,
-        read=_read_wine_type,
+        read=readers.read_wine_type,
         how=WINE_HOW,
         about="Wine Quality, red or white, duplicates dropped. UCI, CC BY 4.0; cite Cortez et al. 2009.",
     ),
@@ -335,7 +188,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         rows=6_497,
         features=11,
         files=WINE_FILES,
-        read=_read_wine_quality,
+        read=readers.read_wine_quality,
         how=WINE_HOW,
         about="Wine Quality, the tasters' score from 3 to 9. UCI, CC BY 4.0; cite Cortez et al. 2009.",
     ),
@@ -349,7 +202,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 "mushroom/agaricus-lepiota.data": "e65d082030501a3ebcbcd7c9f7c71aa9d28fdfff463bf4cf4716a3fe13ac360e",
             },
         ),
-        read=_read_mushroom,
+        read=readers.read_mushroom,
         how="It comes from the UCI Machine Learning Repository, data set Mushroom, file agaricus-lepiota.data.",
         about="Mushroom: edible (e) or poisonous (p), 22 categorical features. UCI, CC BY 4.0.",
     ),
@@ -367,7 +220,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 "a9a/a9a.t": "1f448a153f0320399a7e40836eb207655b0bde0f21fc941cc472193daa9f5de9",
             },
         ),
-        read=_read_a9a,
+        read=readers.read_a9a,
         how="It comes from LIBSVM Data (binary classification), files a9a and a9a.t.",
         about="a9a: Adult as 123 binary features. LIBSVM Data, no licence stated; derived from UCI's Adult.",
     ),
@@ -376,7 +229,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         rows=59_535,
         features=8,
         files=({"cod_rna/cod-rna.train.csv.xz": "2f6dd9398413a83a06288f0422f4f60a2ddc00c9ff25130bfd779168c4adef7e"},),
-        read=_read_cod_rna,
+        read=readers.read_cod_rna,
         how=(
             "The official file is cod-rna of LIBSVM Data (binary classification), in svmlight format; "
             f"read here is a CSV copy of it. {OWN_FILE}"
@@ -394,7 +247,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 )
             },
         ),
-        read=_read_covertype,
+        read=readers.read_covertype,
         how=(
             "The official file is covtype.data.gz of the UCI Machine Learning Repository, data set Covertype; "
             f"read here is a subset of 92,962 of its rows. {OWN_FILE}"
@@ -415,7 +268,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 )
             },
         ),
-        read=_read_brain_mri,
+        read=readers.read_brain_mri,
         how=(
             "The official images are those of Kaggle's Brain MRI Images for Brain Tumor Detection (navoneel); "
             f"read here is a copy of them at 150x150 pixels. {OWN_FILE}"
@@ -430,7 +283,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
         rows=25_000,
         features=1,
         files=({"imdb/imdb_50k.csv.xz": "b0c579bb9e999c72b88760a6daf21c957acd5669d9e3ee57e52feebd006fd869"},),
-        read=_read_imdb,
+        read=readers.read_imdb,
         how=(
             "The official file is aclImdb_v1.tar.gz, the Large Movie Review Dataset of Stanford; "
             f"read here is a CSV copy of it. {OWN_FILE}"
@@ -447,7 +300,7 @@ BENCHMARKS: Final[dict[str, Benchmark]] = {
                 "ag_news/test.csv": "521465c2428ed7f02f8d6db6ffdd4b5447c1c701962353eb2c40d548c3c85699",
             },
         ),
-        read=_read_ag_news,
+        read=readers.read_ag_news,
         how="It comes from the AG News topic classification data set of Zhang, Zhao and LeCun: its file test.csv.",
         about=(
             "AG News, the 7,600 texts of its TEST file only: title and description, 4 topics. "
