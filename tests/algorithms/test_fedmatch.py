@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from tests.algorithms.few_labels import accuracy, disturbed, net, run, sites
 from tests.algorithms.nets import close, mean, weights
 
@@ -47,6 +49,18 @@ def test_the_nearest_by_what_they_say_of_noise_help() -> None:
     assert _nearest("a", impressions, 2) == ["c", "d"]
     assert _nearest("b", impressions, 9) == ["d", "c", "a"]
     assert _nearest("new", impressions, 2) == []
+
+
+def test_columns_keep_their_names() -> None:
+    named = []
+    for site in sites():
+        labelled, others = pd.DataFrame(site.X).add_prefix("pixel "), pd.DataFrame(site.unlabeled).add_prefix("pixel ")
+        named.append(cg.Site(site.name, labelled, site.y, unlabeled=others, learner=net()))
+    algorithm = cg.FedMatch(rounds=2, local_steps=1, every=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = run(algorithm, named, test=None)
+    close(weights(result.global_model), weights(run(algorithm, test=None).global_model))
 
 
 def test_psi_becomes_sparse() -> None:

@@ -11,8 +11,10 @@ from collegium.core.agent import Agent
 from collegium.core.gate import Gate
 from collegium.core.ledger import Ledger
 from collegium.core.public_set import PublicSet
+from collegium.core.sessions import greet
 from collegium.core.site import Exam
 from collegium.errors import StorageError
+from collegium.protocols.keyring import Keyring
 
 X = np.arange(20.0).reshape(10, 2)
 Y = np.array(["a", "b"] * 5)
@@ -154,6 +156,30 @@ def test_a_state_file_that_was_changed_is_not_used(tmp_path):
     state.write_bytes(cloudpickle.dumps((None, {"ran": 41}, None)))
     with pytest.raises(StorageError, match="damaged"):
         agent(tmp_path).restore("r")
+
+
+def test_keys_of_a_run_that_is_over_are_forgotten_on_the_disk_too(tmp_path):
+    mine = agent(tmp_path)
+    mine.site.keyring = lambda: Keyring.simulated("r", "ukb", ("ukb", "other"))
+    answer(mine.serve(frame(greet("a session"), number=1)))
+    secret = mine.site.state["sessions with other sites"]["a session"]
+    assert secret is not None
+    mine.end("r")
+    mine.gate.ledger.close()
+    assert [file.name for file in (tmp_path / "ukb").glob("state-*.pkl")] == ["state-over.pkl"]
+    again = agent(tmp_path)
+    again.restore("r")
+    assert again.site.state["sessions with other sites"] == {"a session": None}
+    assert answer(again.serve(frame(greet("a session"), number=2)))[0]["refused"] == "step-failed"
+
+
+def test_a_run_without_sessions_ends_as_it_is(tmp_path):
+    mine = agent(tmp_path)
+    mine.serve(frame(fit_and_count(None), number=1))
+    before = sorted((tmp_path / "ukb").iterdir())
+    mine.end("r")
+    assert sorted((tmp_path / "ukb").iterdir()) == before
+    agent().end("r")  # without a folder, or any order
 
 
 def test_a_failure_leaves_the_same_state_after_a_restart(tmp_path):

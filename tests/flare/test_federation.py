@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pandas as pd
 import pytest
@@ -255,6 +256,8 @@ def test_other_algorithms_run_unchanged(federation: LoopbackFederation, tmp_path
         kept = federation.site_kit(name) / "agent" / "runs" / run.about["run"]
         assert (kept / ("labels.csv" if "xclp" in algorithm else "model.pkl")).is_file()
         assert (kept / "report.html").is_file()
+        (state,) = kept.glob("state-*.pkl")
+        assert set(cloudpickle.loads(state.read_bytes())[2]["sessions with other sites"].values()) == {None}
 
 
 def kill(federation: LoopbackFederation, site: str, what: Any) -> None:

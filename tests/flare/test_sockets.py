@@ -64,6 +64,14 @@ def test_the_other_end_is_gone(tmp_path: Path) -> None:
     assert not listener.path.exists()
 
 
+def test_a_listener_that_was_closed_serves_nobody(tmp_path: Path) -> None:
+    listener = LocalListener(tmp_path / "a.sock")
+    listener.close()
+    with pytest.raises(ConnectionLost):
+        listener.accept()
+    listener.serve(lambda message: message)  # returns
+
+
 def test_a_message_over_the_limit_ends_the_connection(tmp_path: Path) -> None:
     listener = LocalListener(tmp_path / "a.sock")
     here = connect(listener.path, limit=10)

@@ -20,12 +20,13 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from collegium.core import wire
+from collegium.core import votes, wire
 from collegium.core.exposure import Exposure
 from collegium.core.gate import Gate, Request
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
 from collegium.core.releases import Nothing, Release
+from collegium.core.sessions import end_sessions
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.budget import write_charges
@@ -157,18 +158,19 @@ class Agent:
         exposure = self.site.exposure.copy()
         if pays:
             exposure.paid()
-        state = None if masks else self._write_state(batch, exposure)
+        file = f"state-{batch.last}.pkl"
+        state = None if masks else self._write_state(file, exposure)
         with self.gate.ledger.transaction():
             before = self.gate.ledger.state_file(batch.run)
             reply = write_reply()
             if masks:  # sealing used up the name of a round, which must stay used after a crash
-                state = self._write_state(batch, exposure)
+                state = self._write_state(file, exposure)
             self.gate.ledger.keep_reply(batch.run, batch.last, request, reply)
             if state is not None:
                 self.gate.ledger.keep_state(batch.run, *state)
         self.site.exposure = exposure
-        if self._folder is not None and before is not None and state is not None and before[0] != state[0]:
-            (self._folder / before[0]).unlink(missing_ok=True)
+        if state is not None:
+            self._drop_state(before, state)
         return reply
 
     def _run(self, batch: Batch, order: dict[str, Any]) -> object:
@@ -248,12 +250,26 @@ class Agent:
 
     # State: what must survive a crash, in the site's own folder.
 
-    def _write_state(self, batch: Batch, exposure: Exposure) -> tuple[str, str] | None:
+    def end(self, run: str) -> None:
+        """A run is over: nothing that opens its letters or masks stays, in memory or on the disk."""
+        votes.forget(self.site)
+        if end_sessions(self.site) and (before := self.gate.ledger.state_file(run)) is not None:
+            state = self._write_state("state-over.pkl", self.site.exposure)
+            if state is not None:
+                with self.gate.ledger.transaction():
+                    self.gate.ledger.keep_state(run, *state)
+                self._drop_state(before, state)
+
+    def _drop_state(self, before: tuple[str, str] | None, now: tuple[str, str]) -> None:
+        if self._folder is not None and before is not None and before[0] != now[0]:
+            (self._folder / before[0]).unlink(missing_ok=True)
+
+    def _write_state(self, file_name: str, exposure: Exposure) -> tuple[str, str] | None:
         if self._folder is None:
             return None
         state = (self.site.fingerprint, self.site.model, self.site.state, self._known.latest, exposure)
         data = cloudpickle.dumps(state)
-        path = self._folder / f"state-{batch.last}.pkl"
+        path = self._folder / file_name
         with storage_errors(path, StorageError), path.open("wb") as file:
             file.write(data)
             if self.gate.ledger.durable:  # before the transaction that names it

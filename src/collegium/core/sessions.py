@@ -63,6 +63,15 @@ def end_session(site: ActiveSite, session: str) -> None:
     site.state[_SESSIONS][session] = None
 
 
+def end_sessions(site: ActiveSite) -> bool:
+    """At a site, when a run is over: forget the keys of all its sessions; whether there were any."""
+    sessions: dict[str, Session | None] = site.state.get(_SESSIONS, {})
+    open_ones = [session for session, begun in sessions.items() if begun is not None]
+    for session in open_ones:
+        end_session(site, session)
+    return bool(open_ones)
+
+
 class Circle:
     """At the coordinator: the sites that have met in one session. Others can join later."""
 

@@ -83,6 +83,12 @@ def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charg
     return release, free
 
 
+def forget(site: ActiveSite) -> None:
+    """At a site, when a run is over: no votes are masked again, and no masks opened."""
+    site.state.pop(_SUM, None)
+    site.state.pop(_KEPT, None)
+
+
 def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
     """Of a sum over two sites each one's votes can be read off where they agree."""
     known, many = {*site.keyring().identities, site.name}, len(set(participants))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.core.public_set import PublicSet
@@ -85,8 +86,10 @@ class Workbench:
     def impression(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         """What a net with these weights says of one row of noise, the same each time: alike nets say alike things."""
         net = self.net(like, weights)
-        noise = np.random.default_rng(self._seed).normal(size=(1, *net.estimator.input_shape_))
-        answer: NDArray[np.float64] = net.predict_proba(noise.astype(np.float32))[0]
+        noise = np.random.default_rng(self._seed).normal(size=(1, *net.estimator.input_shape_)).astype(np.float32)
+        names = getattr(net.estimator, "feature_names_in_", None)
+        row = noise if names is None else pd.DataFrame(noise, columns=names)
+        answer: NDArray[np.float64] = net.predict_proba(row)[0]
         return answer
 
     def accuracy(self, like: str, weights: Mapping[str, NDArray[Any]]) -> float | None:

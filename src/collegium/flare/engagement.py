@@ -133,6 +133,7 @@ class Engagement:
                 found = {"label": site.classes[site.found_labels.codes], "confidence": site.found_labels.confidences}
                 pd.DataFrame(found).to_csv(self.folder / "labels.csv", index=False)
         write_site_report(self.folder, self._run, self.plan, self._ledger)
+        self._agent.end(self._run)
 
     def close(self) -> None:
         """Let go of the thread and the ledger."""

@@ -112,8 +112,8 @@ class LocalListener:
 
     def accept(self, timeout: float | None = None) -> Channel | None:
         """The next connection; None if there was none within `timeout` seconds."""
-        self._socket.settimeout(timeout)
         try:
+            self._socket.settimeout(timeout)
             connected, _ = self._socket.accept()
         except TimeoutError:
             return None
