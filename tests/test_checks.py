@@ -183,6 +183,33 @@ def test_missing_values_where_the_learner_takes_none():
     refused("public set", [site(learner=LogisticRegression()), site("b")], public=np.where(U > 2, np.inf, U) * np.nan)
 
 
+def test_missing_values_in_data_frames_and_in_points_without_labels():
+    frame, frame_U = pd.DataFrame(X), pd.DataFrame(U)
+    for hole in (np.nan, np.inf, -np.inf):
+        holes = frame.copy()
+        holes.iloc[3, 1] = hole
+        refused("'ukb': LogisticRegression does not take missing values, and its X has some",
+                [site(X=holes, learner=LogisticRegression()), site("b", X=frame)], public=frame_U)  # fmt: skip
+    words = frame.assign(word=pd.array(["x"] * 29 + [None], dtype="object"))
+    sites = [site(name, X=words, learner=LogisticRegression()) for name in "ab"]
+    refused("its X has some", sites, public=frame_U.assign(word="x"))
+    holes = X.copy()
+    holes[0, 0] = np.nan
+    learner = cg.TorchClassifier("linear")
+    refused("TorchClassifier does not take missing values, and its unlabeled has some",
+            [cg.Site("a", X, Y, unlabeled=holes, learner=learner), site("b", learner=learner)],
+            algorithm=cg.FedAvgPseudo(rounds=1), public=None)  # fmt: skip
+
+
+def test_the_learners_that_a_method_names_are_looked_at_and_no_others():
+    holes = np.where(X > 1.5, np.nan, X)
+    sites = [site(X=holes, learner=LogisticRegression()), site("b", X=holes, learner=LogisticRegression())]
+    named = cg.FedKT(teacher=DecisionTreeClassifier(), student=DecisionTreeClassifier(), subsets=2)
+    assert cg.run(named, sites=sites, public=U).global_model is not None
+    trees = [site(X=holes), site("b", X=holes)]
+    refused("LogisticRegression does not take missing values", trees, algorithm=cg.FedKT(student=LogisticRegression()))
+
+
 @pytest.mark.parametrize(
     "learner", [HistGradientBoostingClassifier(max_iter=5), make_pipeline(SimpleImputer(), LogisticRegression())]
 )

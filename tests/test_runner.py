@@ -72,8 +72,11 @@ def test_a_quorum_ends_the_run_when_too_few_sites_work(cancer):
 
 
 def test_all_sites_failing_ends_the_run(cancer):
-    with pytest.raises(cg.QuorumLost, match="0 of 5"):
+    with pytest.raises(cg.QuorumLost, match="0 of 5") as caught:
         cancer.run(cg.FedCT(rounds=3), Secretive())
+    assert caught.value.__notes__ == ["The sites' logs: this error's `logs`, by site"]
+    assert "SECRET" in "".join(caught.value.logs["site3"])
+    assert "SECRET" not in str(caught.value)
 
 
 def test_a_site_whose_policy_forbids_labels_releases_none(cancer):

@@ -145,8 +145,11 @@ def _label_kind(y: NDArray[Any]) -> str:
     return "numbers" if y.dtype.kind in "iufb" else "strings" if y.dtype.kind in "US" else str(y.dtype)
 
 
-def check_features(sites: Sequence[Site], others: dict[str, Any]) -> None:
-    """All tables have the same columns: the sites' and, by name, the public and the test set."""
+def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Algorithm | None = None) -> None:
+    """All tables have the same columns: the sites' and, by name, the public and the test set.
+
+    Missing values are for learners that take them: the algorithm's, or (no algorithm) the sites' own.
+    """
     first = sites[0]
     for site in sites[1:]:
         problem = _mismatch(first.X, site.X)
@@ -158,8 +161,15 @@ def check_features(sites: Sequence[Site], others: dict[str, Any]) -> None:
             raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
     shared = [f"the {name} set" for name, table in others.items() if _has_missing_values(table)]
     for site in sites:
-        if not takes_missing_values(site.learner):
-            _refuse_missing_values(site, [f"site {site.name!r}"] * _has_missing_values(site.X) + shared)
+        own = {"X": site.X, "unlabeled": site.unlabeled}
+        where = [f"its {name}" for name, table in own.items() if _has_missing_values(table)] + shared
+        for learner in [site.learner] if algorithm is None else algorithm.learners(site):
+            if where and not takes_missing_values(learner):
+                raise SiteError(
+                    site.name,
+                    f"{type(learner).__name__} does not take missing values, and {where[0]} has some (NaN or "
+                    "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
+                )
 
 
 def _mismatch(X: Any, other: Any) -> str | None:
@@ -176,17 +186,10 @@ def _mismatch(X: Any, other: Any) -> str | None:
 
 
 def _has_missing_values(table: Any) -> bool:
+    if isinstance(table, pd.DataFrame):
+        return any(_has_missing_values(table[name].to_numpy()) for name in table) or bool(table.isna().any(axis=None))
     values = getattr(table, "data", None) if sparse.issparse(table) else table
     return isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all()
-
-
-def _refuse_missing_values(site: Site, where: list[str]) -> None:
-    if where:
-        raise SiteError(
-            site.name,
-            f"its learner {type(site.learner).__name__} does not take missing values, and {where[0]} has some (NaN or "
-            "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
-        )
 
 
 def takes_missing_values(learner: Any) -> bool:

@@ -56,6 +56,11 @@ class Refused(CollegiumError):
 class QuorumLost(CollegiumError):
     """Too few sites answered for the run to go on."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.logs: dict[str, list[str]] = {}
+        """In a simulation: what the sites wrote to their own logs."""
+
 
 class BudgetSpent(QuorumLost):
     """No site has privacy budget left for what it was asked."""

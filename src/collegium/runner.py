@@ -27,7 +27,7 @@ from collegium.core.record import Record
 from collegium.core.samples import LabelledData
 from collegium.core.site import Exam, Site
 from collegium.core.workbench import Workbench
-from collegium.errors import BudgetSpent, CollegiumWarning, ConfigError, StorageError
+from collegium.errors import BudgetSpent, CollegiumWarning, ConfigError, QuorumLost, StorageError
 from collegium.folder import RunFolder
 from collegium.graphs import Labelled
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
@@ -96,7 +96,7 @@ def run(
     shared = checks.check_public(algorithm, public, checked)
     exam = checks.check_test(test, all_classes)
     others = ({"public": shared.X} if shared else {}) | ({"test": exam[0]} if exam else {})
-    checks.check_features(checked, others)
+    checks.check_features(checked, others, algorithm)
     truth = checks.check_truth(public_truth, shared, all_classes)
     codes = checks.check_truth(labels, shared, all_classes, "public=(X, y)")
     checks.check_capabilities(algorithm, checked)
@@ -136,7 +136,14 @@ def run(
             fed, hosting, about | {"run": hosting.run, "workers": workers, "link": link}, folder, callbacks, study
         )
         learners = (global_learner, algorithm.final_learner(), public_part(checked[0].learner))
-        global_models = course.complete(algorithm, learners, progress=progress)
+        try:
+            global_models = course.complete(algorithm, learners, progress=progress)
+        except QuorumLost as lost:
+            with suppress(Exception):  # logs of processes that were killed cannot be had
+                lost.logs = dict(live.logs)
+            where = "this error's `logs`, by site" if path is None else path / "sites" / "*" / "site.log"
+            lost.add_note(f"The sites' logs: {where}")
+            raise
         outcome = course.outcome(live.models, global_models, live.logs, live.found_labels)
 
     def site_log(party: str) -> str:
@@ -286,7 +293,15 @@ def _global_model(
 ) -> dict[str, SiteModel]:
     """A model of (U, final L): everybody may have it, since everybody knows both."""
     labels = fed.final_labels
-    if labels is None or public is None or learner is None or not labels.known.any():
+    if labels is None or public is None or learner is None:
+        return {}
+    if not labels.known.any():
+        warnings.warn(
+            "No global model: no public sample has a label. No vote reached what the consensus asks for, or noise let "
+            "no answer through.",
+            CollegiumWarning,
+            stacklevel=3,
+        )
         return {}
     nothing = LabelledData(tables.take(public.X, np.zeros(0, dtype=np.intp)), labels.codes[:0])
     with threads_per_site():

@@ -6,16 +6,18 @@ import warnings
 from pathlib import Path
 
 import pytest
-from tests.algorithms.nets import PARTS, PUBLIC, TRUTH, linear, sites_of
+from tests.algorithms.nets import PARTS, PUBLIC, TRUTH, Diverging, linear, same, sites_of
 
 import collegium as cg
 from collegium import registry
+from collegium.algorithms.averaging import Averaging
 from collegium.components import settings_of
 from collegium.core.federation import Federation
 from collegium.errors import CollegiumWarning, SiteError
 from collegium.rehearsal import explain, rehearse
 
 WITH_NETS = [name for name in registry.names("algorithm") if registry.lookup("algorithm", name).needs]
+AVERAGING = [name for name in WITH_NETS if issubclass(registry.lookup("algorithm", name), Averaging)]
 every_method = pytest.mark.parametrize("name", WITH_NETS)
 # A few epochs less than the paper's.
 QUICK = {"fedmd": "public_epochs = 1\nprivate_epochs = 1\n"}
@@ -51,6 +53,18 @@ def test_it_runs_from_a_study_file_and_can_be_rehearsed(name, tmp_path):
     assert run.global_model is not None
     assert set(explain(made).releases["kind"]) == set(run.releases["kind"])
     assert rehearse(made, rounds=1).releases["round"].max() == 0
+
+
+@pytest.mark.parametrize("name", [name for name in AVERAGING if name != "dp_fedavg"])
+def test_a_run_in_which_no_drawn_site_ever_answers_ends_where_it_began(name, monkeypatch):
+    published = []
+    monkeypatch.setattr(Federation, "publish", lambda fed, weights, like: published.append(weights))
+    algorithm = registry.lookup("algorithm", name)(rounds=2, participation=0.34)
+    with pytest.warns(CollegiumWarning, match="diverged"):
+        result = cg.run(algorithm, sites=sites_of(PARTS, lambda site: Diverging(site=site)), public=PUBLIC)
+    assert result.refusals["round"].tolist() == [0, 1]
+    assert len(published) == 2
+    assert same(*published)
 
 
 def test_a_preparation_that_differs_from_site_to_site_is_an_error_that_names_the_remedy(tmp_path):

@@ -131,8 +131,11 @@ def test_learners_that_cannot_learn_soft_labels_are_an_error_that_names_methods_
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rounds": 0}, {"period": 0}, {"weight": 0}, {"participation": 2}, {"steps": 0}, {"rounds": 2, "period": 3}],
-)
+    [
+        {"rounds": 0}, {"period": 0}, {"weight": 0}, {"participation": 2}, {"participation": "0.5"},
+        {"participation": None}, {"steps": 0}, {"rounds": 2, "period": 3},
+    ],
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_an_error(settings):
     with pytest.raises(ConfigError, match=list(settings)[-1]):
         cg.DistributedDistillation(**settings)

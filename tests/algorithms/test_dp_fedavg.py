@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.algorithms.nets import (
+    CLASSES,
+    FEATURES,
     PARTS,
     SEEN,
+    TEST,
     Diverging,
     RecordingNet,
     close,
@@ -19,6 +22,7 @@ from tests.algorithms.nets import (
     weights,
     zeros,
 )
+from torch import nn
 
 import collegium as cg
 from collegium.core.soft import clip, with_noise
@@ -117,6 +121,32 @@ def test_a_site_that_diverges_counts_as_one_that_changed_nothing():
     assert norm(weights(result.global_model)) < 1e-6
 
 
+def test_a_run_whose_drawn_sites_all_diverge_goes_on_since_its_end_would_tell_who_was_drawn():
+    with pytest.warns(cg.CollegiumWarning):
+        result = run_nets(cg.DPFedAvg(rounds=3, noise=TINY, start=zeros()), lambda name: Diverging(site=name))
+    assert len(result.refusals) == 9
+    assert result.privacy.set_index("party").loc["coordinator", "rounds"] == 3
+    assert norm(weights(result.global_model)) < 1e-6
+
+
+def test_sites_that_add_the_noise_and_do_not_answer_change_nothing_either():
+    policy = cg.Policy(steps=("averaging.*",))
+    sites = [cg.Site(s.name, s.X, s.y, learner=linear(), policy=policy) for s in sites_of(PARTS, None)]
+    with pytest.warns(cg.CollegiumWarning, match="step-denied"):
+        result = run_nets(cg.DPFedAvg(rounds=2, variant="clip_parameters", start=zeros()), sites=sites)
+    assert same(weights(result.global_model), zeros())
+
+
+@pytest.mark.parametrize("variant", ["clip_updates", "clip_parameters"])
+def test_noise_makes_no_running_variance_negative(variant):
+    net = nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, CLASSES))
+    result = run_nets(cg.DPFedAvg(rounds=2, variant=variant, noise=3.0), cg.TorchClassifier(net))
+    for model in (result.global_model, *result.models.values()):
+        assert weights(model)["0.running_var"].min() >= 0
+        assert np.isfinite(model.predict_proba(TEST[0])).all()
+    assert result.refusals.empty
+
+
 # Claims
 
 
@@ -202,6 +232,18 @@ def test_a_budget_ends_it(tmp_path):
     with pytest.warns(cg.CollegiumWarning):
         result = run_nets(algorithm, sites=sites)
     assert result.releases.groupby("party").size().tolist() == [4, 4, 4]
+
+
+def test_a_spent_budget_ends_it_whoever_was_drawn(tmp_path):
+    algorithm = cg.DPFedAvg(rounds=50, variant="clip_parameters", noise=10.0, participation=0.34)
+    once = cg.DPFedAvg(rounds=1, variant="clip_parameters", noise=10.0).claim().epsilon
+    sites = [
+        cg.Site(s.name, s.X, s.y, learner=linear(), budget=cg.Budget(once * 1.001, 1e-5, tmp_path / f"{s.name}.db"))
+        for s in sites_of(PARTS, None)
+    ]
+    with pytest.warns(cg.CollegiumWarning):
+        result = run_nets(algorithm, sites=sites)
+    assert result.refusals["code"].tolist() == ["budget-exhausted"]
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,14 @@ def test_weights_that_are_pretrained_already_are_a_start():
         FedAUX(pretrain=h_0, start=h_0)
 
 
+def test_a_pretraining_may_be_given_by_name_but_not_as_a_class():
+    assert FedAUX(pretrain="simclr") == FedAUX(pretrain=SimCLR())
+    with pytest.raises(ConfigError, match=r"FedAUX: pretrain.*Did you mean 'simclr'"):
+        FedAUX(pretrain="simclrr")
+    with pytest.raises(ConfigError, match=r"FedAUX: pretrain is a class: pass an instance, such as SimCLR\(\)"):
+        FedAUX(pretrain=SimCLR)
+
+
 def test_a_pretraining_that_gives_another_net_is_an_error():
     class Other:
         def pretrain(self, net, X):
@@ -322,7 +330,7 @@ def test_a_budget_alone_lets_no_weights_out(tmp_path):
         for s in two_sites()
     ]
     with pytest.raises(QuorumLost, match="unprotected"):
-        run(FedAUX(rounds=1), sites=sites)
+        run(FedAUX(rounds=1, participation=1.0), sites=sites)
 
 
 # Sites that fail, and settings
@@ -364,6 +372,27 @@ def test_a_site_that_diverges_teaches_nobody():
     np.testing.assert_allclose(TAUGHT[0]["targets"], expected, atol=1e-5)
 
 
+def test_a_net_that_says_no_numbers_is_left_out_of_the_round_and_reported():
+    def learner(name):
+        return RecordingNet("mlp", site=name, lr=1e30 if name == "b" else 0.1)
+
+    with pytest.warns(cg.CollegiumWarning, match="'b'"):
+        result = run(FedAUX(rounds=1, participation=1.0, **FREE), learner)
+    assert result.refusals[["party", "step", "code"]].to_numpy().tolist() == [["b", "fedavg.update", "diverged"]]
+    after = [SEEN[site][0]["after"] for site in "ac"]
+    expected = weighted(after, [SCORES[0]["s"], SCORES[2]["s"]], TAUGHT[0]["X"])
+    np.testing.assert_allclose(TAUGHT[0]["targets"], expected, atol=1e-5)
+    close(TAUGHT[0]["student"], mean(after, [SIZES[0], SIZES[2]]))
+
+
+def test_a_round_without_a_sound_net_changes_nothing():
+    with pytest.warns(cg.CollegiumWarning):
+        result = run(FedAUX(rounds=1, participation=1.0), lambda name: RecordingNet("mlp", site=name, lr=1e30))
+    assert len(result.refusals) == 3
+    assert not TAUGHT
+    assert same(weights(result.global_model), SEEN["a"][0]["before"])
+
+
 @pytest.mark.parametrize(("rows", "share"), [(5, 0.2), (120, 0.001), (120, 0.999), (3, 0.5)])
 def test_a_public_set_that_is_too_small_is_an_error_before_anything_is_trained(rows, share):
     with pytest.raises(ConfigError, match="too small"):
@@ -397,6 +426,7 @@ def test_it_needs_a_public_set_and_a_learner_with_features():
     [
         {"epsilon": 0}, {"epsilon": -1.0}, {"delta": 0}, {"delta": 1}, {"ridge": 0}, {"ridge": -0.1}, {"negatives": 0},
         {"negatives": 1}, {"negatives": 1.2}, {"mode": "tail"}, {"rounds": 0}, {"participation": 0}, {"distill_lr": 0},
+        {"norm_quantile": "a"}, {"norm_quantile": 1.1}, {"norm_quantile": -0.1}, {"norm_quantile": None},
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_an_error(settings):

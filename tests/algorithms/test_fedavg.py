@@ -158,6 +158,46 @@ def test_a_run_in_which_every_site_diverges_ends_and_says_so():
         run_nets(cg.FedAvg(rounds=2), lambda name: Diverging(site=name))
 
 
+def test_a_round_in_which_no_drawn_site_answers_changes_nothing_and_the_run_goes_on():
+    def learner(name):
+        return (Diverging if name == "b" else RecordingNet)(site=name)
+
+    with pytest.warns(cg.CollegiumWarning, match="'b'"):
+        result = run_nets(cg.FedAvg(rounds=8, participation=0.34, start=zeros()), learner)
+    silent = set(result.refusals["round"])
+    assert silent
+    assert set(result.refusals["code"]) == {"diverged"}
+    assert set(result.releases["round"]) == set(range(8)) - silent
+    course = result.metrics.query("metric == 'global_accuracy'")["value"].tolist()
+    assert len(course) == 8
+    assert all(course[t] == course[t - 1] for t in silent if t)
+
+
+def test_a_quorum_that_was_set_is_needed_of_a_part_of_the_sites_too():
+    with pytest.raises(QuorumLost, match="diverged"):
+        run_nets(cg.FedAvg(rounds=2, participation=0.34), lambda name: Diverging(site=name), quorum=0.1)
+
+
+def test_nets_that_differ_in_what_has_no_weights_are_an_error_that_names_both_sites():
+    def learner(name):
+        between = nn.Tanh() if name == "b" else nn.ReLU()
+        return cg.TorchClassifier(nn.Sequential(nn.Linear(FEATURES, 8), between, nn.Linear(8, CLASSES)))
+
+    with pytest.raises(ConfigError, match="'a' and 'b' differ"):
+        run_nets(cg.FedAvg(), learner)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"), [({"net": "mpl"}, "Did you mean 'mlp'"), ({"optimizer": "sdg"}, "no optimizer 'sdg'")]
+)
+def test_nets_that_cannot_be_made_are_an_error_that_has_the_reason(settings, why):
+    with pytest.raises(SiteError, match=f"Site 'a': .*{why}"):
+        run_nets(cg.FedAvg(), cg.TorchClassifier(**settings))
+    with pytest.warns(cg.CollegiumWarning, match="'b' did not answer"):  # one site only: the others go on
+        result = run_nets(cg.FedAvg(rounds=1), lambda name: cg.TorchClassifier(**settings if name == "b" else {}))
+    assert why in "".join(result.logs["b"])
+
+
 def test_different_nets_are_an_error_that_names_both_sites():
     with pytest.raises(ConfigError, match="'a' and 'c' differ"):
         run_nets(cg.FedAvg(), lambda name: cg.TorchClassifier("mlp" if name == "c" else "linear"))
@@ -185,8 +225,11 @@ def test_a_site_that_sends_another_net_is_left_out_and_reported(monkeypatch):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"rounds": 0}, {"local_epochs": 0}, {"local_steps": 0}, {"participation": 0}, {"weighting": "size"}, {"start": 3}],
-)
+    [
+        {"rounds": 0}, {"local_epochs": 0}, {"local_steps": 0}, {"participation": 0}, {"participation": "0.5"},
+        {"participation": None}, {"weighting": "size"},
+    ],
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_an_error(settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):
         cg.FedAvg(**settings)
@@ -218,6 +261,30 @@ def test_a_start_of_another_net_is_an_error():
         run_nets(cg.FedAvg(rounds=1, start={"1.bias": np.zeros(3)}))
     with pytest.raises(ConfigError, match="no weights to start from"):
         cg.FedAvg(start=cg.run(cg.Local(), sites=sites_of(PARTS, DecisionTreeClassifier())).models["a"])
+
+
+@pytest.mark.parametrize(
+    ("start", "why"),
+    [
+        (3, "start is a fitted model"), (cg.TorchClassifier, "start is a fitted model"),
+        (cg.TorchClassifier("linear"), "start is a fitted model"), ({}, "start has no weights"),
+        ([], "start is an empty list"), ([{}], "start has no weights"), ({"1.bias": "x"}, "start has .* no numbers"),
+        ({"1.bias": None}, "start has .* no numbers"), ({"1.bias": [np.nan]}, "start has .* no numbers"),
+        ({"1.bias": [1e300]}, "start has .* infinite"),
+    ],
+)  # fmt: skip
+def test_a_start_without_usable_weights_is_an_error_at_once(start, why):
+    with pytest.raises(ConfigError, match=why):
+        cg.FedAvg(start=start)
+
+
+def test_a_start_of_other_classes_is_an_error_that_names_both():
+    letters = cg.TorchClassifier("linear").initialize(TEST[0], list("abcdefghij"))
+    with pytest.raises(ConfigError, match=r"classes 'a', 'b'.* this study has 0, 1"):
+        run_nets(cg.FedAvg(rounds=1, start=letters))
+    assert run_nets(cg.FedAvg(rounds=1, start=letters.get_weights())).refusals.empty
+    digits = cg.TorchClassifier("linear").initialize(TEST[0], range(10))
+    assert run_nets(cg.FedAvg(rounds=1, start=[digits])).refusals.empty
 
 
 def test_an_average_does_not_depend_on_who_answers_first():

@@ -52,9 +52,10 @@ class WithoutFeatures(cg.TorchClassifier):
         raise AttributeError("embed")
 
 
-def test_points_whose_features_are_all_zero_are_like_no_others() -> None:
+@pytest.mark.parametrize("bits", [None, 64])
+def test_points_whose_features_are_all_zero_are_like_no_others(bits: int | None) -> None:
     start = {name: np.zeros_like(value) for name, value in weights(run(cg.FedAvg(rounds=1)).global_model).items()}
-    result = run(cg.FedAvgXCLP(rounds=1, local_steps=2, start=start, xclp=cg.XCLP(bits=None)))
+    result = run(cg.FedAvgXCLP(rounds=1, local_steps=2, start=start, xclp=cg.XCLP(bits=bits, hamming="masked")))
     assert result.refusals.empty
     assert all((confidences == 0).all() for confidences in result.confidences.values())
 
@@ -79,10 +80,29 @@ def test_a_site_that_does_not_follow_the_protocol_is_left_out_of_it_and_learns_i
         assert link.inner.found_labels.keys() == {"a", "c", "d"}
 
 
+def test_of_a_leader_whose_seed_does_not_arrive_another_takes_the_place() -> None:
+    def broken(plain: Any) -> None:
+        for envelope in plain["letters"].values():
+            envelope[-1] ^= 1
+
+    algorithm = cg.FedAvgXCLP(**FEW, xclp=cg.XCLP(bits=32, k=3, hamming="masked"))
+    with disturbed(algorithm, "a", "codes.draw_seed", broken) as (fed, link):
+        assert {(row["party"], row["step"], row["code"]) for row in fed.observed.refusals} == {
+            ("a", "codes.compare", "protocol")
+        }
+        assert link.inner.found_labels.keys() == {"b", "c", "d"}
+
+
 def test_it_says_what_everybody_learns() -> None:
     told = cg.FedAvgXCLP(xclp=cg.XCLP(hamming="masked")).learns()
     assert told.items() >= cg.XCLP(hamming="masked").learns().items()
     assert "weights" in told["coordinator, from averaging"]
+
+
+def test_codes_that_are_too_long_for_a_backend_are_refused_at_once() -> None:
+    table = {"name": "fedavg_xclp", "xclp": {"name": "xclp", "bits": 40000, "hamming": "masked"}}
+    with pytest.raises(ConfigError, match=r"algorithm.xclp: XCLP: .*at most 32767 bits.*'ot'"):
+        build("algorithm", table, "algorithm")
 
 
 def test_a_study_names_its_settings() -> None:

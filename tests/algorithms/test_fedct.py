@@ -98,7 +98,8 @@ def test_samples_without_a_qualified_majority_are_left_out_of_training(cancer) -
 def test_where_nothing_reaches_the_quorum_sites_go_on_alone() -> None:
     X = np.arange(20.0)[:, None]
     sites = [cg.Site(c, X, [c] * 10 + ["z"] * 10, learner=Recorder(c)) for c in ("a", "b")]
-    run = cg.run(cg.FedCT(rounds=3, consensus=cg.QualifiedMajority(1.0)), sites=sites, public=X[:5])
+    with pytest.warns(cg.CollegiumWarning, match="No global model: no public sample has a label"):
+        run = cg.run(cg.FedCT(rounds=3, consensus=cg.QualifiedMajority(1.0)), sites=sites, public=X[:5])
     assert rows_seen("a") == rows_seen("b") == [20, 20, 20]
     assert not run.labels.known.any()
 
@@ -281,6 +282,9 @@ def test_decision_trees_gain_from_each_other_on_breast_cancer() -> None:
         {"rounds": 2.5},
         {"rounds": None},
         {"rounds": True},
+        {"participation": "0.5"},
+        {"participation": None},
+        {"participation": True},
         {"consensus": "majority"},
         {"consensus": cg.Majority},
         {"voters": cg.Familiar},

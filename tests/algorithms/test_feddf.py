@@ -19,6 +19,7 @@ from tests.algorithms.nets import (
     sites_of,
     weights,
 )
+from torch import nn
 
 import collegium as cg
 from collegium.core.workbench import Workbench
@@ -116,6 +117,35 @@ def test_a_site_that_diverges_teaches_nobody():
     assert result.refusals["code"].tolist() == ["diverged"]
     expected = softmax(np.mean([logits(SEEN[s][0]["after"], PUBLIC) for s in "ac"], axis=0), axis=1)
     np.testing.assert_allclose(TAUGHT[0]["targets"], expected, atol=1e-5)
+
+
+def test_a_net_that_says_no_numbers_is_left_out_of_the_round_and_reported():
+    with pytest.warns(cg.CollegiumWarning, match="'b'"):
+        result = run(cg.FedDF(rounds=2), lambda name: RecordingNet("mlp", site=name, lr=1e30 if name == "b" else 0.1))
+    assert all(np.isfinite(value).all() for value in SEEN["b"][0]["after"].values())
+    assert result.refusals[["party", "step", "code"]].to_numpy().tolist() == [["b", "fedavg.update", "diverged"]] * 2
+    for t, taught in enumerate(TAUGHT):
+        after = [SEEN[site][t]["after"] for site in "ac"]
+        close(taught["student"], mean(after, [SIZES[0], SIZES[2]]))
+        expected = softmax(np.mean([logits(w, PUBLIC) for w in after], axis=0), axis=1)
+        np.testing.assert_allclose(taught["targets"], expected, atol=1e-4)
+
+
+def test_a_round_without_a_sound_net_changes_nothing():
+    with pytest.warns(cg.CollegiumWarning):
+        result = run(cg.FedDF(rounds=2), lambda name: RecordingNet("mlp", site=name, lr=1e30))
+    assert len(result.refusals) == 6
+    assert not TAUGHT
+    assert same(weights(result.global_model), SEEN["a"][0]["before"])
+
+
+def test_nets_that_differ_in_what_has_no_weights_are_of_different_kinds():
+    nets = {"a": nn.ReLU(), "b": nn.Tanh(), "c": nn.ReLU()}
+    result = run(
+        cg.FedDF(rounds=1),
+        lambda name: cg.TorchClassifier(nn.Sequential(nn.Linear(64, 8), nets[name], nn.Linear(8, 10))),
+    )
+    assert list(result.global_models) == ["a", "b"]
 
 
 def test_it_needs_a_public_set():

@@ -24,6 +24,7 @@ from collegium.core.site import ActiveSite
 from collegium.core.tally import winners
 from collegium.core.teachers import hashed_subsets, random_subsets
 from collegium.errors import ConfigError, Refused, SiteError, WireError
+from collegium.privacy.mechanisms.noisy_max import ConfidentNoisyMax
 from collegium.privacy.noise import SeededNoise
 from collegium.reports.html import render_report
 
@@ -69,6 +70,16 @@ def test_teachers_students_and_the_final_model_may_be_different_learners(cancer)
     assert type(other.global_model.estimator) is DecisionTreeClassifier
 
 
+def test_learners_may_be_given_by_name(cancer) -> None:
+    named = cg.FedKT(teacher="decision_tree", student="xgboost", share="models", subsets=2)
+    given = cg.FedKT(teacher=DecisionTreeClassifier(), student=XGBClassifier(), share="models", subsets=2)
+    run = cancer.run(named, TREE)
+    assert type(run.global_model.estimator) is XGBClassifier
+    assert run.labels == cancer.run(given, TREE).labels
+    sites = [cg.Site(f"site{i}", X, y) for i, (X, y) in enumerate(cancer.split.sites)]
+    assert cancer.run(named, sites=sites).labels == run.labels
+
+
 def test_sites_need_no_learner_where_the_method_names_all(cancer) -> None:
     sites = [cg.Site(f"site{i}", X, y) for i, (X, y) in enumerate(cancer.split.sites)]
     named = cg.FedKT(teacher=TREE, student=RandomForestClassifier(5), subsets=2)
@@ -79,6 +90,28 @@ def test_sites_need_no_learner_where_the_method_names_all(cancer) -> None:
     for incomplete in (cg.FedKT(teacher=TREE), cg.FedKT(student=TREE)):
         with pytest.raises(SiteError, match="'site0': it has no learner"):
             cancer.run(incomplete, sites=sites)
+
+
+@pytest.mark.parametrize("level", ["L1", "L2"])
+def test_noise_that_answers_nothing_is_paid_for_like_any_answer(level, cancer, tmp_path) -> None:
+    nobody = ConfidentNoisyMax(threshold=1000, sigma1=3, sigma2=2)
+    sites = [
+        cg.Site(f"site{i}", X, y, learner=TREE, budget=cg.Budget(epsilon=20, delta=1e-5, ledger=tmp_path / f"{i}.db"))
+        for i, (X, y) in enumerate(cancer.split.sites)
+    ]
+    method = cg.FedKT(level=level, partitions=1, queries=3, mechanism=nobody)
+    if level == "L1":
+        sites = recorders(cancer)
+    with pytest.warns(cg.CollegiumWarning, match="No global model: no public sample has a label"):
+        run = cancer.run(method, sites=sites)
+    assert run.refusals.empty
+    assert run.global_model is None
+    assert not run.labels.known.any()
+    spent = run.privacy.query("party == 'coordinator'")["epsilon"].item()
+    assert spent > 1
+    if level == "L2":
+        assert (run.privacy.query("party != 'coordinator'")["epsilon"] > 1).all()
+        assert all(read_ledger(tmp_path / f"{i}.db")[0]["event"] for i in range(5))
 
 
 def test_it_is_better_than_each_site_alone(digits) -> None:
@@ -250,6 +283,15 @@ def test_confident_noise_answers_some_queries(cancer) -> None:
     assert run.privacy["kind"].iloc[-1] == "dp"
 
 
+@pytest.mark.parametrize("level", ["L1", "L2"])
+def test_a_mechanisms_own_delta_is_what_is_claimed(cancer, level) -> None:
+    noise = cg.LaplaceNoisyMax(0.05, delta=1e-8)
+    run = cancer.run(cg.FedKT(level=level, partitions=1, mechanism=noise, queries=74), TREE)
+    final = run.privacy.iloc[-1]
+    assert final["delta"] == 1e-8
+    assert final["epsilon"] == pytest.approx(cg.privacy.compose(0.1, 74, 1e-8), rel=1e-6)
+
+
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("level", ["L1", "L2"])
 def test_data_dependent_accounting_is_not_for_publication(cancer, level, noise) -> None:
@@ -270,6 +312,20 @@ def test_data_dependent_accounting_gains_where_voters_agree() -> None:
         for how in ("data_dependent", "data_independent")
     ]
     assert epsilons[0] < 0.5 * epsilons[1]
+
+
+@pytest.mark.parametrize(("level", "subsets"), [("L1", 2), ("L2", 10)])
+def test_data_dependent_accounting_never_claims_more_and_is_not_for_publication_then_either(
+    cancer, level, subsets
+) -> None:
+    settings = {"partitions": 1, "subsets": subsets, "level": level, "gamma": 0.05, "queries": 74}
+    beforehand, hindsight = (
+        cancer.run(cg.FedKT(accounting=how, **settings), TREE).privacy.iloc[0 if level == "L2" else -1]
+        for how in ("data_independent", "data_dependent")
+    )
+    assert hindsight["epsilon"] <= beforehand["epsilon"] == pytest.approx(3.586130, abs=1e-6)
+    assert beforehand["publishable"]
+    assert not hindsight["publishable"]
 
 
 def test_a_record_is_assigned_by_its_own_hash() -> None:
@@ -386,9 +442,10 @@ def test_students_of_one_class_are_sent_as_such(cancer) -> None:
     assert votes.labels == models.labels
 
 
-def test_learners_without_a_safe_format_are_refused_before_the_run() -> None:
-    with pytest.raises(ConfigError, match=r"pickle.*votes"):
-        cg.FedKT(share="models", student=DecisionTreeClassifier())
+@pytest.mark.parametrize("student", [DecisionTreeClassifier(), "decision_tree"])
+def test_learners_without_a_safe_format_are_refused_before_the_run(student) -> None:
+    with pytest.raises(ConfigError, match=r"DecisionTreeClassifier.*pickle.*votes"):
+        cg.FedKT(share="models", student=student)
     with pytest.raises(ConfigError, match="student="):
         cg.FedKT(share="models")
 
@@ -427,10 +484,14 @@ def test_a_model_that_cannot_be_read_is_no_crash(parts) -> None:
         ({"level": "L2", "gamma": 1, "noise": "pink"}, "noise"),
         ({"level": "L2", "gamma": 1, "accounting": "creative"}, "accounting"),
         ({"level": "L2", "mechanism": cg.RandomizedResponse(1)}, "mechanism"),
+        ({"level": "L2", "mechanism": cg.LaplaceNoisyMax(1, delta=1e-8), "delta": 1e-5}, "delta.*give one"),
+        ({"level": "L2", "mechanism": cg.ConfidentNoisyMax(3, 1, 1), "accounting": "data_dependent"}, "FedKT: Confid"),
         ({"level": "L2", "gamma": 1, "subsets": 25, "partitions": 20}, "hash"),
         ({"consensus": "majority"}, "consensus"),
         ({"consensus": cg.DawidSkene(), "level": "L1", "gamma": 1}, "consensus"),
         ({"teacher": Recorder()}, "no registered name"),
+        ({"teacher": "decision_tre"}, "teacher.*Did you mean 'decision_tree'"),
+        ({"student": "nope"}, "student.*no learner 'nope'"),
     ],
 )
 def test_settings_that_make_no_sense_are_an_error(settings: dict[str, Any], words: str) -> None:
@@ -452,14 +513,49 @@ def test_more_queries_than_public_samples_are_an_error_before_training(cancer, s
     assert not FITTED
 
 
-def test_a_study_file_names_its_learners() -> None:
-    study = cg.Study.from_dict(
+@pytest.mark.parametrize("level", ["L1", "L2"])
+def test_noise_on_votes_for_one_class_is_an_error_before_training(cancer, level) -> None:
+    sites = [cg.Site(site.name, site.X, ["benign"] * len(site), learner=site.learner) for site in recorders(cancer)]
+    with pytest.raises(ConfigError, match="FedKT: noise on votes needs two classes or more, and this study has 1"):
+        cancer.run(cg.FedKT(level=level, gamma=1.0), sites=sites, test=None)
+    assert not FITTED
+    assert set(cancer.run(cg.FedKT(), sites=sites, test=None).labels.codes) == {0}
+
+
+def test_numbers_of_numpy_are_as_good_as_plain_ones(cancer, tmp_path) -> None:
+    plain = cg.FedKT(partitions=1, subsets=3, level="L2", gamma=0.5, queries=10, delta=1e-5)
+    numpys = cg.FedKT(
+        partitions=np.int64(1),
+        subsets=np.int8(3),
+        level="L2",
+        gamma=np.float32(0.5),
+        queries=np.int64(10),
+        delta=np.float64(1e-5),
+    )
+    assert repr(numpys) == repr(plain)  # this is what a record is compared by
+    run = cancer.run(numpys, TREE, out=tmp_path / "run")
+    assert run.privacy.equals(cancer.run(plain, TREE).privacy)
+    assert len(read_ledger(tmp_path / "run" / "ledger.db")) == 5
+
+
+def study(**learners: Any) -> cg.Study:
+    return cg.Study.from_dict(
         {
             "name": "one-shot",
             "data": {"source": "breast_cancer", "public": 200, "test": 100},
             "partition": {"name": "iid", "sites": 4},
-            "algorithm": {"name": "fedkt", "subsets": 3, "teacher": {"name": "decision_tree", "max_depth": 3}},
+            "algorithm": {"name": "fedkt", "subsets": 3, **learners},
             "sites": [{"learner": {"name": "random_forest", "n_estimators": 5}}],
         }
     )
-    assert study.run().global_model is not None
+
+
+def test_a_study_file_names_its_learners() -> None:
+    run = study(teacher={"name": "decision_tree", "max_depth": 3}, student="decision_tree").run()
+    assert type(run.global_model.estimator) is DecisionTreeClassifier
+
+
+@pytest.mark.parametrize("named", ["nope", {"name": "nope"}])
+def test_a_study_file_that_names_no_learner_is_an_error_when_it_is_read(named) -> None:
+    with pytest.raises(ConfigError, match=r"algorithm.*teacher.*no learner 'nope'"):
+        study(teacher=named)

@@ -109,8 +109,12 @@ def test_different_nets_can_teach_each_other():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"rounds": 0}, {"samples": 0}, {"public_epochs": 0}, {"digest_lr": 0}, {"participation": 0}]
-)
+    "settings",
+    [
+        {"rounds": 0}, {"samples": 0}, {"public_epochs": 0}, {"digest_lr": 0}, {"participation": 0},
+        {"participation": "0.5"}, {"participation": None},
+    ],
+)  # fmt: skip
 def test_settings_that_make_no_sense_are_an_error(settings):
     with pytest.raises(ConfigError, match=next(iter(settings))):
         cg.FedMD(**settings)

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
@@ -99,3 +101,43 @@ def test_settings_that_make_no_sense_are_an_error(settings: dict[str, Any], word
 def test_more_queries_than_public_samples_are_an_error_before_training(cancer) -> None:
     with pytest.raises(ConfigError, match="queries"):
         cancer.run(cg.DPPate(queries=371), TREE)
+
+
+@pytest.mark.parametrize(
+    ("learners", "teachers"),
+    [
+        ((TREE, KNeighborsClassifier(1), GaussianNB()), 40),  # most subsets have one record, or none
+        ((KNeighborsClassifier(4),) * 3, 15),  # too many neighbours for the smallest subsets
+    ],
+    ids=["different learners", "learners that fail on few rows"],
+)
+def test_one_record_changes_one_vote_whoever_learns_from_it(cancer, monkeypatch, learners, teachers) -> None:
+    """What the claim for single records stands on: also when a subset loses its only record."""
+    seen: list[np.ndarray] = []
+    label = cg.DPPate._labels
+    monkeypatch.setattr(
+        cg.DPPate, "_labels", lambda self, fed, counts: (seen.append(counts), label(self, fed, counts))[1]
+    )
+    parts = [(X[:12], y[:12]) for X, y in cancer.split.sites[:3]]
+
+    def run(without: int | None) -> None:
+        (X, y), *others = parts
+        keep = np.arange(len(X)) != without
+        rows = [(X[keep], y[keep]), *others]
+        sites = [
+            cg.Site(f"site{i}", *part, learner=each) for i, (part, each) in enumerate(zip(rows, learners, strict=True))
+        ]
+        cancer.run(cg.DPPate(teachers=teachers, gamma=0.05, queries=20), sites=sites)
+
+    run(None)
+    for record in range(8):
+        run(record)
+    changes = [np.abs(counts - seen[0]).sum(axis=0).max() for counts in seen[1:]]
+    assert 1 <= max(changes) <= 2
+
+
+def test_noise_on_votes_for_one_class_is_an_error_before_training() -> None:
+    X = np.arange(6.0)[:, None]
+    sites = [cg.Site(name, X, [0] * 6, learner=TREE) for name in "ab"]
+    with pytest.raises(ConfigError, match="DPPate: noise on votes needs two classes"):
+        cg.run(cg.DPPate(teachers=3, gamma=0.1), sites=sites, public=X)

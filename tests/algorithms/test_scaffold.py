@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.algorithms.nets import (
+    CLASSES,
+    FEATURES,
     PARTS,
     SEEN,
+    TEST,
     Diverging,
     RecordingNet,
     close,
@@ -20,6 +23,7 @@ from tests.algorithms.nets import (
     weights,
     zeros,
 )
+from torch import nn
 
 import collegium as cg
 from collegium.algorithms import scaffold
@@ -109,6 +113,17 @@ def test_a_site_that_diverges_keeps_what_it_knew_and_the_others_go_on():
 def test_there_are_no_control_variates_for_batch_norm_statistics():
     arrays = {"0.weight": np.ones(2), "0.running_mean": np.ones(2), "0.running_var": np.ones(2), "running": np.ones(1)}
     assert set(scaffold.zeros_like(arrays)) == {"0.weight", "running"}
+
+
+def test_batch_norm_statistics_are_averaged_and_never_carried_beyond_their_mean():
+    net = nn.Sequential(nn.BatchNorm1d(FEATURES), nn.Linear(FEATURES, CLASSES))
+    result = run_nets(
+        cg.Scaffold(rounds=1, local_steps=2, global_lr=50.0), lambda name: RecordingNet(net, site=name, lr=0.01)
+    )
+    expected = mean([SEEN[site][0]["after"] for site in "abc"])
+    for name in ("0.running_mean", "0.running_var"):
+        np.testing.assert_allclose(weights(result.global_model)[name], expected[name], rtol=1e-5)
+    assert np.isfinite(result.global_model.predict_proba(TEST[0])).all()
 
 
 @pytest.mark.parametrize("settings", [{"lr": 0}, {"global_lr": -1}, {"rounds": 0}])

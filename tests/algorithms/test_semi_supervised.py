@@ -155,9 +155,11 @@ def test_a_site_that_missed_the_common_model_does_not_train_an_old_one() -> None
         (cg.FedAvgPseudo, {"threshold": 1.5}), (cg.FedSem, {"threshold": True}), (cg.FedSem, {"warm_up": -2}),
         (cg.FedMatch, {"helpers": 0}), (cg.FedMatch, {"every": 0}), (cg.FedMatch, {"confidence": 2}),
         (cg.FedMatch, {"l1": -1}), (cg.FedMatch, {"supervised": float("nan")}), (cg.FedSiam, {"decay": 1}),
-        (cg.FedSiam, {"consistency": -1}), (cg.FedSiam, {"ramp": 0}),
+        (cg.FedSiam, {"consistency": -1}), (cg.FedSiam, {"ramp": 0}), (cg.FedSiam, {"decay": None}),
+        (cg.FedSiam, {"decay": "x"}), (cg.FedSiam, {"decay": True}), (cg.FedSiam, {"decay": -0.1}),
+        (cg.FedAvgPseudo, {"weighted": "no"}), (cg.FedSem, {"weighted": "no"}), (cg.FedSem, {"weighted": 1}),
     ],
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_an_error(make: Any, settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=next(iter(settings))):
+    with pytest.raises(ConfigError, match=f"{make.__name__}: .*{next(iter(settings))}"):
         make(**settings)

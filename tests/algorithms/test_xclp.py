@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,21 @@ from sklearn.datasets import load_digits
 from tests.core.exchanges import Disturbed, killed_after
 
 import collegium as cg
+from collegium.algorithms import xclp
+from collegium.components import build
 from collegium.core import Federation
+from collegium.core.codes import encode
 from collegium.core.gate import Gate, Request
 from collegium.core.ledger import Ledger
 from collegium.core.messages import OpenPoints
+from collegium.core.rowsums import finish
 from collegium.core.site import ActiveSite
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, QuorumLost, Refused, SiteError
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
 from collegium.protocols.hamming import BACKENDS
+from collegium.protocols.masks import MODES
 
 X, Y = load_digits(return_X_y=True)
 SMALL = cg.XCLP(bits=128, k=5, hamming="masked")
@@ -170,6 +175,60 @@ def test_features_may_come_from_a_trained_learner() -> None:
         cg.run(cg.XCLP(embed=True), sites=sites())
 
 
+class Dead:
+    """A learner whose features are all zero for rows that begin with a 99."""
+
+    def embed(self, X: Any) -> Any:
+        return np.where(X[:, :1] == 99, 0.0, X + 1)
+
+    def fit(self, X: Any, y: Any) -> None: ...
+
+    def predict(self, X: Any) -> None: ...
+
+
+@pytest.mark.parametrize("bits", [None, 16, 128])
+def test_of_points_without_features_only_they_themselves_get_no_label(bits: int | None) -> None:
+    algorithm = cg.XCLP(bits=bits, k=5, hamming="masked", embed=True, power=1.0)
+    who = sites(learner=Dead())
+    for site, rows in ((who[0], [1, 4]), (who[2], [0])):
+        site.unlabeled[rows, 0] = 99
+    who[1].X[3, 0] = 99  # a label without a point has nobody to tell
+    run = cg.run(algorithm, sites=who)
+    assert run.refusals.empty
+    assert np.flatnonzero(run.confidences["a"] == 0).tolist() == [1, 4]
+    assert np.flatnonzero(run.confidences["c"] == 0).tolist() == [0]
+    assert len({*run.labels["a"][[1, 4]], run.labels["c"][0]}) == 1  # the class with the largest total
+    assert (run.confidences["b"] > 0).all()
+
+
+@pytest.mark.parametrize("size", [2.0**-1000, 2.0**1000])
+@pytest.mark.parametrize("algorithm", [SMALL, cg.XCLP(bits=None, k=5), cg.LocalLabelPropagation(k=5)])
+def test_the_size_of_the_features_does_not_matter(algorithm: cg.Algorithm, size: float) -> None:
+    scaled = [cg.Site(s.name, s.X * size, s.y, unlabeled=s.unlabeled * size) for s in sites()]
+    assert same(cg.run(algorithm, sites=scaled), cg.run(algorithm, sites=sites()))
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.1])
+def test_with_a_small_alpha_sums_say_what_one_site_alone_would_find(alpha: float) -> None:
+    """All rows at one site, which needs no sums, and over four sites, in fixed point."""
+    who = sites((40, 30, 30, 30), labelled=4)
+    whole = cg.Site(
+        "all",
+        np.concatenate([s.X for s in who]),
+        np.concatenate([s.y for s in who]),
+        unlabeled=np.concatenate([s.unlabeled for s in who]),
+    )
+    with pytest.warns(cg.CollegiumWarning, match="one site only"):
+        alone = cg.run(cg.LocalLabelPropagation(k=5, alpha=alpha), sites=[whole])
+    found = cg.run(cg.XCLP(bits=None, k=5, alpha=alpha), sites=who)
+    confidences = np.concatenate([found.confidences[s.name] for s in who])
+    assert np.mean(alone.confidences["all"] > 0) > 0.99
+    assert np.mean(confidences > 0) > 0.99
+    reached = confidences > 0
+    labels = np.concatenate([found.labels[s.name] for s in who])
+    assert np.mean(labels[reached] == alone.labels["all"][reached]) > 0.99
+
+
 def test_one_site_alone_labels_its_points_as_local_propagation_would() -> None:
     alone = sites((60,), labelled=30)
     with pytest.warns(cg.CollegiumWarning, match="one site only"):
@@ -234,11 +293,43 @@ def test_without_labels_or_points_to_label_it_says_so() -> None:
     [
         ({"bits": 0}, "bits"), ({"k": 0}, "k must"), ({"alpha": 1.0}, "alpha"), ({"hamming": "magic"}, "magic"),
         ({"sums": "x"}, "pairwise"), ({"power": 0}, "power"), ({"balance": "x"}, "balance"),
+        ({"alpha": "0.9"}, "XCLP: alpha"), ({"alpha": None}, "XCLP: alpha"), ({"alpha": 1 - 1e-8}, "at most 0.99999"),
+        ({"power": "3"}, "XCLP: power"), ({"power": float("inf")}, "finite"), ({"power": True}, "XCLP: power"),
+        ({"relative_confidence": "no"}, "XCLP: relative_confidence"), ({"embed": "yes"}, "XCLP: embed"),
+        ({"bits": 40000, "hamming": "masked"}, "at most 32767 bits, not 40000: take hamming='ot' or 'paillier' or"),
+        ({"bits": 70000, "hamming": "bfv"}, "at most 65535 bits"), ({"bits": 2**32}, "fewer bits"),
     ],
 )  # fmt: skip
 def test_settings_out_of_range_are_refused(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         cg.XCLP(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"alpha": "x"}, "alpha"), ({"alpha": 1.0}, "alpha"), ({"power": None}, "power"), ({"k": 0}, "k"),
+        ({"embed": "no"}, "embed"),
+    ],
+)  # fmt: skip
+def test_settings_of_local_propagation_are_looked_at_too(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=f"LocalLabelPropagation: {match}"):
+        cg.LocalLabelPropagation(**settings)
+
+
+def test_a_study_with_an_infinite_power_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm: XCLP: power is a finite number"):
+        build("algorithm", {"name": "xclp", "power": float("inf")}, "algorithm")
+
+
+@pytest.mark.parametrize(
+    ("settings", "simulated"),
+    [({}, False), ({"hamming": "masked"}, False), ({"hamming": "plain"}, True), ({"bits": None}, True)],
+)
+def test_what_shows_points_or_codes_can_only_be_simulated(settings: dict[str, Any], simulated: bool) -> None:
+    algorithm = cg.XCLP(**settings)
+    assert algorithm.simulation_only is cg.FedAvgXCLP(xclp=algorithm).simulation_only is simulated
+    assert algorithm == cg.XCLP(**settings)
 
 
 def test_points_in_the_clear_never_leave_outside_a_simulation() -> None:
@@ -263,16 +354,43 @@ def test_the_claim_is_confidentiality_and_not_differential_privacy(usual: cg.Run
 def test_it_says_who_learns_what() -> None:
     learns = cg.XCLP(hamming="masked").learns()
     assert "ALL codes" in learns["server and one site, from distances"]
-    assert "labels and confidences of its own points" in learns["site"]
+    for what in ("labels and confidences of its own points", "how many points each other site has", "total influence"):
+        assert what in learns["site"]
+    assert "the number of labels of each class" in cg.XCLP(balance="count").learns()["site"]
+
+
+@pytest.mark.parametrize("sums", MODES)
+def test_coordinator_and_one_site_together_find_all_labels_and_it_says_so(
+    play: Play, monkeypatch: pytest.MonkeyPatch, sums: str
+) -> None:
+    sums_of = {}
+
+    def kept(site: Any, *args: Any) -> Any:
+        sums_of[site.name] = finish(site, *args)
+        return sums_of[site.name].copy()
+
+    monkeypatch.setattr(xclp, "finish", kept)
+    who = sites((80, 30, 30), labelled=10)
+    algorithm = cg.XCLP(bits=128, k=5, hamming="masked", sums=sums)
+    _, _, link = play(algorithm, "nobody", "", who=who)
+    S = np.hstack([args["S"] for _, step, args in link.orders if step == "xclp.spread"])  # known to the coordinator
+    Y_found = np.linalg.lstsq(S[:80], sums_of["a"][:-1], rcond=None)[0]  # the site's rows of S and of S Y
+    assert np.array_equal(words(Y_found.argmax(axis=1)), np.concatenate([site.y for site in who]))
+    assert "labels of all labelled points of all sites" in algorithm.learns()["coordinator and one site"]
+    assert "labels" in algorithm.learns()["server and one site, from row sums"]
+    for page in ("SECURITY.md", "docs/methods/xclp.md"):
+        text = " ".join((Path(__file__).parents[2] / page).read_text().split())
+        assert "the labels of all labelled points of all sites" in text
 
 
 # Drop-outs: the others finish as if it had never been there.
 
-STAGES = ["sessions.greet", "sessions.meet", "codes.encode", "distances.talk", "distances.share"]
+STAGES = ["sessions.greet", "sessions.meet", "codes.compare", "codes.encode", "distances.talk", "distances.share"]
+LEADING = [("a", "codes.draw_seed"), ("c", "codes.announce")]
 
 
 @pytest.mark.parametrize("backend", ["ot", "masked"])
-@pytest.mark.parametrize(("party", "step"), [(p, s) for p in "ac" for s in STAGES] + [("a", "codes.draw_seed")])
+@pytest.mark.parametrize(("party", "step"), [(p, s) for p in "ac" for s in STAGES] + LEADING)
 def test_the_others_finish_when_a_site_goes_before_the_sums(play: Play, party: str, step: str, backend: str) -> None:
     algorithm = cg.XCLP(bits=32, k=3, hamming=backend)
     found, fed, _ = play(algorithm, party, step)
@@ -357,6 +475,175 @@ def test_a_neighbourhood_that_cannot_be_is_a_bad_reply(play: Play, change: Any) 
     found, fed, _ = play(SMALL, "b", "codes.encode", change)
     assert list(found) == ["a", "c", "d"]
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "bad-reply")}
+
+
+def far(plain: Any) -> None:
+    plain["distances"] = np.full(plain["distances"].shape, 2 * 128, np.uint16)  # the cosine of a whole turn is 1
+
+
+def own_point(plain: Any) -> None:
+    plain["columns"][:, 0] = np.arange(len(plain["columns"]))
+
+
+def twice(plain: Any) -> None:
+    plain["columns"][:, 1] = plain["columns"][:, 0]
+
+
+def wide(plain: Any) -> None:
+    for name in ("columns", "distances"):
+        plain[name] = np.repeat(plain[name], 100, axis=1)
+
+
+@pytest.mark.parametrize("change", [far, own_point, twice, wide])
+def test_neighbours_that_cannot_be_the_nearest_are_not_used(play: Play, change: Any) -> None:
+    found, fed, _ = play(SMALL, "b", "codes.encode", change)
+    assert [(row["party"], row["step"], row["code"]) for row in fed.observed.refusals] == [
+        ("b", "codes.encode", "protocol")
+    ]
+    without, _, _ = play(SMALL, "b", "codes.encode")
+    assert list(found) == list(without) == ["a", "c", "d"]
+    assert all(np.array_equal(found[p], without[p]) for p in found)
+
+
+def no_letters(plain: Any) -> None:
+    plain["letters"] = {}
+
+
+def one_broken_letter(plain: Any) -> None:
+    plain["letters"]["c"][-1] ^= 1
+
+
+@pytest.mark.parametrize(("change", "out"), [(broken_letter, "a"), (no_letters, "a"), (one_broken_letter, "ac")])
+def test_of_a_leader_whose_seed_does_not_arrive_another_takes_the_place(play: Play, change: Any, out: str) -> None:
+    with pytest.warns(cg.CollegiumWarning, match="Only 2") if len(out) == 2 else nullcontext():
+        found, fed, link = play(SMALL, "a", "codes.draw_seed", change)
+    assert list(found) == [p for p in "abcd" if p not in out]
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {(p, "protocol") for p in out}
+    assert [(party, args["draw"]) for party, step, args in link.orders if step == "codes.draw_seed"] == [
+        ("a", 0),
+        ("b", 1),
+    ]
+    (again,) = [plain for party, step, plain in link.releases if (party, step) == ("b", "codes.draw_seed")]
+    assert set(again["letters"]) == set(found) - {"b"}
+    assert [args["draw"] for party, step, args in link.orders if step == "codes.encode"] == [1] * len(found)
+
+
+@pytest.mark.parametrize("faults", [["a", "c", "d"], ["nobody"], ["b"]])
+def test_who_accuses_everybody_or_nobody_is_left_out_of_the_codes(play: Play, faults: list[str]) -> None:
+    found, fed, _ = play(SMALL, "b", "codes.compare", lambda plain: plain.update(faults=faults))
+    assert list(found) == ["a", "c", "d"]
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
+
+
+def test_codes_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
+    _, fed, link = play(SMALL, "nobody", "")
+    (args,) = [args for party, step, args in link.orders if (party, step) == ("b", "codes.encode")]
+    with pytest.raises(QuorumLost, match="b: step-failed"):
+        fed.ask(encode(**args), ["b"])
+    assert "a seed that is not held here" in "".join(link.inner._pool.agents["b"].log.lines)
+
+
+@pytest.mark.parametrize("backend", ["ot", "masked"])
+def test_who_never_stops_writing_is_left_out(play: Play, backend: str) -> None:
+    def writes(plain: Any) -> None:
+        plain["letters"] = {party: np.zeros(50, np.uint8) for party in "acd"}
+
+    found, fed, link = play(cg.XCLP(bits=32, k=3, hamming=backend), "b", "distances.talk", writes)
+    assert list(found) == ["a", "c", "d"]
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
+    assert len([1 for party, step, _ in link.orders if (party, step) == ("b", "distances.talk")]) <= 5
+
+
+# Sites whose points cannot be compared.
+
+
+def with_columns(changes: dict[str, Any]) -> list[cg.Site]:
+    """Sites with named columns, changed at some."""
+    named = {
+        s.name: (pd.DataFrame(s.X).add_prefix("pixel "), pd.DataFrame(s.unlabeled).add_prefix("pixel "))
+        for s in sites()
+    }
+    named |= {name: tuple(change(table) for table in named[name]) for name, change in changes.items()}
+    return [cg.Site(s.name, named[s.name][0], s.y, unlabeled=named[s.name][1]) for s in sites()]
+
+
+@pytest.mark.parametrize("party", ["a", "c"])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda table: table.iloc[:, 1:], "points of 63 features, and this site of 64"),
+        (lambda table: table.iloc[:, ::-1], "in another order"),
+        (lambda table: table.rename(columns={"pixel 9": "pixel nine"}), "other names"),
+    ],
+    ids=["number", "order", "names"],
+)
+def test_a_site_with_other_columns_is_named_and_the_others_go_on(
+    play: Play, party: str, change: Any, said: str
+) -> None:
+    found, fed, link = play(SMALL, "nobody", "", who=with_columns({party: change}))
+    assert list(found) == [p for p in "abcd" if p != party]
+    assert [(row["party"], row["step"], row["code"]) for row in fed.observed.refusals] == [
+        (party, "codes.compare", "protocol")
+    ]
+    assert said in "".join(link.inner._pool.agents["b"].log.lines)
+    assert "agree on" in "".join(link.inner._pool.agents[party].log.lines)
+    assert not [1 for asked, step, _ in link.orders if (asked, step) == (party, "codes.encode")]
+
+
+def test_columns_without_names_are_compared_by_their_number(play: Play) -> None:
+    found, fed, _ = play(SMALL, "nobody", "", who=with_columns({"c": lambda table: table.to_numpy()}))
+    assert list(found) == list("abcd")
+    assert not fed.observed.refusals
+
+
+class FirstFew:
+    """Embeds rows by their first features, as many as it was told."""
+
+    def __init__(self, many: int = 8) -> None:
+        self.many = many
+
+    def embed(self, X: Any) -> Any:
+        return X[:, : self.many] + 1
+
+    def fit(self, X: Any, y: Any) -> None: ...
+
+    def predict(self, X: Any) -> None: ...
+
+
+def embedded(**many: int) -> list[cg.Site]:
+    return [cg.Site(s.name, s.X, s.y, unlabeled=s.unlabeled, learner=FirstFew(many.get(s.name, 8))) for s in sites()]
+
+
+def test_features_of_another_length_are_not_compared(play: Play) -> None:
+    found, fed, _ = play(cg.XCLP(bits=32, k=3, hamming="masked", embed=True), "nobody", "", who=embedded(b=9))
+    assert list(found) == ["a", "c", "d"]
+    assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
+
+
+def test_exact_similarities_of_points_of_different_lengths_name_both_sites(play: Play) -> None:
+    differ = r"site 'b' have 9 features, and those of site 'a' have 8"
+    with pytest.raises(ConfigError, match=differ):
+        cg.run(cg.XCLP(bits=None, k=3, embed=True), sites=embedded(b=9))
+    narrow = [s if s.name != "b" else cg.Site("b", s.X[:, :9], s.y, unlabeled=s.unlabeled[:, :9]) for s in sites()]
+    with pytest.raises(ConfigError, match=r"site 'b' have 9 features, and those of site 'a' have 64"):
+        play(cg.XCLP(bits=None, k=3), "nobody", "", who=narrow)
+
+
+# Nobody comes.
+
+
+@pytest.mark.parametrize("algorithm", [SMALL, cg.XCLP(bits=None, k=3)])
+def test_where_nobody_comes_it_says_whom_it_asked_and_what_they_said(algorithm: cg.XCLP) -> None:
+    who = sites(policy=cg.Policy(steps=("fedct.*",)))
+    with pytest.raises(QuorumLost, match=r"0 of 4 sites .* a: step-denied.* d: step-denied"):
+        cg.run(algorithm, sites=who)
+
+
+def test_where_too_few_come_for_the_quorum_it_says_who_did_not() -> None:
+    who = sites()
+    who[2] = cg.Site("c", who[2].X, who[2].y, unlabeled=who[2].unlabeled, policy=cg.Policy(steps=("fedct.*",)))
+    with pytest.raises(QuorumLost, match=r"3 of 4 sites .* 4 are needed.* c: step-denied"):
+        cg.run(SMALL, sites=who, quorum=1.0)
 
 
 def test_a_session_that_was_begun_is_not_begun_again(play: Play) -> None:

@@ -14,8 +14,12 @@ from collegium.core.public_set import PublicSet
 from collegium.core.sessions import greet
 from collegium.core.site import Exam
 from collegium.errors import StorageError
+from collegium.privacy.budget import read_charges
+from collegium.privacy.claims import Charge
+from collegium.privacy.events import Pure
 from collegium.protocols.keyring import Keyring
 
+PAID = Charge((Pure(1, 0.5),), unit="record", relation="add_remove", delta=1e-5)
 X = np.arange(20.0).reshape(10, 2)
 Y = np.array(["a", "b"] * 5)
 
@@ -32,6 +36,13 @@ def fit_and_count(site: ActiveSite, L: Labels | None) -> Count:
 def draw(site: ActiveSite) -> Count:
     """A number from the site's generator."""
     return Count(int(site.rng.integers(2**31)))
+
+
+@step
+def fail_after_a_private_fit(site: ActiveSite) -> Nothing:
+    """Noise decides that it fails."""
+    site.exposure.note_fit(PAID)
+    raise ValueError("no answer came through")
 
 
 @step
@@ -180,6 +191,21 @@ def test_a_run_without_sessions_ends_as_it_is(tmp_path):
     mine.end("r")
     assert sorted((tmp_path / "ukb").iterdir()) == before
     agent().end("r")  # without a folder, or any order
+
+
+def test_a_failure_that_depends_on_a_private_fit_is_paid_for_once(tmp_path):
+    """That the step failed is an answer, too: the mechanism's noise decided it."""
+    mine = agent(tmp_path)
+    header, _ = answer(mine.serve(frame(fail_after_a_private_fit(), number=1)))
+    assert (header["refused"], header["kind"]) == ("step-failed", "Refusal")
+    (row,) = mine.gate.ledger.rows()
+    assert (row["kind"], row["bytes"]) == ("Refusal", 0)
+    assert read_charges(row["event"])[0] == read_charges(header["privacy"])[0] == [PAID]
+    assert mine.gate.ledger.charges() == [PAID]
+    again = mine.serve(frame(fail_after_a_private_fit(), number=1))
+    assert answer(again)[0] == header
+    assert answer(mine.serve(frame(explode(), number=2)))[0].get("entry") is None  # nothing more is owed
+    assert len(mine.gate.ledger.rows()) == 1
 
 
 def test_a_failure_leaves_the_same_state_after_a_restart(tmp_path):

@@ -217,6 +217,34 @@ def test_a_reply_that_does_not_fit_its_hash_is_refused(fed, link, monkeypatch):
     assert set(replies) == {"b", "c"}
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"privacy": "[", "kind": "Refusal"},
+        {"privacy": '{"charges":[{}],"budget":null}', "kind": "Refusal"},
+        {"privacy": None, "kind": "HardLabels"},
+        {"privacy": None, "kind": "Refusal", "bytes": 5},
+        {"privacy": None},
+    ],
+)
+def test_a_refusal_that_says_odd_things_of_its_cost_is_a_bad_reply(fed, link, monkeypatch, said):
+    def forged(orders, deadline):
+        for party, frame in LocalLink.exchange(link.inner, orders, deadline):
+            header = {
+                "number": 1,
+                "refused": "step-failed",
+                "step": "x",
+                "bytes": 0,
+                "sha256": "0",
+                "entry": "0",
+            } | said
+            yield party, wire.join({"notes": {}}, wire.join(header, b"")) if party == "a" else frame
+
+    monkeypatch.setattr(link, "exchange", forged)
+    assert fed.ask(recall()).refused == {"a": "bad-reply"}
+    assert "a" not in {row["party"] for row in fed.observed.releases}
+
+
 def test_announce_notes_size_change_and_quality(link):
     truth = np.array([0, 1, 2, 0, 1, 2], dtype=np.int8)
     fed = Federation(link, run="r", n_classes=3, seed=0, public=PublicSet(U), public_truth=truth)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.pipeline import make_pipeline
@@ -9,7 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium import registry
 from collegium.core import wire
-from collegium.core.recipes import build_learner, describe
+from collegium.core.recipes import build_learner, describe, named_learner
 from collegium.errors import ConfigError, MissingExtra
 
 
@@ -40,9 +42,29 @@ def test_settings_travel_and_inner_learners_too() -> None:
     assert back.student.n_estimators == 5
 
 
-def test_a_name_is_a_recipe_and_nothing_is_everybodys_own() -> None:
-    assert describe("decision_tree", "here") == {"name": "decision_tree", "settings": {}}
+def test_nothing_is_everybodys_own() -> None:
     assert describe(None, "here") is None
+    assert named_learner(None, "here") is None
+
+
+def test_a_name_or_a_table_stands_for_a_learner_and_a_learner_for_itself() -> None:
+    assert type(named_learner("decision_tree", "here")) is DecisionTreeClassifier
+    assert named_learner({"name": "decision_tree", "max_depth": 3}, "here").max_depth == 3
+    tree = DecisionTreeClassifier()
+    assert named_learner(tree, "here") is tree
+
+
+def test_an_unknown_name_is_answered_with_the_nearest_one() -> None:
+    with pytest.raises(ConfigError, match=r"FedKT: teacher.*no learner 'decision_tre'. Did you mean 'decision_tree'"):
+        named_learner("decision_tre", "FedKT: teacher")
+    with pytest.raises(ConfigError, match="FedKT: teacher: expected a name"):
+        named_learner({"max_depth": 3}, "FedKT: teacher")
+
+
+def test_a_name_whose_package_is_missing_is_answered_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    with pytest.raises(MissingExtra, match=r"FedKT: student.*pip install 'collegium\[xgboost\]'"):
+        named_learner("xgboost", "FedKT: student")
 
 
 def test_what_has_no_registered_name_cannot_be_asked_for() -> None:

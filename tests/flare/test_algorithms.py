@@ -15,10 +15,13 @@ from tests.flare.offices import OfficeHost, write_data
 
 import collegium as cg
 from collegium import registry
+from collegium.core import Federation
+from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
 from collegium.flare.coordinate import coordinate
 from collegium.flare.identity import make_agent_folder, read_keys
 from collegium.flare.site_file import load_site
+from collegium.protocols.keys import Session, SiteKeys
 from collegium.study import Study
 from collegium.study_data import coordinators_part
 
@@ -123,3 +126,84 @@ def test_it_runs_between_organisations_as_in_a_simulation(name: str, folder: Pat
 def test_what_only_a_simulation_may_do_is_refused(name: str, folder: Path) -> None:
     with pytest.raises(ConfigError, match="can only be simulated"):
         coordinators_part(study_of(name), folder)
+
+
+@pytest.mark.parametrize("name", ["xclp", "fedavg_xclp"])
+def test_codes_in_the_clear_are_refused_before_anything_is_asked(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SETTINGS, "xclp", {"hamming": "plain"})
+    monkeypatch.setitem(SETTINGS, "fedavg_xclp", {"xclp": {"name": "xclp", "hamming": "plain"}})
+    with pytest.raises(ConfigError, match="can only be simulated"):
+        coordinators_part(study_of(name), folder)
+
+
+@pytest.mark.parametrize(
+    ("step", "backend", "again"),
+    [
+        ("codes.compare", "masked", 1), ("distances.talk", "masked", 1), ("distances.talk", "ot", 2),
+        ("distances.share", "ot", 1), ("rowsums.submit", "masked", 1),
+    ],
+)  # fmt: skip
+def test_a_site_that_was_left_out_keeps_no_key_of_the_run(
+    step: str, backend: str, again: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither keys of its session, nor the seed of the codes, which is also what `masked` codes are masked by."""
+    monkeypatch.setitem(SETTINGS, "xclp", {"bits": 64, "k": 3, "hamming": backend})
+    secrets = watch_secrets(monkeypatch)
+    host = OfficeHost(dict(kits_for(folder, "xclp")))
+    lose_answers(monkeypatch, "site-3", step, again)
+    with pytest.warns(cg.CollegiumWarning):
+        run = coordinate(study_of("xclp"), host, base=folder, out=folder / "out", progress=False)
+    assert set(run.refusals["party"]) == {"site-3"}
+    kept = [file for site in NAMES for file in (folder / site / "agent" / "runs").rglob("*") if file.is_file()]
+    assert [file.name for file in kept if "site-3" in file.parts and file.suffix == ".pkl"] == ["state-over.pkl"]
+    assert len(secrets) >= 2 * len(NAMES)
+    for file in kept:
+        content = file.read_bytes()
+        assert not [what for what, secret in secrets if secret in content], file
+
+
+def test_an_organisation_with_columns_in_another_order_reads_why_it_was_left_out(folder: Path) -> None:
+    kits = dict(kits_for(folder, "xclp"))
+    for file in (folder / "site-3" / "train.csv", folder / "site-3" / "unlabeled.csv"):
+        rows = pd.read_csv(file)
+        rows[rows.columns[::-1]].to_csv(file, index=False)
+    host = OfficeHost(kits)
+    with pytest.warns(cg.CollegiumWarning):
+        run = coordinate(study_of("xclp"), host, base=folder, out=folder / "out", progress=False)
+    assert run.refusals[["party", "step", "code"]].values.tolist() == [["site-3", "codes.compare", "protocol"]]
+    (log,) = (folder / "site-3" / "agent" / "runs" / run.about["run"]).rglob("site.log")
+    assert "Party 'site-1' has columns with other names than this site, or in another order" in log.read_text()
+
+
+def watch_secrets(patched: pytest.MonkeyPatch) -> list[tuple[str, bytes]]:
+    """All session keys and seeds that are drawn from now on, and the identity keys that sign them."""
+    secrets: list[tuple[str, bytes]] = []
+    begin, draw = Session.__init__, ActiveSite.draw_secret
+
+    def watched(self: Session, keys: SiteKeys, name: str) -> None:
+        begin(self, keys, name)
+        secrets.extend([("session", self._secret), ("identity", keys.secret)])
+
+    def drawn(self: ActiveSite, size: int) -> bytes:
+        secrets.append(("seed", draw(self, size)))
+        return secrets[-1][1]
+
+    patched.setattr(Session, "__init__", watched)
+    patched.setattr(ActiveSite, "draw_secret", drawn)
+    return secrets
+
+
+def lose_answers(patched: pytest.MonkeyPatch, party: str, step: str, again: int) -> None:
+    """The coordinator cannot read what a site answers to a step, from the so manieth time on."""
+    receive, asked = Federation._receive, []
+
+    def received(self: Federation, who: str, what: str, *rest: Any) -> Any:
+        if (who, what) != (party, step):
+            return receive(self, who, what, *rest)
+        asked.append(what)
+        expected, frame, *more = rest
+        return receive(self, who, what, expected, frame if len(asked) < again else b"", *more)
+
+    patched.setattr(Federation, "_receive", received)

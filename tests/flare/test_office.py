@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import pandas as pd
 import pytest
 from tests.flare.offices import open_office, write_site
 
-from collegium.algorithms import fedct
-from collegium.core import tables, wire
+import collegium as cg
+from collegium.algorithms import fedct, fedkt
+from collegium.core import codes, distances, rowsums, tables, wire
 from collegium.core.ledger import Ledger, verify_ledger
 from collegium.core.steps import Order
 from collegium.flare.office import Office
@@ -140,6 +142,47 @@ def test_steps_that_are_not_in_the_plan(
     assert code in refusals(kits / "site-1")
 
 
+def planned(algorithm: dict[str, Any], public: Any) -> Plan:
+    study = Study.from_dict(STUDY | {"algorithm": algorithm})
+    return plan_of(study, public, np.array(["benign", "malignant"]), ["site-1", "site-2"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"mechanism": None}, {"queries": 11}, {"subsets": 1}, {"teacher": {"name": "knn", "settings": {}}}],
+    ids=lambda change: next(iter(change)),
+)
+def test_settings_that_protect_a_site_are_those_of_the_plan(
+    office: Office, kits: Path, public: Any, change: dict[str, Any]
+) -> None:
+    method = {"name": "fedkt", "level": "L2", "gamma": 0.1, "queries": 10, "subsets": 2, "partitions": 1}
+    plan = planned(method, public)
+    assert open_run(office, plan, public) == "open"
+    agreed = cg.FedKT(level="L2", gamma=0.1, queries=10, subsets=2, partitions=1)._learn(len(public))
+    other = replace(agreed, args=agreed.args | change)
+    assert give(office, frame(1, other, fedkt.vote(), sha256=plan.public_sha256))["code"] == "not-planned"
+    models = frame(1, agreed, fedkt.send(), sha256=plan.public_sha256)
+    assert give(office, models, name="b")["code"] == "not-planned"  # the plan says votes
+    assert refusals(kits / "site-1") == ["not-planned"] * 2
+    answer = give(office, frame(1, agreed, fedkt.vote(), sha256=plan.public_sha256), name="c")
+    assert answer["kind"] == "HardLabels"
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        distances.talk("s", "masked", {"site-1": 40, "site-2": 40}, {}),
+        rowsums.submit("s", "recipient", "r", ["site-1", "site-2"]),
+        codes.encode("s", "site-1", None, 64, 10**6, embed=False),
+    ],
+    ids=["backend", "sums", "neighbours"],
+)
+def test_a_coordinator_cannot_choose_weaker_cryptography(office: Office, public: Any, order: Order[Any]) -> None:
+    plan = planned({"name": "xclp", "bits": 64, "k": 3}, public)
+    open_run(office, plan, public)
+    assert give(office, frame(1, order, sha256=plan.public_sha256))["code"] == "not-planned"
+
+
 def test_an_order_about_another_public_set(kits: Path, plan: Plan, public: Any) -> None:
     write_site(kits / "site-1", "site-1", policy=f'public_sha256 = "{plan.public_sha256}"')
     office = open_office(kits / "site-1")
@@ -182,8 +225,6 @@ def test_classes_that_the_plan_does_not_have(office: Office, public: Any) -> Non
 
 
 def test_a_run_has_one_plan(office: Office, plan: Plan, public: Any) -> None:
-    from dataclasses import replace
-
     open_run(office, plan, public)
     assert open_run(office, replace(plan, seed=plan.seed + 1), public) == "other-plan"
 
@@ -202,8 +243,6 @@ def test_a_plan_waits_for_its_owner(kits: Path, plan: Plan, public: Any) -> None
 
 
 def test_steps_of_another_algorithm_than_was_agreed_on(office: Office, plan: Plan, public: Any) -> None:
-    from collegium.algorithms import fedkt
-
     open_run(office, plan, public)
     step = next(value for value in vars(fedkt).values() if type(value).__name__ == "Step")
     header = give(office, frame(1, Order(step.name, step.digest, {}), sha256=plan.public_sha256))

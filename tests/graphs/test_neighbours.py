@@ -66,3 +66,14 @@ def test_one_point_has_no_neighbours() -> None:
 def test_points_without_a_direction_are_like_no_others() -> None:
     points = directions(np.array([[3.0, 4.0], [0.0, 0.0], [0.0, -2.0]]))
     assert points.tolist() == [[0.6, 0.8], [0.0, 0.0], [0.0, -1.0]]
+
+
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1e200, 1e307])
+def test_points_of_any_size_have_the_direction_that_they_have(size: float) -> None:
+    V = rng.standard_normal((20, 6))
+    np.testing.assert_allclose(directions(V * size), directions(V), rtol=0, atol=1e-11)
+
+
+def test_ordinary_points_have_their_direction_to_the_last_bit() -> None:
+    V = 1000 * rng.standard_normal((20, 6))
+    assert np.array_equal(directions(V), V / np.linalg.norm(V, axis=1, keepdims=True))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -471,3 +476,18 @@ def test_a_learner_need_not_say_which_classes_it_knows(cancer):
     run = cancer.run(cg.FedCT(rounds=1), WithoutClasses())
     assert run.refusals.empty
     assert run.summary().loc["mean", "accuracy"] > 0.7
+
+
+def test_a_model_can_be_unpickled_before_anything_else_was_imported(tmp_path: Path) -> None:
+    tree = DecisionTreeClassifier().fit([[0.0], [1.0]], [0, 1])
+    model = SiteModel(tree, np.array(["no", "yes"]), np.array([0, 1], np.int8), np.array([0, 1]))
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(model))
+    program = "import pickle, sys; print(pickle.load(open(sys.argv[1], 'rb')).predict([[1.0]])[0])"
+    answer = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "model.pkl")],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.strip() == "yes"

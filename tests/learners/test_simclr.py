@@ -156,11 +156,22 @@ def test_nets_that_have_no_features_or_another_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epochs": 0}, {"batch_size": 1}, {"lr": 0}, {"temperature": -1}, {"projection": 1.5}, {"seed": -1}]
-)
+    "wrong",
+    [
+        {"epochs": 0}, {"batch_size": 1}, {"lr": 0}, {"lr": "a"}, {"temperature": -1}, {"temperature": "x"},
+        {"projection": 1.5}, {"seed": -1}, {"weight_decay": -1}, {"weight_decay": "x"}, {"augmentation": None},
+        {"augmentation": Augmentation},
+    ],
+)  # fmt: skip
 def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"SimCLR: {next(iter(wrong))}"):
         SimCLR(**wrong)
+
+
+def test_any_function_may_make_the_views_and_numbers_may_be_numpys() -> None:
+    simclr = quick(epochs=np.int64(1), seed=np.int64(0), lr=np.float32(1e-3), augmentation=lambda images: images)
+    assert simclr.pretrain(learner(), FEW)
+    assert SimCLR(weight_decay=0).weight_decay == 0
 
 
 def test_without_torch_the_extra_is_named() -> None:

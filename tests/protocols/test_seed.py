@@ -8,28 +8,11 @@ import pytest
 from scipy import stats
 
 from collegium.errors import ConfigError
-from collegium.protocols import ProtocolError, Reused, seed
+from collegium.protocols import seed
 from collegium.protocols.hamming import pairwise
 
 SEED = bytes(range(32))
 PINNED = "9a26ca0d402b7b6e"
-
-
-def test_all_sites_get_the_leaders_seed(meet: Any) -> None:
-    sites = meet("a", "b", "c")
-    drawn, envelopes = seed.share(sites["b"])
-    assert set(envelopes) == {"a", "c"}
-    assert {seed.receive(sites[party], "b", envelopes[party]) for party in "ac"} == {drawn}
-    assert drawn not in b"".join(envelope.tobytes() for envelope in envelopes.values())
-    with pytest.raises(Reused):
-        seed.receive(sites["a"], "b", envelopes["a"])
-
-
-def test_a_seed_of_another_size_names_the_leader(meet: Any) -> None:
-    sites = meet("a", "b")
-    short = sites["b"].seal("a", np.zeros(16, np.uint8), seed.CONTEXT)
-    with pytest.raises(ProtocolError, match="'b' sent 16 bytes"):
-        seed.receive(sites["a"], "b", short)
 
 
 def test_the_hyperplanes_are_pinned() -> None:
@@ -76,9 +59,33 @@ def test_missing_and_infinite_features_are_refused(bad: float) -> None:
         seed.codes(V, SEED, 8)
 
 
-def test_zero_vectors_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Row 1 .* no direction"):
-        seed.codes(np.array([[1.0, 0.0], [0.0, 0.0]]), SEED, 8)
+def test_zero_vectors_are_about_as_far_from_all_others_as_a_right_angle() -> None:
+    V = np.random.default_rng(3).standard_normal((30, 8))
+    V[[4, 9]] = 0.0
+    codes = seed.codes(V, SEED, 4096)
+    bits = seed.unpack(codes, 4096)
+    H = pairwise(bits[[4, 9]], bits, "plain")
+    away = np.delete(np.cos(np.pi * H / 4096), [4, 9], axis=1)
+    assert np.abs(away).max() < 0.1
+    assert abs(np.cos(np.pi * H[0, 9] / 4096)) < 0.1
+    others = np.delete(np.arange(30), [4, 9])
+    assert np.array_equal(codes[others], seed.codes(V[others], SEED, 4096))
+
+
+def test_codes_of_zero_vectors_are_the_sites_own_and_can_be_repeated() -> None:
+    one, other = np.eye(5), 2 * np.eye(5)
+    one[2], other[2], other[0, 1] = 0.0, 0.0, 1.0
+    assert np.array_equal(seed.codes(one, SEED, 256), seed.codes(one, SEED, 256))
+    assert not np.array_equal(seed.codes(one, SEED, 256)[2], seed.codes(other, SEED, 256)[2])
+    assert not np.array_equal(seed.codes(one, SEED, 256)[2], seed.codes(one, bytes(32), 256)[2])
+
+
+@pytest.mark.parametrize("size", [2.0**-1000, 2.0**1000])
+def test_codes_do_not_depend_on_the_size_of_points(size: float) -> None:
+    V = 100 * np.random.default_rng(4).standard_normal((20, 6))
+    assert np.array_equal(seed.codes(V * size, SEED, 301), seed.codes(V, SEED, 301))
+    largest = np.full((1, 6), np.finfo(float).max)
+    assert np.array_equal(seed.codes(largest, SEED, 301), seed.codes(np.ones((1, 6)), SEED, 301))
 
 
 @pytest.mark.parametrize("V", [np.ones(3), np.ones((0, 3)), np.array([["a"]])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,8 @@ def test_from_features_to_distances_to_sums(meet: Any, looks_uniform: Any) -> No
         carried.append(envelope)
         return sessions[receiver].open(sender, envelope, context)
 
-    drawn, envelopes = seed.share(sessions["a"])
-    seeds = {party: seed.receive(sessions[party], "a", envelope) for party, envelope in envelopes.items()} | {
-        "a": drawn
-    }
+    drawn = np.frombuffer(secrets.token_bytes(32), np.uint8)
+    seeds = {party: carry("a", party, drawn, seed.CONTEXT).tobytes() for party in "bc"} | {"a": drawn.tobytes()}
     codes = {party: seed.unpack(seed.codes(V, seeds[party], BITS), BITS) for party, V in FEATURES.items()}
 
     distances = {}

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Order, Weights, step
+from collegium.core.labels import shorten
 from collegium.core.sharing import weights_of
-from collegium.core.soft import Arrays, same_shapes, shapes_of
-from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_choice
+from collegium.core.soft import Arrays, average, different_nets, shapes_of
+from collegium.errors import BudgetSpent, ConfigError, QuorumLost
+from collegium.privacy.mechanisms.base import check_choice, check_share
 
 W = TypeVar("W", bound=Weights)
 Weighting = Literal["samples", "equal"]
@@ -51,18 +54,25 @@ class Averaging(Algorithm):
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "local_epochs", "local_steps")
-        if not 0 < self.participation <= 1:
-            raise ConfigError(f"{type(self).__name__}: participation must be above 0 and at most 1.")
+        me = type(self).__name__
+        check_share(me, "participation", self.participation)
         if self.start is not None and not isinstance(self.start, Start):
             given = self.start if isinstance(self.start, list | tuple) else [self.start]
-            object.__setattr__(self, "start", Start([_arrays(each, type(self).__name__) for each in given]))
+            if not given:
+                raise ConfigError(f"{me}: start is an empty list: leave it out to start from new weights.")
+            known = [getattr(each, "classes_", None) for each in given]
+            object.__setattr__(self, "start", Start([_arrays(each, me) for each in given], known))
 
 
 class Start:
-    """Weights to start from. They are shown, and compared, by their hash."""
+    """Weights to start from. They are shown, and compared, by their hash.
 
-    def __init__(self, points: Sequence[Mapping[str, NDArray[Any]]]) -> None:
+    `classes` are those of the models that they came from, as far as these know them.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, NDArray[Any]]], classes: Sequence[Any] = ()) -> None:
         self.points = points
+        self._classes = [np.asarray(each) for each in classes if each is not None]
         digest = hashlib.sha256()
         for point in points:
             for name in sorted(point):
@@ -79,6 +89,15 @@ class Start:
             for like in fitting:
                 nets[like] = nets[like] | point
 
+    def check_classes(self, classes: NDArray[Any]) -> None:
+        """A ConfigError where a model was fitted for other classes: its outputs would stand for other things."""
+        for known in self._classes:
+            if not np.array_equal(known, classes):
+                raise ConfigError(
+                    f"start was fitted for the classes {shorten(known)}, and this study has {shorten(classes)}: start "
+                    "from a model of the same classes, or from its arrays by name where they mean the same."
+                )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Start) and self.digest == other.digest
 
@@ -92,9 +111,8 @@ class Start:
 def prototypes(fed: Federation, start: Start | None) -> tuple[dict[str, str], dict[str, Arrays]]:
     """Which net each site has, named by the first site that has it; and each such net's common start."""
     like, first = fed.workbench.first_nets()
-    if not first:
-        raise ConfigError("No site's learner could make its net: see what it says when it is fitted by itself.")
     if start is not None:
+        start.check_classes(fed.workbench.classes)
         start.put_into(first)
     # A site without a net is asked all the same, so that its failure is reported.
     return dict.fromkeys(fed.parties, next(iter(first))) | like, first
@@ -103,16 +121,28 @@ def prototypes(fed: Federation, start: Start | None) -> tuple[dict[str, str], di
 def common_start(fed: Federation, start: Start | None) -> tuple[str, Arrays]:
     """One start for all sites, and a site that has such a net; sites with different nets are an error."""
     _, first = prototypes(fed, start)
-    same_shapes(first)
-    return next(iter(first.items()))
+    like, *others = first
+    if others:
+        raise different_nets(like, others[0])
+    return like, first[like]
 
 
-def updates(fed: Federation, orders: Mapping[str, Order[W]], sent: Mapping[str, Arrays]) -> dict[str, W]:
+def updates(
+    fed: Federation, orders: Mapping[str, Order[W]], sent: Mapping[str, Arrays], *, always: bool = False
+) -> dict[str, W]:
     """What the sites come to from what they were sent, in the sites' order, so that sums are the same bit for bit.
 
-    A site that refuses (its weights may have diverged) or sends another net is left out, and reported.
+    A site that refuses (its weights may have diverged) or sends another net is left out, and reported. Nobody may be
+    left: the run then goes on where others can be drawn in the next round, or `always`, unless a quorum was set.
     """
-    replies = fed.ask(orders)
+    replies: Mapping[str, W] = {}
+    try:
+        replies = fed.ask(orders)
+    except BudgetSpent:
+        raise
+    except QuorumLost:
+        if fed.quorum > 0 or not (always or len(orders) < len(fed.parties)):
+            raise
     parts = {}
     for party in (party for party in fed.parties if party in replies):
         if shapes_of(replies[party].arrays) == shapes_of(sent[party]):
@@ -120,6 +150,11 @@ def updates(fed: Federation, orders: Mapping[str, Order[W]], sent: Mapping[str, 
         else:
             fed.observed.refusal(fed.round, party, orders[party].step, "bad-reply")
     return parts
+
+
+def average_or(before: Arrays, parts: Mapping[str, W], shares: Mapping[str, float]) -> Arrays:
+    """The weighted mean of what the sites came to; what there was before, where no site came to anything."""
+    return average(parts, shares) if parts else before
 
 
 def shares(parts: Mapping[str, Weights], weighting: Weighting) -> dict[str, float]:
@@ -133,15 +168,29 @@ def check_weighting(algorithm: Algorithm, weighting: str) -> None:
 
 
 def _arrays(given: Any, where: str) -> Arrays:
-    if isinstance(given, Mapping):
-        arrays = dict(given)
-    elif hasattr(given, "get_weights"):
-        arrays = given.get_weights()
-    elif hasattr(given, "estimator"):
-        arrays = weights_of(given)
-    else:
+    arrays = _weights_in(given)
+    if arrays is None:
         raise ConfigError(f"{where}: start is a fitted model with weights, or arrays by name, not {given!r}.")
+    if not arrays:
+        raise ConfigError(f"{where}: start has no weights.")
     try:
-        return {str(name): np.array(value, dtype=np.float32) for name, value in arrays.items()}
+        with np.errstate(over="ignore"):
+            numbers = {str(name): np.array(value, dtype=np.float32) for name, value in arrays.items()}
     except (TypeError, ValueError):
         raise ConfigError(f"{where}: start has weights that are no numbers.") from None
+    if not all(np.isfinite(value).all() for value in numbers.values()):
+        raise ConfigError(f"{where}: start has weights that are infinite or no numbers.")
+    return numbers
+
+
+def _weights_in(given: Any) -> Mapping[Any, Any] | None:
+    """None where there are none to be had, such as in a model that is not fitted, or in a class."""
+    with suppress(NotFittedError):
+        if isinstance(given, Mapping):
+            return given
+        if hasattr(given, "get_weights") and not isinstance(given, type):
+            weights: Mapping[Any, Any] = given.get_weights()
+            return weights
+        if hasattr(given, "estimator"):
+            return weights_of(given)
+    return None

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from collegium.core import ActiveSite, Algorithm, Federation, Labels, Nothing, Order, SoftLabels, step
 from collegium.core.soft import SoftMean
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_positive
+from collegium.privacy.mechanisms.base import check_positive, check_share
 
 
 @step
@@ -85,8 +85,7 @@ class DistributedDistillation(Algorithm):
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps")
         check_positive("DistributedDistillation", "weight", self.weight)
-        if not 0 < self.participation <= 1:
-            raise ConfigError("DistributedDistillation: participation must be above 0 and at most 1.")
+        check_share("DistributedDistillation", "participation", self.participation)
         if self.period > self.rounds:
             raise ConfigError(
                 f"DistributedDistillation: with period {self.period} > rounds {self.rounds} no site speaks."

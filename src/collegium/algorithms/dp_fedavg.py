@@ -13,21 +13,22 @@ Who adds the noise:
   (``clip=2, noise=.01, rounds=150``) is epsilon 1.20e7 at delta 1e-5.
 
 Deviations from the paper, on purpose: every site counts alike (w_k = 1); the coordinator clips, so that the claim does
-not stand on what sites do; a site that does not answer counts as one that changed nothing; a simulation's noise is
-drawn from the run's seed, and the claim says so.
+not stand on what sites do; a site that does not answer counts as one that changed nothing; running variances that the
+noise made negative become 0; a simulation's noise is drawn from the run's seed, and the claim says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from collegium.algorithms.averaging import Averaging, common_start, receive, updates
+from collegium.algorithms.averaging import Averaging, average_or, common_start, receive, updates
 from collegium.algorithms.fedavg import update
 from collegium.core import ActiveSite, Federation, Weights, step
-from collegium.core.soft import Arrays, average, clip, with_noise
+from collegium.core.soft import Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, events
 from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim
@@ -101,7 +102,8 @@ class DPFedAvg(Averaging):
         drawn = fed.rng.random(len(fed.parties)) < self.participation  # C_t: each site with probability q
         C = [party for party, asked in zip(fed.parties, drawn, strict=True) if asked]
         order = update(w, self.local_epochs, self.local_steps)
-        parts = updates(fed, dict.fromkeys(C, order), dict.fromkeys(C, w)) if C else {}
+        # Whoever answers: a run that ended here would tell who was drawn.
+        parts = updates(fed, dict.fromkeys(C, order), dict.fromkeys(C, w), always=True) if C else {}
         total = {name: np.zeros(value.shape) for name, value in w.items()}
         for part in parts.values():
             change = clip({name: part.arrays[name] - w[name] for name in w}, self.clip)  # FlatClip(Delta_k)
@@ -109,13 +111,13 @@ class DPFedAvg(Averaging):
         noisy = with_noise(total, self.noise * self.sensitivity, noise_source(fed.rng))
         fed.charge(COVERED, self._charge.assuming(SEEDED_NOISE))
         denominator = np.float32(self.participation * len(fed.parties))  # q W, whoever answered
-        return {name: w[name] + noisy[name] / denominator for name in w}
+        return with_true_variances({name: w[name] + noisy[name] / denominator for name in w})
 
     def _round_of_noisy_sites(self, fed: Federation, w: Arrays) -> Arrays:
         S = fed.sample(self.participation)
         order = noisy_update(w, self.local_epochs, self.local_steps, self.clip, self.noise, self.delta)
-        parts = updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, w))
-        return average(parts, dict.fromkeys(parts, 1.0))
+        parts = updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, w), always=True)
+        return average_or(w, parts, dict.fromkeys(parts, 1.0))
 
     @property
     def sensitivity(self) -> float:
@@ -133,6 +135,11 @@ class DPFedAvg(Averaging):
         return Charge(
             (event,), unit="party", relation=self.relation or "add_remove", delta=self.delta, assumptions=(TRUSTED,)
         )
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        if self.variant == "clip_updates":
+            return {noisy_update.name: None}
+        return {noisy_update.name: {"clip": self.clip, "sigma": self.noise, "delta": self.delta}, update.name: None}
 
     def site_charge(self, public_size: int) -> Charge | None:
         return self._charge if self.variant == "clip_parameters" else None

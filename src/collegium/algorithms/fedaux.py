@@ -18,6 +18,8 @@ Deviations from the paper, on purpose (docs/methods/fedaux.md has the numbers):
 - The noise is that of the analytic Gaussian mechanism, for |D_i| + |D^-| rows, with the solver's error added.
 - ``mode="head"`` still sends whole nets, whose features stay as they were.
 - A site that sent no w has the score xi: its net is averaged and teaches almost nothing.
+- A net whose logits are no numbers has diverged: it is left out of that round, and reported. A round without any net
+  changes nothing.
 
 In `run.metrics`, the accuracy that a site has in round 0 without having been drawn is that of the pre-trained start.
 """
@@ -32,16 +34,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms.averaging import Start, prototypes, receive, shares, updates
+from collegium.algorithms.averaging import Start, average_or, prototypes, receive, shares, updates
 from collegium.algorithms.fedavg import update
-from collegium.algorithms.feddf import Distilling
+from collegium.algorithms.feddf import Distilling, can_teach
+from collegium.components import build
 from collegium.core import ActiveSite, Federation, Weights, step, tables
 from collegium.core.certainty import XI, bounded, certainty, noisy_separator
 from collegium.core.pretraining import Pretraining
 from collegium.core.releases import Numbers
-from collegium.core.soft import Arrays, average
+from collegium.core.soft import Arrays
+from collegium.core.steps import Step
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive
+from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive, check_share
 
 Mode = Literal["all", "head"]
 Rows = NDArray[np.intp]
@@ -73,8 +77,9 @@ class FedAUX(Distilling):
     participation: float = 0.4
     """C: share of the sites, drawn anew for every round."""
     pretrain: Pretraining | Any = None
-    """What pre-trains the features on the public rows: ``cg.SimCLR(epochs=100)``, or anything with ``pretrain(net, X)
-    -> weights``; or weights that are pre-trained already, as for `start`. None: features are those of the start."""
+    """What pre-trains the features on the public rows: ``cg.SimCLR(epochs=100)``, its name, or anything with
+    ``pretrain(net, X) -> weights``; or weights that are pre-trained already, as for `start`. None: features are those
+    of the start."""
     epsilon: float = 0.1
     """Of each site's scoring model, at `delta`."""
     delta: float = 1e-5
@@ -90,6 +95,10 @@ class FedAUX(Distilling):
 
     def __post_init__(self) -> None:
         me = type(self).__name__
+        if isinstance(self.pretrain, type):
+            raise ConfigError(f"{me}: pretrain is a class: pass an instance, such as {self.pretrain.__name__}().")
+        if isinstance(self.pretrain, str):
+            object.__setattr__(self, "pretrain", build("pretraining", self.pretrain, f"{me}: pretrain"))
         if self.pretrain is not None and not hasattr(self.pretrain, "pretrain"):
             if self.start is not None:
                 raise ConfigError(f"{me}: pretrain holds weights and so does start: give one of them.")
@@ -100,8 +109,7 @@ class FedAUX(Distilling):
         check_between(me, "delta", self.delta)
         check_positive(me, "ridge", self.ridge)
         check_between(me, "negatives", self.negatives)
-        if not 0 <= self.norm_quantile <= 1:
-            raise ConfigError(f"{me}: norm_quantile is a share between 0 and 1, not {self.norm_quantile!r}.")
+        check_share(me, "norm_quantile", self.norm_quantile, zero=True)
         check_choice(me, "mode", self.mode, Mode)
 
     def coordinate(self, fed: Federation) -> None:
@@ -110,20 +118,24 @@ class FedAUX(Distilling):
         theta = self._pretrain(fed, theta)
         s = self._scores(fed, R, theta, negatives, distill)
         D_distill = tables.frozen(tables.take(fed.public.X, distill))
-        local = update if self.mode == "all" else update_head
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t
-            order = {P: local(theta[P], self.local_epochs, self.local_steps) for P in theta}
+            order = {P: self._local(theta[P], self.local_epochs, self.local_steps) for P in theta}
             theta_i = updates(fed, {i: order[R[i]] for i in S}, {i: theta[R[i]] for i in S})  # Local Training
-            y = self._ensemble(fed, R, theta_i, s, D_distill)
+            theta_i, y = self._ensemble(fed, R, theta_i, s, D_distill)
             for P in theta:
                 group = {i: part for i, part in theta_i.items() if R[i] == P}
                 # Parameter Averaging; a prototype without an answer goes on from what it was.
-                student = average(group, shares(group, "samples")) if group else theta[P]
-                theta[P] = self._distill(fed, P, student, D_distill, y)
+                student = average_or(theta[P], group, shares(group, "samples"))
+                theta[P] = self._distill(fed, P, student, D_distill, y) if theta_i else student
                 fed.publish(theta[P], P)
         for P in theta:
             fed.tell(receive(theta[P]), [i for i in R if R[i] == P])
+
+    @property
+    def _local(self) -> Step[[Arrays, int, int | None], Weights]:
+        """Local training, of what the mode says."""
+        return update if self.mode == "all" else update_head
 
     def _split(self, fed: Federation) -> tuple[Rows, Rows]:
         """D^- and D_distill: which rows of the public set."""
@@ -146,6 +158,9 @@ class FedAUX(Distilling):
                     Start([h_0]).put_into(net)  # an error where it is of another net
                     theta |= net
         return theta
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        return {score.name: {"ridge": self.ridge, "epsilon": self.epsilon, "delta": self.delta}}
 
     def _scores(
         self, fed: Federation, R: Mapping[str, str], h_0: Mapping[str, Arrays], negatives: Rows, distill: Rows
@@ -170,15 +185,19 @@ class FedAUX(Distilling):
 
     def _ensemble(
         self, fed: Federation, R: Mapping[str, str], theta_i: Mapping[str, Weights], s: Mapping[str, Any], X: Any
-    ) -> NDArray[Any]:
-        """y: the softmax of the mean of all sites' logits, weighted by their scores, row by row."""
+    ) -> tuple[dict[str, Weights], NDArray[Any]]:
+        """The nets that can teach, and y: the softmax of the mean of their logits, weighted by scores, row by row."""
         total, weight = np.zeros((tables.n_rows(X), fed.n_classes)), np.zeros((tables.n_rows(X), 1))
+        heard = {}
         with fed.observed.watch("ensemble"):
             for i, part in theta_i.items():
                 s_i = np.reshape(s[i], (-1, 1)) if i in s else np.full_like(weight, XI)
-                total += s_i * fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X)
-                weight += s_i
-            return np.asarray(softmax(total / weight, axis=1), dtype=np.float32)
+                logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X)
+                if can_teach(fed, i, self._local.name, logits):
+                    heard[i] = part
+                    total += s_i * logits
+                    weight += s_i
+            return heard, np.asarray(softmax(total / np.maximum(weight, XI), axis=1), dtype=np.float32)
 
     def _distill(self, fed: Federation, P: str, student: Arrays, X: Any, y: NDArray[Any]) -> Arrays:
         """theta^P <- theta^P - eta d KL(y, softmax f(x, theta^P)), over mini-batches of D_distill."""

@@ -8,7 +8,8 @@ Reproduces: the FedAvg rows of FedCT's Tables 1 and 2.
 Deviations from the paper, on purpose:
 
 - The average is over the sites that answered (the paper's line is over all K, which is the same with all of them). A
-  site whose weights are no numbers any more is left out that round and reported as `diverged`.
+  site whose weights are no numbers any more is left out that round and reported as `diverged`. A round in which none
+  of the drawn sites answers changes nothing.
 - `weighting="equal"` counts every site alike; the paper counts samples.
 - A batch norm's running means and variances are averaged like weights. No optimizer state outlives a round.
 - At the end every site receives the final model. In `run.metrics`, `accuracy` is that of each site's own net after its
@@ -21,9 +22,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collegium.algorithms.averaging import Averaging, Weighting, check_weighting, common_start, receive, shares, updates
+from collegium.algorithms.averaging import (
+    Averaging,
+    Weighting,
+    average_or,
+    check_weighting,
+    common_start,
+    receive,
+    shares,
+    updates,
+)
 from collegium.core import ActiveSite, Federation, Order, Weights, step
-from collegium.core.soft import Arrays, average
+from collegium.core.soft import Arrays
 
 
 @step
@@ -50,7 +60,7 @@ class FedAvg(Averaging):
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t <- random set of max(C K, 1) clients
             parts = updates(fed, dict.fromkeys(S, self.local_update(w)), dict.fromkeys(S, w))  # for each k in S_t
-            w = average(parts, shares(parts, self.weighting))  # w_t+1 <- sum of n_k / n w_k
+            w = average_or(w, parts, shares(parts, self.weighting))  # w_t+1 <- sum of n_k / n w_k
             fed.publish(w, like)
         fed.tell(receive(w))
 

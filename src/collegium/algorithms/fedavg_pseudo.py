@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from collegium.algorithms.semi_supervised import PseudoLabelling, check_threshold, label_by_net
 from collegium.core import Federation
 from collegium.core.soft import Arrays
+from collegium.graphs.propagation import check_flags
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class FedAvgPseudo(PseudoLabelling):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_threshold(self, self.threshold)
+        check_flags(self, "weighted")
 
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:
         """7, by the net that the sites have."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from collegium.algorithms.semi_supervised import PseudoLabelling
 from collegium.algorithms.xclp import XCLP
@@ -43,10 +43,14 @@ class FedAvgXCLP(PseudoLabelling):
         if not isinstance(self.xclp, XCLP):
             raise ConfigError(f"FedAvgXCLP: xclp is an XCLP(...) with its settings, not {self.xclp!r}.")
         object.__setattr__(self, "xclp", replace(self.xclp, embed=True))
+        object.__setattr__(self, "simulation_only", self.xclp.simulation_only)
 
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:
         """6, 7: V_j <- f_phi(X_j); y_j, omega_j <- XCLP(V_j, Y_j, P, Server)"""
         self.xclp.propagate(fed, P)
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        return self.xclp.fixed(public_size)
 
     def learns(self) -> dict[str, str]:
         return self.xclp.learns() | {

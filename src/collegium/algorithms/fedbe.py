@@ -11,6 +11,8 @@ Deviations from the paper, on purpose:
   step size is an Adam here (FedAUX's: 5e-5, batches of 128) that begins anew with each part.
 - A batch norm's running statistics are those of the average in every sampled net: a variance that is drawn may be
   negative.
+- A net whose logits are no numbers has diverged and teaches nothing. A site's is left out of the whole round, and
+  reported; a round without any net changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from scipy.special import softmax
 
 from collegium.algorithms.averaging import common_start, receive, shares, updates
 from collegium.algorithms.fedavg import update
-from collegium.algorithms.feddf import Distilling
+from collegium.algorithms.feddf import Distilling, can_teach
 from collegium.core import Federation, Weights
 from collegium.core.soft import Arrays, average, is_statistic
 
@@ -49,27 +51,35 @@ class FedBE(Distilling):
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)
             order = update(w, self.local_epochs, self.local_steps)
-            w_i = updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, w))
-            share = shares(w_i, "samples")
-            mean = average(w_i, share)
-            spread = deviation(w_i, share, mean)
-            p = self._predict(fed, like, mean, w_i, spread)
-            w = self._distill(fed, like, mean, p)
+            w_i, p_i = self._hear(fed, like, updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, w)))
+            if w_i:
+                share = shares(w_i, "samples")
+                mean = average(w_i, share)
+                spread = deviation(w_i, share, mean)
+                p = self._predict(fed, like, mean, spread, p_i)
+                w = self._distill(fed, like, mean, p)
             fed.publish(w, like)
         fed.tell(receive(w))
 
-    def _predict(
-        self, fed: Federation, like: str, mean: Arrays, w_i: Mapping[str, Weights], spread: Arrays
-    ) -> NDArray[Any]:
-        """p(y | u): the mean probabilities of the average, of the sites' nets and of M nets from the posterior."""
+    def _hear(self, fed: Federation, like: str, w_i: Mapping[str, Weights]) -> tuple[dict[str, Weights], Probabilities]:
+        """The sites' nets that can teach, and what they say."""
+        heard, p_i = {}, Probabilities(len(fed.public), fed.n_classes)
         with fed.observed.watch("ensemble"):
-            total = softmax(fed.workbench.logits(like, mean).astype(np.float64), axis=1)
-            for part in w_i.values():
-                total += softmax(fed.workbench.logits(like, part.arrays).astype(np.float64), axis=1)
+            for i, part in w_i.items():
+                logits = fed.workbench.logits(like, part.arrays)
+                if can_teach(fed, i, update.name, logits):
+                    heard[i] = part
+                    p_i.add(logits)
+        return heard, p_i
+
+    def _predict(self, fed: Federation, like: str, mean: Arrays, spread: Arrays, p: Probabilities) -> NDArray[Any]:
+        """p(y | u): the mean probabilities of the sites' nets, of their average and of M nets from the posterior."""
+        with fed.observed.watch("ensemble"):
+            p.add(fed.workbench.logits(like, mean))
             for _ in range(self.samples):
                 drawn = draw(mean, spread, fed.rng)  # w^(m) ~ N(mean, diag of the squared deviations)
-                total += softmax(fed.workbench.logits(like, drawn).astype(np.float64), axis=1)
-            return np.asarray(total / (1 + len(w_i) + self.samples), dtype=np.float32)
+                p.add(fed.workbench.logits(like, drawn))
+        return p.mean
 
     def _distill(self, fed: Federation, like: str, student: Arrays, p: NDArray[Any]) -> Arrays:
         """Learn T = {(u, p(u))} from the average, with SWA."""
@@ -82,6 +92,24 @@ class FedBE(Distilling):
                 )
                 met[str(part)] = Weights(student, 1)
         return average(met, dict.fromkeys(met, 1.0))
+
+
+class Probabilities:
+    """The mean of what nets say. One whose logits are no numbers says nothing."""
+
+    def __init__(self, rows: int, n_classes: int) -> None:
+        self._sum, self._nets = np.zeros((rows, n_classes)), 0
+
+    def add(self, logits: NDArray[Any]) -> None:
+        """Take in one net."""
+        if np.isfinite(logits).all():
+            self._sum += softmax(logits.astype(np.float64), axis=1)
+            self._nets += 1
+
+    @property
+    def mean(self) -> NDArray[np.float32]:
+        """Over the nets so far, at least one."""
+        return (self._sum / self._nets).astype(np.float32)
 
 
 def deviation(w_i: Mapping[str, Weights], share: Mapping[str, float], mean: Arrays) -> Arrays:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from collegium.consensus import Consensus, Majority, Voters
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Order, step
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import Mechanism
+from collegium.privacy.mechanisms.base import Mechanism, check_share
 from collegium.protocols import masked_sum
 
 
@@ -80,8 +80,7 @@ class FedCT(Algorithm):
         if self.mechanism is not None:
             self._check_mechanism(self.mechanism)
         self._check_votes()
-        if not 0 < self.participation <= 1:
-            raise ConfigError(f"{type(self).__name__}: participation must be above 0 and at most 1.")
+        check_share(type(self).__name__, "participation", self.participation)
         if self.period > self.rounds:
             raise ConfigError(
                 f"{type(self).__name__}: with period {self.period} > rounds {self.rounds} no site ever speaks."

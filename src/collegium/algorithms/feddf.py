@@ -10,6 +10,8 @@ Deviations from the paper, on purpose:
 - The coordinator distils for `distill_epochs` with FedAUX's settings (Adam 5e-5, batches of 128, one epoch). The paper
   stops by the accuracy on validation data, which nobody has here, and anneals its step size.
 - A batch norm's running statistics are averaged, and then follow the public rows while the net is distilled.
+- A net whose logits are no numbers has diverged: it is left out of that round, and reported. A round without any net
+  changes nothing.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms.averaging import Averaging, prototypes, receive, shares, updates
+from collegium.algorithms.averaging import Averaging, average_or, prototypes, receive, shares, updates
 from collegium.algorithms.fedavg import update
 from collegium.core import Federation, Weights
-from collegium.core.soft import Arrays, average
+from collegium.core.soft import Arrays
 from collegium.privacy.mechanisms.base import check_positive
 
 
@@ -48,6 +50,14 @@ class Distilling(Averaging):
         check_positive(type(self).__name__, "distill_lr", self.distill_lr)
 
 
+def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> bool:
+    """Are these numbers? A net with huge weights, though finite ones, may say anything else: its site is reported."""
+    finite = bool(np.isfinite(logits).all())
+    if not finite:
+        fed.observed.refusal(fed.round, party, step, "diverged")
+    return finite
+
+
 @dataclass(frozen=True)
 class FedDF(Distilling):
     """FedAvg within each kind of net, and then distillation from the nets of all sites into each average."""
@@ -58,23 +68,28 @@ class FedDF(Distilling):
             S = fed.sample(self.participation)  # S_t
             order = {p: update(x[p], self.local_epochs, self.local_steps) for p in x}
             x_k = updates(fed, {k: order[like[k]] for k in S}, {k: x[like[k]] for k in S})  # Client-LocalUpdate
-            targets = self._ensemble(fed, like, x_k)
+            x_k, targets = self._ensemble(fed, like, x_k)
             for p in x:
                 group = {k: part for k, part in x_k.items() if like[k] == p}
                 # x_t,0: the average of the sites of this kind; a kind without an answer goes on from what it was.
-                student = average(group, shares(group, "samples")) if group else x[p]
-                x[p] = self._distill(fed, p, student, targets)
+                student = average_or(x[p], group, shares(group, "samples"))
+                x[p] = self._distill(fed, p, student, targets) if x_k else student
                 fed.publish(x[p], p)
         for p in x:
             fed.tell(receive(x[p]), [k for k in like if like[k] == p])
 
-    def _ensemble(self, fed: Federation, like: Mapping[str, str], x_k: Mapping[str, Weights]) -> NDArray[Any]:
-        """AvgLogits: the softmax of the mean of all sites' logits."""
+    def _ensemble(
+        self, fed: Federation, like: Mapping[str, str], x_k: Mapping[str, Weights]
+    ) -> tuple[dict[str, Weights], NDArray[Any]]:
+        """The nets that can teach, and AvgLogits: the softmax of the mean of all their logits."""
+        heard, total = {}, np.zeros((len(fed.public), fed.n_classes))
         with fed.observed.watch("ensemble"):
-            total = np.zeros((len(fed.public), fed.n_classes))
             for k, part in x_k.items():
-                total += fed.workbench.logits(like[k], part.arrays)
-            return np.asarray(softmax(total / len(x_k), axis=1), dtype=np.float32)
+                logits = fed.workbench.logits(like[k], part.arrays)
+                if can_teach(fed, k, update.name, logits):
+                    heard[k] = part
+                    total += logits
+            return heard, np.asarray(softmax(total / max(len(heard), 1), axis=1), dtype=np.float32)
 
     def _distill(self, fed: Federation, p: str, student: Arrays, targets: NDArray[Any]) -> Arrays:
         """N steps on KL(targets || answers) from x_t,0."""

@@ -21,6 +21,7 @@ Deviations from the paper and its code, all on purpose:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,15 +29,26 @@ import numpy as np
 
 from collegium.consensus import Consensus, Majority
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
-from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, SharedModels, Site, step
+from collegium.core import (
+    ActiveSite,
+    Algorithm,
+    Federation,
+    HardLabels,
+    Labels,
+    Nothing,
+    Order,
+    SharedModels,
+    Site,
+    step,
+)
 from collegium.core.asking import ask_teachers
-from collegium.core.recipes import Recipe, describe
+from collegium.core.recipes import Recipe, describe, named_learner
 from collegium.core.sharing import check_shareable, predictions, share
 from collegium.core.tally import Tally, winners
 from collegium.errors import ConfigError, SiteError, WireError
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
-from collegium.privacy.mechanisms.base import check_choice
+from collegium.privacy.mechanisms.base import check_choice, check_whole
 from collegium.privacy.mechanisms.noisy_max import NoisyMax
 
 Level = Literal["L0", "L1", "L2"]
@@ -58,8 +70,9 @@ def learn(
     noise = None if mechanism is None else build_noisy_max(mechanism)
     f = ask_teachers(site, partitions, subsets, queries, teacher, noise, data_dependent=data_dependent)  # lines 2 - 11
     with site.watch.time("students"):
-        students = [site.train(site.public.labelled(f_j), student) for f_j in f]  # line 12
-    site.model, site.state["students"] = students[0], students
+        # Noise may have answered nothing: such a student has no opinion, which is as much an answer as others.
+        students = [site.train(site.public.labelled(f_j), student) if f_j.known.any() else None for f_j in f]  # line 12
+    site.model, site.state["students"] = next(filter(None, students), None), students
     return Nothing()
 
 
@@ -67,14 +80,20 @@ def learn(
 def vote(site: ActiveSite) -> HardLabels:
     """Lines 13 and 17: the class that all of this party's students agree on; none where they do not."""
     with site.watch.time("students"), site.watch.time("predict"):
-        votes = [student.predict_codes(site.public.X) for student in site.state.pop("students")]
+        votes = [
+            np.full(len(site.public), -1) if student is None else student.predict_codes(site.public.X)
+            for student in site.state.pop("students")
+        ]
     return HardLabels(Labels(consistent(votes), site.n_classes))
 
 
 @step
 def send(site: ActiveSite) -> SharedModels:
     """Line 13: the students themselves."""
-    return share(site.state.pop("students"))
+    students = site.state.pop("students")
+    if None in students:
+        raise ConfigError("Noise left a student without labels: there is no such model to send.")
+    return share(students)
 
 
 def consistent(votes: list[Any]) -> Any:
@@ -97,13 +116,14 @@ class FedKT(NoisyVotes, Algorithm):
     consensus: Consensus = field(default_factory=Majority)
     """Line 22: how the parties' votes become labels. The paper's is the majority, the only one for L1 and models."""
     teacher: Any = None
-    """The teachers' learner (None: each site's own)."""
+    """The teachers' learner, or its name (None: each site's own)."""
     student: Any = None
-    """The students' learner, and the final model's where none is chosen for that (None: each site's own)."""
+    """The students' learner, or its name; the final model's too, where none is chosen (None: each site's own)."""
 
     def __post_init__(self) -> None:
         me = type(self).__name__
-        self.at_least_one("partitions", "subsets")
+        for name in ("partitions", "subsets"):
+            object.__setattr__(self, name, check_whole(me, name, getattr(self, name)))
         check_choice(me, "level", self.level, Level)
         check_choice(me, "share", self.share, Share)
         self.check_noise(me)
@@ -116,7 +136,8 @@ class FedKT(NoisyVotes, Algorithm):
         if self.level == "L2" and self.subsets**self.partitions >= 1 << 62:
             raise ConfigError(f"{me}: a record's hash is too short for so many partitions and subsets: use fewer.")
         for name in ("teacher", "student"):
-            describe(getattr(self, name), f"{me}: {name}")
+            object.__setattr__(self, name, named_learner(getattr(self, name), f"{me}: {name}"))
+            describe(getattr(self, name), f"{me}: {name}")  # an error where it has no recipe
         if self.share == "models":
             check_shareable(self.student, f"{me}: share='models'")
         if not isinstance(self.consensus, Consensus):
@@ -127,14 +148,11 @@ class FedKT(NoisyVotes, Algorithm):
         object.__setattr__(self, "needs_learner", self.teacher is None or self.student is None)
 
     def coordinate(self, fed: Federation) -> None:
+        self.check_classes(type(self).__name__, fed.n_classes)
         s, k = self.partitions, self.n_queries(type(self).__name__, len(fed.public))
-        teacher, student = describe(self.teacher, "teacher"), describe(self.student, "student")
-        noise = self._party_noise(k)
-        at_party = len(fed.public) if self.level == "L1" else k
+        student, noise = describe(self.student, "student"), self._party_noise(k)
         for _ in fed.rounds(1):
-            plain = None if noise is None else noise.to_plain()
-            in_hindsight = self.accounting == "data_dependent"
-            fed.tell(learn(s, self.subsets, at_party, teacher, student, plain, in_hindsight))  # lines 1 - 12
+            fed.tell(self._learn(len(fed.public)))  # lines 1 - 12
             if self.level == "L1":  # lines 13 - 22
                 counts = s * self._counts(fed, student)
                 L = self.label(fed, counts, self.noisy_max(k, changed_votes=s, unit="party"), k)
@@ -146,11 +164,26 @@ class FedKT(NoisyVotes, Algorithm):
                 fed.charge(FINAL_MODEL, record_charge(noise, s, k))
             fed.announce(L)  # line 23: the final model learns (U, L)
 
+    def _learn(self, public_size: int) -> Order[Nothing]:
+        """Lines 1 to 12, as an order."""
+        k = self.n_queries(type(self).__name__, public_size)
+        at_party, noise = public_size if self.level == "L1" else k, self._party_noise(k)
+        teacher, student = describe(self.teacher, "teacher"), describe(self.student, "student")
+        plain, in_hindsight = None if noise is None else noise.to_plain(), self.accounting == "data_dependent"
+        return learn(self.partitions, self.subsets, at_party, teacher, student, plain, in_hindsight)
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        unasked = send.name if self.share == "votes" else vote.name
+        return {learn.name: self._learn(public_size).args, unasked: None}
+
     def check_site(self, site: Site) -> None:
         if isinstance(site.learner, PrivateLearner) and (self.teacher is None or self.student is None):
             raise SiteError(
                 site.name, "its learner is private: give FedKT a teacher and a student, and level L2 instead."
             )
+
+    def learners(self, site: Site) -> list[Any]:
+        return [site.learner if named is None else named for named in (self.teacher, self.student)]
 
     def final_learner(self) -> Any:
         return self.student

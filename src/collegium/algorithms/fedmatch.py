@@ -30,10 +30,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.algorithms.averaging import common_start, receive, shares, updates
+from collegium.algorithms.averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms.semi_supervised import SemiSupervised, check_numbers, check_threshold, sample, with_labels
 from collegium.core import ActiveSite, Federation, Weights, step
-from collegium.core.soft import Arrays, average
+from collegium.core.soft import Arrays
 from collegium.core.unlabelled import joined, learn_disjoint, part_of
 
 
@@ -99,7 +99,7 @@ class FedMatch(SemiSupervised):
             for party, part in parts.items():
                 psis[party] = part_of(part.arrays, "psi")
                 impressions[party] = fed.workbench.impression(like, _whole(part.arrays, psis[party]))
-            both = average(parts, shares(parts, self.weighting))
+            both = average_or(both, parts, shares(parts, self.weighting))
             fed.publish(_whole(both, part_of(both, "psi")), like)
         fed.tell(receive(_whole(both, part_of(both, "psi"))))
 

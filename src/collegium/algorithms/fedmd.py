@@ -26,8 +26,7 @@ from scipy.special import softmax
 
 from collegium.algorithms.dd import mean_of, most_probable
 from collegium.core import ActiveSite, Algorithm, Federation, Labels, Nothing, SoftLabels, step
-from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_positive
+from collegium.privacy.mechanisms.base import check_positive, check_share
 
 
 @step
@@ -87,8 +86,7 @@ class FedMD(Algorithm):
         if self.samples is not None:
             self.at_least_one("samples")
         check_positive("FedMD", "digest_lr", self.digest_lr)
-        if not 0 < self.participation <= 1:
-            raise ConfigError("FedMD: participation must be above 0 and at most 1.")
+        check_share("FedMD", "participation", self.participation)
 
     def coordinate(self, fed: Federation) -> None:
         fed.tell(transfer(fed.public_labels, self.public_epochs, self.private_epochs))  # Transfer learning

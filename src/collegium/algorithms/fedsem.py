@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from collegium.algorithms.semi_supervised import PseudoLabelling, check_threshold, label_by_net
 from collegium.core import Federation
 from collegium.core.soft import Arrays
+from collegium.graphs.propagation import check_flags
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class FedSem(PseudoLabelling):
             object.__setattr__(self, "warm_up", self.rounds // 2 if isinstance(self.rounds, int) else 0)
         super().__post_init__()
         check_threshold(self, self.threshold)
+        check_flags(self, "weighted")
 
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:
         """Once, at all sites."""

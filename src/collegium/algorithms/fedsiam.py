@@ -22,10 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
-from collegium.algorithms.averaging import common_start, receive, shares, updates
+from collegium.algorithms.averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms.semi_supervised import SemiSupervised, check_numbers, sample, with_labels
 from collegium.core import ActiveSite, Federation, Weights, step
-from collegium.core.soft import Arrays, average
+from collegium.core.soft import Arrays
 from collegium.core.unlabelled import joined, learn_siamese, part_of
 from collegium.errors import ConfigError
 
@@ -52,8 +52,8 @@ class FedSiam(SemiSupervised):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least_one("ramp")
-        check_numbers(self, "consistency")
-        if not 0 <= self.decay < 1:
+        check_numbers(self, "consistency", "decay")
+        if self.decay >= 1:
             raise ConfigError(f"FedSiam: decay is at least 0 and below 1, not {self.decay!r}.")
 
     def coordinate(self, fed: Federation) -> None:
@@ -65,6 +65,6 @@ class FedSiam(SemiSupervised):
             weight = self.consistency * exp(-5 * (1 - min(1, (t + 1) / self.ramp)) ** 2)  # Mean Teacher's ramp
             order = update(both, weight, min(1 - 1 / (t + 2), self.decay), self.local_epochs, self.local_steps)
             parts = updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, both))
-            both = average(parts, shares(parts, self.weighting))
+            both = average_or(both, parts, shares(parts, self.weighting))
             fed.publish(part_of(both, "target"), like)
         fed.tell(receive(part_of(both, "target")))

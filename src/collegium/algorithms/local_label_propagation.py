@@ -16,6 +16,7 @@ import numpy as np
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
 from collegium.core.codes import points_of
 from collegium.graphs import Nearest, check_points, check_propagation, directions, influence, label_points
+from collegium.graphs.propagation import check_flags
 
 
 @step
@@ -57,6 +58,7 @@ class LocalLabelPropagation(Algorithm):
     def __post_init__(self) -> None:
         self.at_least_one("k")
         check_propagation(type(self).__name__, self.alpha, self.power, self.balance)
+        check_flags(self, "embed")
 
     def check_site(self, site: Site) -> None:
         check_points(site, embed=self.embed)

@@ -16,7 +16,7 @@ says which teacher learns from it, and a claim does not look at the votes (unles
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -26,18 +26,18 @@ from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labell
 from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
 from collegium.core.tally import winners
-from collegium.core.teachers import Rows, hashed_subsets, random_subsets
+from collegium.core.teachers import Rows, count_votes, hashed_subsets, random_subsets, rehearse
 
 
 @step
-def teach(site: ActiveSite, subsets: list[dict[str, Any]]) -> VoteCounts:
-    """A teacher of each subset votes on the public set."""
-    votes = np.zeros((len(site.public), site.n_classes), dtype=np.int64)
-    with site.watch.time("teachers"):
-        for subset in subsets:
-            rows = LabelledData(tables.from_arrays(subset["header"], subset["columns"]), subset["codes"])
-            site.model = site.train(rows)
-            votes[np.arange(len(votes)), site.predict(site.public).codes] += 1
+def teach(site: ActiveSite, subsets: list[dict[str, Any] | None], private: bool) -> VoteCounts:
+    """A teacher of each subset votes on the public set; with `private`, as its own rows say and no others."""
+    trainer, U = site.trainer(), site.public.X
+    with site.watch.time("teachers"), site.watch.time("fit"):
+        if private:
+            rehearse(trainer, U, site.n_classes, site.rng)
+        parts = [None if each is None else _labelled(each) for each in subsets]
+        votes, site.model = count_votes(trainer, parts, U, site.n_classes, site.rng, private=private)
     return VoteCounts(votes)
 
 
@@ -53,6 +53,7 @@ def vote(site: ActiveSite) -> HardLabels:
 class Pate(Algorithm):
     """Teachers of disjoint data vote; the global model learns their votes."""
 
+    _private: ClassVar[bool] = False
     teachers: int | Literal["sites"] = 50
     """How many teachers share the pooled data; "sites": nothing is pooled, and each site is a teacher."""
 
@@ -76,10 +77,10 @@ class Pate(Algorithm):
         parts = [handed[party] for party in fed.parties if party in handed]
         X = tables.stack([tables.from_arrays(part.header, part.columns) for part in parts])
         codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
-        subsets = [rows for rows in self._deal(X, fed) if len(rows)]
+        # Also subsets without rows have a place, so that no record's presence moves another one's teacher.
+        subsets = [_plain(X, codes, rows) if len(rows) else None for rows in self._deal(X, fed)]
         share = {party: subsets[number :: len(fed.parties)] for number, party in enumerate(fed.parties)}
-        orders = {party: teach([_plain(X, codes, rows) for rows in mine]) for party, mine in share.items() if mine}
-        replies = fed.ask(orders)
+        replies = fed.ask({party: teach(mine, self._private) for party, mine in share.items() if mine})
         return np.sum([replies[party].counts for party in fed.parties if party in replies], axis=0).T
 
     def _deal(self, X: Any, fed: Federation) -> list[Rows]:
@@ -90,6 +91,8 @@ class Pate(Algorithm):
 class DPPate(NoisyVotes, Pate):
     """PATE with noise on the votes: a claim for single records (pooled), or for whole sites (``teachers="sites"``)."""
 
+    _private: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.has_noise:
@@ -97,7 +100,8 @@ class DPPate(NoisyVotes, Pate):
         self.check_noise(type(self).__name__)
 
     def coordinate(self, fed: Federation) -> None:
-        self.n_queries(type(self).__name__, len(fed.public))  # an error before anything is trained
+        self.check_classes(type(self).__name__, fed.n_classes)  # errors before anything is trained
+        self.n_queries(type(self).__name__, len(fed.public))
         super().coordinate(fed)
 
     def _deal(self, X: Any, fed: Federation) -> list[Rows]:
@@ -108,6 +112,10 @@ class DPPate(NoisyVotes, Pate):
         if self.teachers == "sites":
             return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="party"), k)
         return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="record"), k, relation="add_remove")
+
+
+def _labelled(subset: dict[str, Any]) -> LabelledData:
+    return LabelledData(tables.from_arrays(subset["header"], subset["columns"]), subset["codes"])
 
 
 def _plain(X: Any, codes: Any, rows: Rows) -> dict[str, Any]:

@@ -11,8 +11,9 @@ Deviations from the paper, on purpose:
   gradient, which it is for no other. `lr` None is the learner's own rate if that is an "sgd", else .1.
 - A site sends y_i and K eta. The coordinator works out Delta c_i = (x - y_i) / (K eta) - c from them (lines 12, 13),
   which halves what is sent; the site does the same sum for its own c_i.
-- There are no control variates for batch norm's running statistics: they are averaged, not trained.
-- A site that does not answer keeps its c_i, and the others go on.
+- There are no control variates for batch norm's running statistics: they are averaged, not trained, and `global_lr`
+  does not carry them beyond their mean, where a variance could be negative.
+- A site that does not answer keeps its c_i, and the others go on; a round without any answer changes nothing.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.algorithms.averaging import Averaging, common_start, receive, updates
+from collegium.algorithms.averaging import Averaging, average_or, common_start, receive, updates
 from collegium.core import ActiveSite, Federation, TrainedWeights, step
-from collegium.core.soft import Arrays, average, is_statistic
+from collegium.core.soft import Arrays, is_statistic
 from collegium.privacy.mechanisms.base import check_positive
 
 
@@ -73,8 +74,8 @@ class Scaffold(Averaging):
             order = update(x, c, self.local_epochs, self.local_steps, self.lr)
             parts = updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, x))  # lines 4 - 14
             changes = [control_change(x, part.arrays, c, part.reach) for part in parts.values()]
-            mean = average(parts, dict.fromkeys(parts, 1.0))
-            x = {name: x[name] + np.float32(self.global_lr) * (mean[name] - x[name]) for name in x}  # lines 15, 16
-            c = {name: c[name] + np.sum([each[name] for each in changes], axis=0) / len(fed.parties) for name in c}
+            mean = average_or(x, parts, dict.fromkeys(parts, 1.0))  # line 15
+            x = mean | {name: x[name] + np.float32(self.global_lr) * (mean[name] - x[name]) for name in c}  # line 16
+            c = {name: c[name] + sum(each[name] for each in changes) / len(fed.parties) for name in c}
             fed.publish(x, like)
         fed.tell(receive(x))

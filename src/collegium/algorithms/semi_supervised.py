@@ -15,9 +15,18 @@ from typing import ClassVar, Final
 import numpy as np
 
 from collegium.algorithms import fedavg
-from collegium.algorithms.averaging import Averaging, Weighting, check_weighting, common_start, receive, shares, updates
+from collegium.algorithms.averaging import (
+    Averaging,
+    Weighting,
+    average_or,
+    check_weighting,
+    common_start,
+    receive,
+    shares,
+    updates,
+)
 from collegium.core import ActiveSite, Algorithm, Count, Federation, Nothing, Weights, step
-from collegium.core.soft import Arrays, average
+from collegium.core.soft import Arrays
 from collegium.core.unlabelled import learn_found
 from collegium.errors import ConfigError, QuorumLost
 from collegium.graphs import Labelled, label_points
@@ -140,6 +149,6 @@ class PseudoLabelling(SemiSupervised):
                     self.label(fed, P, theta)  # 5 to 7
                 order = learn(t, self.local_epochs, self.local_steps)
             parts = updates(fed, dict.fromkeys(P, order), dict.fromkeys(P, theta))  # 8, 9
-            theta = average(parts, shares(parts, self.weighting))  # 10
+            theta = average_or(theta, parts, shares(parts, self.weighting))  # 10
             fed.publish(theta, like)
         fed.tell(receive(theta))

@@ -27,12 +27,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
-from collegium.core.codes import ask_codes
-from collegium.core.distances import secure_distances
-from collegium.core.rowsums import finish, offer_rows, secure_row_sums
+from collegium.core.codes import ask_codes, encode, points_of
+from collegium.core.distances import secure_distances, talk
+from collegium.core.rowsums import finish, offer_rows, secure_row_sums, submit
 from collegium.core.sessions import Circle, end_session
 from collegium.errors import QuorumLost
 from collegium.graphs import check_points, check_propagation, influence, joint, label_points
+from collegium.graphs.propagation import check_flags
 from collegium.protocols import hamming, masks, row_sums
 
 
@@ -48,12 +49,26 @@ def spread(site: ActiveSite, S: Any, rows: dict[str, int], balance: str) -> Noth
 
 
 @step
-def adopt(site: ActiveSite, session: str, round_name: str, answer: Any, balance: str, relative: bool) -> Nothing:
+def adopt(
+    site: ActiveSite, session: str, round_name: str, answer: Any, balance: str, relative: bool, embed: bool
+) -> Nothing:
     """14-XS to 16-CS: labels and confidences of my unlabelled points. They stay here."""
     Z = finish(site, round_name, answer)
     end_session(site, session)
-    site.keep_labels(label_points(Z[len(site.data) : -1], Z[-1], balanced=balance != "none", relative=relative))
+    if embed:  # Rows as they are have been looked at before the run.
+        Z[:-1][~points_of(site, embed).any(axis=1)] = 0.0  # without a direction: a random code says nothing
+    noise = 0.0 if answer is None else row_sums.largest_error(len(answer["from"]) + 1)
+    found = label_points(Z[len(site.data) : -1], Z[-1], balanced=balance != "none", relative=relative, noise=noise)
+    site.keep_labels(found)
     return Nothing()
+
+
+def _scale(S: NDArray[np.float64], sites: int) -> float:
+    """The power of two that makes S about as large as sums over so many sites can hold.
+
+    With a small alpha, far points are then not rounded to 0. Labels and confidences come from shares, which stay.
+    """
+    return float(2.0 ** np.floor(np.log2(row_sums.largest_summand(sites) / (2 * S.sum()))))
 
 
 @dataclass(frozen=True)
@@ -87,11 +102,15 @@ class XCLP(Algorithm):
 
     def __post_init__(self) -> None:
         self.at_least_one("k")
+        hamming.named(self.hamming)
         if self.bits is not None:
             self.at_least_one("bits")
-        hamming.named(self.hamming)
+            hamming.check_length(type(self).__name__, self.hamming, self.bits)
         masks.checked_mode(self.sums)
         check_propagation(type(self).__name__, self.alpha, self.power, self.balance)
+        check_flags(self, "relative_confidence", "embed")
+        # Points or codes in the clear never leave a real site.
+        object.__setattr__(self, "simulation_only", self.bits is None or self.hamming == "plain")
 
     def coordinate(self, fed: Federation) -> None:
         for _ in fed.rounds(1):
@@ -118,22 +137,34 @@ class XCLP(Algorithm):
             else:
                 near = joint.from_distances(told, H, self.bits, self.k)  # 6-, 7-SS
             S = influence(near.graph(self.power), np.concatenate(columns), self.alpha)  # 8- to 10-SS
+        S *= _scale(S, len(told))
         own = np.split(S, np.cumsum(labelled)[:-1], axis=1)  # 11-, 12-CS
         fed.tell({p: spread(part, sizes, self.balance) for p, part in zip(told, own, strict=True)})  # 13-CS
         summed = {p: size + 1 for p, size in sizes.items()}
         last, answers = secure_row_sums(fed, session, self.sums, summed, fed.n_classes)  # 14-XS
-        settings = self.balance, self.relative_confidence
+        settings = self.balance, self.relative_confidence, self.embed
         fed.tell({p: adopt(session, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
         fed.flush()
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        return {
+            encode.name: {"bits": self.bits, "k": self.k, "embed": self.embed},
+            talk.name: {"backend": self.hamming},
+            submit.name: {"mode": self.sums},
+        }
 
     def check_site(self, site: Site) -> None:
         check_points(site, embed=self.embed)
 
     def learns(self) -> dict[str, str]:
         distances = hamming.named("plain" if self.bits is None else self.hamming).LEARNS
+        totals = "the total influence of the labels" if self.balance == "influence" else "the number of labels"
         return {
             "coordinator": "how many points each site has, which have labels, and the k nearest within its site",
-            "site": "how far its own labels reach to every point; labels and confidences of its own points",
+            "site": "how far its own labels reach to every point; labels and confidences of its own points; how many "
+            f"points each other site has; {totals} of each class, over all sites",
+            "coordinator and one site": "the labels of all labelled points of all sites: the one knows S, the other "
+            "its rows of S Y, and together they solve for Y",
             **{f"{who}, from distances": what for who, what in distances.items()},
             **{f"{who}, from row sums": what for who, what in row_sums.LEARNS[self.sums].items()},
         }

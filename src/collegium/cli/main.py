@@ -384,7 +384,7 @@ def main() -> None:
     except CollegiumError as error:
         if _Debug.on:
             raise
-        typer.echo(f"collegium: {error}", err=True)
+        typer.echo("\n  ".join([f"collegium: {error}", *getattr(error, "__notes__", [])]), err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
     except MemoryError:
         typer.echo("collegium: not enough memory for this run. Use fewer sites at a time (engine.workers=1).", err=True)

@@ -13,12 +13,13 @@ from collegium.core.gate import build_mechanism
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, composition
 from collegium.privacy.claims import SEEDED_NOISE, Charge, Relation, Unit
-from collegium.privacy.hindsight import hindsight_charge
+from collegium.privacy.hindsight import check_accounted, hindsight_charge
 from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive, check_whole
 from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax, LaplaceNoisyMax, NoisyMax
 
 NoiseName = Literal["laplace", "gaussian"]
 Accounting = Literal["data_independent", "data_dependent"]
+DELTA: Final = 1e-5
 FINAL_MODEL: Final = "the final labels and the final model"
 ONE_SITE: Final = (
     "every record belongs to one site (parallel composition); it stands on what the sites' own claims stand on"
@@ -39,8 +40,8 @@ class NoisyVotes:
     """The paper's Laplace noise, or Gaussian noise (GNMax), which is better for many queries."""
     mechanism: NoisyMax | None = None
     """Instead of all that: a mechanism, such as ConfidentNoisyMax(threshold=30, sigma1=15, sigma2=8)."""
-    delta: float = 1e-5
-    """At which epsilon is stated."""
+    delta: float | None = None
+    """At which epsilon is stated (None: the mechanism's own delta where there is a mechanism, else 1e-5)."""
     accounting: Accounting = "data_independent"
     """What the claim looks at; "data_dependent" looks at the votes, and the claim must not be published."""
 
@@ -49,14 +50,19 @@ class NoisyVotes:
         """Is any noise set?"""
         return (self.gamma, self.epsilon, self.mechanism) != (None, None, None)
 
+    @property
+    def stated_delta(self) -> float:
+        """At which epsilon is stated, also where `delta` was left out."""
+        if self.delta is not None:
+            return self.delta
+        return DELTA if self.mechanism is None else self.mechanism.delta
+
     def check_noise(self, where: str) -> None:
-        """A ConfigError where the settings cannot work."""
-        for name in ("gamma", "epsilon"):
+        """A ConfigError where the settings cannot work; the numbers are plain ones afterwards, not NumPy's."""
+        checks = {"gamma": check_positive, "epsilon": check_positive, "queries": check_whole, "delta": check_between}
+        for name, check in checks.items():
             if getattr(self, name) is not None:
-                check_positive(where, name, getattr(self, name))
-        if self.queries is not None:
-            check_whole(where, "queries", self.queries)
-        check_between(where, "delta", self.delta)
+                object.__setattr__(self, name, check(where, name, getattr(self, name)))
         check_choice(where, "noise", self.noise, NoiseName)
         check_choice(where, "accounting", self.accounting, Accounting)
         if self.mechanism is not None and not isinstance(self.mechanism, NoisyMax):
@@ -67,6 +73,13 @@ class NoisyVotes:
             raise ConfigError(
                 f"{where}: gamma, epsilon and mechanism each say how much noise there is: give one of them."
             )
+        if self.mechanism is not None:
+            self._check_mechanism(where, self.mechanism)
+
+    def check_classes(self, where: str, n_classes: int) -> None:
+        """A ConfigError where there is noise and nothing to vote on: one class."""
+        if self.has_noise and n_classes < 2:
+            raise ConfigError(f"{where}: noise on votes needs two classes or more, and this study has {n_classes}.")
 
     def n_queries(self, where: str, public_size: int) -> int:
         """How many public samples are queried; more than there are is an error."""
@@ -78,18 +91,27 @@ class NoisyVotes:
 
     def noisy_max(self, uses: int, changed_votes: int, unit: Unit) -> NoisyMax:
         """The mechanism for `uses` queries in all, where one record or party moves `changed_votes` votes."""
-        own: dict[str, Any] = {"changed_votes": changed_votes, "delta": self.delta, "unit": unit}
+        own: dict[str, Any] = {"changed_votes": changed_votes, "delta": self.stated_delta, "unit": unit}
         if self.mechanism is not None:
             return type(self.mechanism)(**self.mechanism.settings() | own)
         if self.noise == "laplace":
             return LaplaceNoisyMax(self.gamma or self._laplace_gamma(uses, changed_votes), **own)
         return GaussianNoisyMax(1 / self.gamma if self.gamma else self._sigma(uses, changed_votes), **own)
 
+    def _check_mechanism(self, where: str, mechanism: NoisyMax) -> None:
+        # A delta that is the default may have been left out: then the one given here counts.
+        if self.delta is not None and mechanism.settings().get("delta", self.delta) != self.delta:
+            raise ConfigError(
+                f"{where}: delta is {self.delta:g} and the mechanism's own is {mechanism.delta:g}: give one of them."
+            )
+        if self.accounting == "data_dependent":
+            check_accounted(where, mechanism)
+
     def _laplace_gamma(self, uses: int, changed_votes: int) -> float:
-        return composition.per_round(float(self.epsilon or 0), self.delta, uses) / (2 * changed_votes)
+        return composition.per_round(float(self.epsilon or 0), self.stated_delta, uses) / (2 * changed_votes)
 
     def _sigma(self, uses: int, changed_votes: int) -> float:
-        multiplier = accountant.noise_multiplier(float(self.epsilon or 0), self.delta, uses)
+        multiplier = accountant.noise_multiplier(float(self.epsilon or 0), self.stated_delta, uses)
         return multiplier * float(np.sqrt(2)) * changed_votes
 
     def label(

@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 import numpy as np
 
-from collegium.core import votes, wire
+from collegium.core import codes, distances, rowsums, votes, wire
 from collegium.core.exposure import Exposure
-from collegium.core.gate import Gate, Request
+from collegium.core.gate import Gate, Request, Sealed
 from collegium.core.labels import Labels
 from collegium.core.ledger import storage_errors
 from collegium.core.releases import Nothing, Release
@@ -31,6 +31,9 @@ from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.budget import write_charges
 from collegium.privacy.claims import Charge
+
+_OF_THE_DATA: Final = frozenset({"step-failed", "diverged"})
+"""Refusals that a step itself comes to: they may depend on private rows."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +142,20 @@ class Agent:
         except Exception:
             code = "step-failed"
             self.log.write(f"{step} could not be completed:\n{traceback.format_exc()}")
-        refusal_frame = self._refusal(batch.run, batch.last, step, code, {"seconds": dict(self.site.watch.seconds)})
+        notes = {"seconds": dict(self.site.watch.seconds)}
+        refusal_frame = self._refusal(batch.run, batch.last, step, code, notes)
         if code != "storage-failed":
             with contextlib.suppress(Exception):  # a refusal that cannot be stored is still a refusal
+                if code in _OF_THE_DATA and self.site.exposure.owes:
+                    return self._commit(batch, request, lambda: self._paid_refusal(batch, step, code, notes), pays=True)
                 return self._commit(batch, request, lambda: refusal_frame)
         return refusal_frame
+
+    def _paid_refusal(self, batch: Batch, step: str, code: str, notes: dict[str, Any]) -> bytes:
+        """That a step failed after a private fit tells something of the data, as an answer does: it is paid for."""
+        paid = self.gate.pay_refusal(self._request(batch, batch.orders[-1]), self.site.exposure)
+        header = {"number": batch.last, "refused": code, "step": step} | self._passed(paid)
+        return self._annotate(wire.join(header, b""), notes)
 
     def _commit(
         self,
@@ -208,15 +220,17 @@ class Agent:
 
     def _reply(self, batch: Batch, release: object, notes: dict[str, Any]) -> bytes:
         sealed = self.gate.seal(self._request(batch, batch.orders[-1]), release, self._known.latest, self.site)
-        header = {
-            "number": batch.last,
+        return self._annotate(wire.join({"number": batch.last} | self._passed(sealed), sealed.packed.data), notes)
+
+    def _passed(self, sealed: Sealed) -> dict[str, Any]:
+        """What a reply's header says of what passed the gate."""
+        return {
             "kind": sealed.kind,
             "bytes": sealed.packed.content_bytes,
             "sha256": sealed.sha256,
             "entry": sealed.entry,
             "privacy": None if sealed.charges is None else write_charges(self._published(sealed.charges)),
         }
-        return self._annotate(wire.join(header, sealed.packed.data), notes)
 
     def _published(self, charges: tuple[Charge, ...]) -> list[Charge]:
         """What others may know of a charge: of one that depends on private data, that there is one."""
@@ -252,8 +266,9 @@ class Agent:
 
     def end(self, run: str) -> None:
         """A run is over: nothing that opens its letters or masks stays, in memory or on the disk."""
-        votes.forget(self.site)
-        if end_sessions(self.site) and (before := self.gate.ledger.state_file(run)) is not None:
+        kept = (end_sessions, votes.forget, codes.forget, distances.forget, rowsums.forget)
+        dropped = [forget(self.site) for forget in kept]
+        if any(dropped) and (before := self.gate.ledger.state_file(run)) is not None:
             state = self._write_state("state-over.pkl", self.site.exposure)
             if state is not None:
                 with self.gate.ledger.transaction():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -47,12 +47,23 @@ class Algorithm(ABC):
         """What its steps charge each site for their noise on private data; None where they put none on."""
         return None
 
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        """Arguments of its steps, by step and name, that protect a site; None: this method never asks for that step.
+
+        A site that agreed to a plan takes these and no others, whatever a coordinator says.
+        """
+        return {}
+
     def learns(self) -> dict[str, str]:
         """What each party gets to know, where cryptography sees to it that it is less than what is sent."""
         return {}
 
     def check_site(self, site: Site) -> None:  # noqa: B027 - most methods take any data
         """Refuse data or a learner that this method can do nothing with, before anything runs (ConfigError)."""
+
+    def learners(self, site: Site) -> Sequence[Any]:
+        """What trains at a site: its own learner, where the method names no others."""
+        return [site.learner]
 
     def final_learner(self) -> Any:
         """The learner of the global model, where the user chose none (None: the first site's)."""

@@ -65,13 +65,12 @@ def ask_teachers(
         votes = [
             teachers.count_votes(
                 trainer,
-                rows,
-                parts,
+                teachers.parts_of(rows, parts),
                 tables.take(site.public.X, queried),
                 site.n_classes,
                 site.rng,
                 private=mechanism is not None,
-            )
+            )[0]
             for parts, queried in zip(dealt, asked, strict=True)
         ]
     _note_teachers(site, dealt, subsets)

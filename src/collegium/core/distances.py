@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +12,7 @@ from collegium.core.steps import step
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.hamming.dialogues import Dialogues, DistanceServer
 from collegium.protocols.hamming.distances import Bits, Distances
+from collegium.protocols.hamming.ot import TransferPlan
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
@@ -25,6 +26,12 @@ def offer_codes(site: ActiveSite, bits: Bits, key: bytes) -> None:
     """At a site: the codes that it will be asked about; `key` is what all sites share and the coordinator lacks."""
     site.state[_CODES] = bits, key
     site.state.pop(_DIALOGUES, None)
+
+
+def forget(site: ActiveSite) -> bool:
+    """At a site, when a run is over: drop codes, keys and conversations; whether there were any."""
+    dropped = [site.state.pop(each, None) for each in (_CODES, _DIALOGUES)]
+    return any(each is not None for each in dropped)
 
 
 @step
@@ -57,7 +64,8 @@ def secure_distances(
     A site that drops out, or does not follow, is left out; what it sent by then stays unreadable without the others.
     """
     sizes = {party: points[party] for party in sorted(points)}
-    here, accusations = relay(fed, lambda letters: talk(session, backend, sizes, letters), sizes)
+    most = _most_letters(backend, length, list(sizes.values()))
+    here, accusations = relay(fed, lambda letters: talk(session, backend, sizes, letters), sizes, most)
     here = without(fed, here, accusations, talk.name)
     answers = fed.ask({party: share([other for other in here if other != party]) for party in here})
     server = DistanceServer(backend, length, sizes)
@@ -75,3 +83,15 @@ def secure_distances(
             faults.append(error.parties)
     here = without(fed, sorted(answers), faults, share.name)
     return here, {pair: table for pair, table in found.items() if set(pair) <= set(here)}
+
+
+def _most_letters(backend: str, length: int, sizes: Sequence[int]) -> int:
+    """How many letters the longest conversation of two of these sites takes, the first of them being the one to open.
+
+    By oblivious transfer: an offer and its answer, then a request and its answer for every block.
+    """
+    if backend == "masked" or len(sizes) < 2:
+        return 0
+    if backend != "ot":
+        return 2
+    return 2 + 2 * max(TransferPlan(rows, points, length).blocks for rows, points in combinations(sizes, 2))

@@ -38,6 +38,11 @@ class Exposure:
         self.fits += 1
         self.unpaid.append(charge)
 
+    @property
+    def owes(self) -> bool:
+        """Are there private fits to pay for, and would that protect anything?"""
+        return bool(self.unpaid) and not self.read
+
     def bill(self) -> list[Charge] | None:
         """What the next release must be charged with; None where nothing protects it."""
         if self.read:

@@ -15,7 +15,7 @@ from collegium.core import wire
 from collegium.core.labels import Codes, Labels
 from collegium.core.observations import Observations
 from collegium.core.public_set import PublicSet
-from collegium.core.releases import KINDS, Nothing, Release, Sum
+from collegium.core.releases import KINDS, REFUSAL, Nothing, Release, Sum
 from collegium.core.soft import Arrays
 from collegium.core.steps import Order
 from collegium.core.votes import SecretTotals
@@ -128,6 +128,11 @@ class Federation:
     def run(self) -> str:
         """The run's number, which no other run has."""
         return self._run
+
+    @property
+    def quorum(self) -> float:
+        """The share of the asked sites that must answer; 0 where the user set none, and one answer is enough."""
+        return self._quorum
 
     @property
     def public(self) -> PublicSet:
@@ -374,6 +379,8 @@ class Federation:
                 notes, frame = header["notes"], payload
                 header, payload = wire.cut(frame)
             code = header.get("refused")
+            if code is not None and header.get("entry"):
+                _check_paid(header)
             release = None if code is not None else self._open(expected, header, payload)
         except (WireError, ConfigError, KeyError, TypeError, ValueError):
             header, code, release = {}, "bad-reply", None
@@ -414,3 +421,10 @@ class Federation:
                 + (f" Missing - {absent}." if absent else "")
                 + " The reasons are in the sites' own logs."
             )
+
+
+def _check_paid(header: Mapping[str, Any]) -> None:
+    """What a refusal says of its own cost must be readable: a WireError or ConfigError otherwise."""
+    if header["kind"] != REFUSAL or header["bytes"] != 0 or not isinstance(header["sha256"], str):
+        raise WireError("A refusal that was paid for is a row of its own kind, and carries nothing.")
+    read_charges(header["privacy"])

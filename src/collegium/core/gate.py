@@ -11,11 +11,11 @@ import numpy as np
 
 from collegium import registry
 from collegium.core import votes, wire
-from collegium.core.exposure import NO_PRIVATE_DATA
+from collegium.core.exposure import NO_PRIVATE_DATA, Exposure
 from collegium.core.labels import Labels
 from collegium.core.ledger import Entry, Ledger
 from collegium.core.policy import Policy
-from collegium.core.releases import Nothing, Release
+from collegium.core.releases import REFUSAL, Nothing, Release
 from collegium.core.site import ActiveSite
 from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, LedgerError, Refused, WireError
@@ -135,6 +135,25 @@ class Gate:
         )
         privacy = None if charges is None else tuple(charges)
         return Sealed(checked.kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
+
+    def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
+        """Write down what a refusal costs that depends on private fits. Call inside a transaction."""
+        charges = exposure.bill() or []
+        nothing = wire.Packed(b"", 0)
+        sha256 = hashlib.sha256(nothing.data).hexdigest()
+        entry = Entry(
+            request.run,
+            request.number,
+            request.round,
+            request.step,
+            REFUSAL,
+            0,
+            0,
+            sha256,
+            event=write_charges(charges, self.budget),
+            claim="; ".join(str(claim) for claim in Account(tuple(charges)).claims()),
+        )
+        return Sealed(REFUSAL, nothing, sha256, self.ledger.append(entry), tuple(charges), key=_GATE_ONLY)
 
     @staticmethod
     def _bill(release: Release, site: ActiveSite) -> list[Charge] | None:

@@ -82,6 +82,15 @@ class Neighbourhood(Release):
         if type(self.labelled) is not int or not 0 <= self.labelled <= len(columns) or (distances < 0).any():
             raise WireError("A Neighbourhood with more labels than points, or with distances below 0.")
 
+    def fits(self, bits: int, k: int) -> bool:
+        """Whether these can be the k nearest others of each point, by codes of so many bits."""
+        if self.columns.shape[1] != min(k, len(self) - 1) or (self.distances > bits).any():
+            return False
+        ordered = np.sort(self.columns, axis=1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]).any()
+        own = (self.columns == np.arange(len(self))[:, None]).any()
+        return not (twice or own)
+
 
 @dataclass(frozen=True)
 class DistanceShares(Release):

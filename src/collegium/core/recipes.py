@@ -12,17 +12,21 @@ from typing import Any
 import numpy as np
 
 from collegium import registry
+from collegium.components import build
 from collegium.errors import ConfigError
 
 Recipe = dict[str, Any]
+
+
+def named_learner(learner: Any, where: str) -> Any:
+    """The learner that a name, or a table with one, stands for, as in a study file; any other as it is."""
+    return build("learner", learner, where) if isinstance(learner, str | Mapping) else learner
 
 
 def describe(learner: Any, where: str) -> Recipe | None:
     """A learner's recipe (None for None: every site's own learner); an error where it has none."""
     if learner is None:
         return None
-    if isinstance(learner, str):
-        return {"name": learner, "settings": {}}
     name = _registered_name(type(learner))
     if name is None:
         raise ConfigError(

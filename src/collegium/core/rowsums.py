@@ -28,6 +28,12 @@ def offer_rows(site: ActiveSite, blocks: Mapping[str, NDArray[np.float64]]) -> N
     site.state.pop(_SUMS, None)  # of a session that went on without this site
 
 
+def forget(site: ActiveSite) -> bool:
+    """At a site, when a run is over: drop summands, masks and keys; whether there were any."""
+    dropped = [site.state.pop(each, None) for each in (_BLOCKS, _SUMS)]
+    return any(each is not None for each in dropped)
+
+
 @step
 def submit(site: ActiveSite, session: str, mode: str, round_name: str, participants: list[str]) -> MaskedRows:
     """What this site adds to the participants' rows, masked. The rows of all others are left out."""

@@ -73,7 +73,11 @@ def end_sessions(site: ActiveSite) -> bool:
 
 
 class Circle:
-    """At the coordinator: the sites that have met in one session. Others can join later."""
+    """At the coordinator: the sites that have met in one session. Others can join later.
+
+    `aside`: for questions beside the algorithm's own, whose asker has a quorum of its own and counts who came.
+    Otherwise too few for the run's quorum are an error that says who was asked, and why they did not come.
+    """
 
     def __init__(self, fed: Federation, session: str, *, aside: bool = False) -> None:
         self.session = session
@@ -105,30 +109,43 @@ class Circle:
     def _ask(self, order: Order[Any], parties: Sequence[str]) -> dict[str, Any]:
         try:
             return self._fed.ask(order, parties, aside=self._aside)
-        except QuorumLost:  # these are away; others may have met before
-            return {}
+        except QuorumLost:
+            if not self._aside:
+                raise
+            return {}  # these are away; others may have met before
 
 
 def relay(
-    fed: Federation, order: Callable[[dict[str, Any]], Order[Letters]], parties: Iterable[str]
+    fed: Federation, order: Callable[[dict[str, Any]], Order[Letters]], parties: Iterable[str], most: int
 ) -> tuple[list[str], Accusations]:
-    """Carry letters between sites until nobody writes any more.
+    """Carry letters between sites until nobody writes any more; two of them have at most so many to write.
 
-    Returns who is still there, and the accusations: pairs of whom the one could not accept what the other wrote.
+    The first letters open; every other one answers a letter that its sender has just got. So nobody can draw a
+    conversation out, and make it look as if the other one did. What comes otherwise, or from one that the receiver has
+    accused, is not delivered.
+
+    Returns who is still there, and the accusations: pairs of whom the one could not accept what the other wrote, and
+    those alone that wrote out of turn.
     """
     here = list(parties)
     accusations: Accusations = []
     inbox: dict[str, dict[str, Any]] = {party: {} for party in here}
-    writing = True
-    while writing:
+    for turn in range(most + 1):
         answers = fed.ask({party: order(inbox[party]) for party in here})
         here = [party for party in here if party in answers]
-        inbox = {party: {} for party in here}
+        heard, inbox = inbox, {party: {} for party in here}
+        accusations += [(party, sender) for sender in here for party in answers[sender].faults]
+        apart = {frozenset(parties) for parties in accusations}
         for sender in here:
-            accusations += [(party, sender) for party in answers[sender].faults]
             for receiver in sorted(set(answers[sender].letters) & set(here)):
-                inbox[receiver][sender] = answers[sender].letters[receiver]
-        writing = any(inbox.values())
+                if not apart.isdisjoint([frozenset([sender]), frozenset([sender, receiver])]):
+                    continue
+                if turn == most or (turn and receiver not in heard[sender]):
+                    accusations.append((sender,))
+                else:
+                    inbox[receiver][sender] = answers[sender].letters[receiver]
+        if not any(inbox.values()):
+            break
     return here, accusations
 
 
@@ -141,7 +158,10 @@ def without(fed: Federation, parties: Sequence[str], accusations: Accusations, a
     left = [party for party in parties if party not in out]
     if not left:
         names = ", ".join(out) or "all are away"
-        raise QuorumLost(f"No site is left that followed the protocol of {asked} ({names}): nothing was revealed.")
+        raise QuorumLost(
+            f"No site is left that followed the protocol of {asked} ({names}): nothing was revealed. "
+            "The reasons are in the sites' own logs."
+        )
     return left
 
 

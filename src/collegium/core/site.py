@@ -19,7 +19,7 @@ from collegium.core.policy import Policy
 from collegium.core.public_set import PublicSet
 from collegium.core.recipes import Recipe, build_learner
 from collegium.core.samples import LabelledData, Mixture, PrivateData, PrivateRows, PseudoLabelled
-from collegium.core.soft import Arrays, clip, with_noise
+from collegium.core.soft import LARGEST, Arrays, clip, with_noise, with_true_variances
 from collegium.core.stopwatch import Stopwatch
 from collegium.errors import ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
@@ -308,7 +308,7 @@ class ActiveSite:
         with self.watch.time("fit"):
             mixture = self.data.closed() + self._no_rows()
             trained = self._trainer.fit(mixture, trained, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
-        noisy = with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise)
+        noisy = with_true_variances(with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise))
         self.load(noisy)
         self.exposure.note_fit(charge)
         return noisy
@@ -329,13 +329,19 @@ class ActiveSite:
         """What this site's model says, one column per class of the study."""
         with self.watch.time("predict"):
             known = self._trained().predict_proba(X.X if isinstance(X, PublicSet) else X)
-        return known.astype(np.float32)
+        return self._numbers(known.astype(np.float32))
 
     def logits(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
         """What this site's net says of these rows of the public set, before the softmax."""
         self._trained()
         with self.watch.time("predict"):
             answers: NDArray[np.float32] = self._net().predict_logits(tables.take(self.public.X, rows))
+        return self._numbers(answers)
+
+    def _numbers(self, answers: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Answers that could be sent; those of a net that has diverged do not leave."""
+        if not (np.abs(answers) <= LARGEST).all():  # which NaN is not, either
+            raise Refused("diverged", f"The net of {self.name} has diverged: it says huge numbers, or none at all.")
         return answers
 
     def _net(self) -> Any:

@@ -17,7 +17,8 @@ from collegium.privacy.noise import Noise, to_grid
 Arrays = dict[str, NDArray[np.float32]]
 Shapes = dict[str, list[int]]
 _FRACTION: Final = 2.0**32
-_LARGEST: Final = 2.0**20
+LARGEST: Final = 2.0**20
+"""What a soft label may be at most."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class SoftLabels(Release):
         if values.shape[1] != n_classes or (public_size is not None and len(values) > public_size):
             raise WireError("SoftLabels of other classes, or of more samples than are public.")
         # Written so that NaN fails too.
-        if not (np.abs(values) <= _LARGEST).all():
+        if not (np.abs(values) <= LARGEST).all():
             raise WireError("SoftLabels that are no numbers, or far too large ones.")
 
 
@@ -110,10 +111,15 @@ def same_shapes(nets: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
     first, *others = shapes
     for other in others:
         if shapes[other] != shapes[first]:
-            raise ConfigError(
-                f"Weights can be averaged over one architecture only: the nets of sites {first!r} and {other!r} "
-                "differ. Give both the same net, or use a method that shares labels: fedct, fedkt."
-            )
+            raise different_nets(first, other)
+
+
+def different_nets(site: str, other: str) -> ConfigError:
+    """What is raised where the nets of two sites should be averaged and cannot be."""
+    return ConfigError(
+        f"Weights can be averaged over one architecture only: the nets of sites {site!r} and {other!r} differ. Give "
+        "both the same net, or use a method that shares labels: fedct, fedkt."
+    )
 
 
 def shapes_of(net: Mapping[str, NDArray[Any]]) -> Shapes:
@@ -124,6 +130,17 @@ def shapes_of(net: Mapping[str, NDArray[Any]]) -> Shapes:
 def is_statistic(name: str) -> bool:
     """Is this a batch norm's running mean or variance? It is measured, not trained."""
     return name.rpartition(".")[2] in ("running_mean", "running_var")
+
+
+def with_true_variances(arrays: Arrays) -> Arrays:
+    """A batch norm's running variances raised to at least 0.
+
+    Noise makes some negative, and then the net says nothing but NaN. To mend what is noisy already costs no privacy.
+    """
+    return {
+        name: np.maximum(value, np.float32(0)) if name.rpartition(".")[2] == "running_var" else value
+        for name, value in arrays.items()
+    }
 
 
 def clip(arrays: Mapping[str, NDArray[Any]], bound: float) -> dict[str, NDArray[np.float64]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from collegium.core import tables
 from collegium.core.labels import Codes, code_dtype
 from collegium.core.samples import LabelledData
-from collegium.learners.base import LocalUpdate, Trainer
+from collegium.learners.base import LocalUpdate, SiteModel, Trainer
 from collegium.privacy.learners.assignment import teacher_of
 
 Rows = NDArray[np.intp]
@@ -32,28 +32,34 @@ def hashed_subsets(X: Any, subsets: int, partition: int = 0) -> list[Rows]:
     return [np.flatnonzero(digits == subset) for subset in range(subsets)]
 
 
+def parts_of(rows: LabelledData, subsets: Sequence[Rows]) -> list[LabelledData | None]:
+    """The rows of each subset; None where there are none."""
+    return [LabelledData(tables.take(rows.X, own), rows.codes[own]) if len(own) else None for own in subsets]
+
+
 def count_votes(
     trainer: Trainer,
-    rows: LabelledData,
-    subsets: Sequence[Rows],
+    subsets: Sequence[LabelledData | None],
     queried: Any,
     n_classes: int,
     rng: np.random.Generator,
     *,
     private: bool = False,
-) -> NDArray[np.int64]:
-    """How many teachers, one per subset, vote for each class; of shape (queried rows, classes).
+) -> tuple[NDArray[np.int64], SiteModel | None]:
+    """How many teachers, one per subset, vote for each class; of shape (queried rows, classes). And the last teacher.
 
-    With `private` every vote is a function of that teacher's own rows, whatever happens to the others.
+    A subset without rows is None: its teacher has no opinion, and no other one's is moved by that. With `private` every
+    vote is a function of that teacher's own rows, whatever happens to the others.
     """
     votes = np.zeros((tables.n_rows(queried), n_classes), dtype=np.int64)
-    samples = np.arange(len(votes))
+    samples, teacher = np.arange(len(votes)), None
     # A generator for each teacher: what one of them draws moves no other one's numbers.
     for own, own_rng in zip(subsets, rng.spawn(len(subsets)), strict=True):
-        if len(own):  # a teacher without rows has no opinion
-            subset = LabelledData(tables.take(rows.X, own), rows.codes[own])
-            votes[samples, _opinion(trainer, subset, queried, own_rng, private=private)] += 1
-    return votes
+        if own is not None:
+            trained, answers = _opinion(trainer, own, queried, own_rng, private=private)
+            votes[samples, answers] += 1
+            teacher = trained or teacher
+    return votes, teacher
 
 
 def rehearse(trainer: Trainer, public: Any, n_classes: int, rng: np.random.Generator) -> None:
@@ -65,12 +71,13 @@ def rehearse(trainer: Trainer, public: Any, n_classes: int, rng: np.random.Gener
 
 def _opinion(
     trainer: Trainer, subset: LabelledData, queried: Any, rng: np.random.Generator, *, private: bool
-) -> Codes | int:
+) -> tuple[SiteModel | None, Codes | int]:
     nothing = LabelledData(tables.take(subset.X, np.zeros(0, dtype=np.intp)), subset.codes[:0])
     try:
-        return trainer.fit(subset + nothing, None, rng, LocalUpdate()).predict_codes(queried)
+        teacher = trainer.fit(subset + nothing, None, rng, LocalUpdate())
+        return teacher, teacher.predict_codes(queried)
     except Exception:
         if not private:
             raise
         # An error that gets out would tell of these rows: the teacher says what most of them are.
-        return int(np.bincount(subset.codes).argmax())
+        return None, int(np.bincount(subset.codes).argmax())

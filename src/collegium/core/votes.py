@@ -83,10 +83,10 @@ def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charg
     return release, free
 
 
-def forget(site: ActiveSite) -> None:
-    """At a site, when a run is over: no votes are masked again, and no masks opened."""
-    site.state.pop(_SUM, None)
-    site.state.pop(_KEPT, None)
+def forget(site: ActiveSite) -> bool:
+    """At a site, when a run is over: no votes are masked again, and no masks opened; whether there were any."""
+    dropped = [site.state.pop(each, None) for each in (_SUM, _KEPT)]
+    return any(each is not None for each in dropped)
 
 
 def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Exam, Site
-from collegium.core.soft import Arrays, Shapes, shapes_of
-from collegium.errors import ConfigError
+from collegium.core.soft import Arrays, shapes_of
+from collegium.errors import ConfigError, SiteError
 from collegium.learners.base import SiteModel, Trainer
 
 
@@ -27,7 +27,7 @@ class Workbench:
         self, sites: Sequence[Site], classes: NDArray[Any], public: PublicSet | None, exam: Exam | None, seed: int
     ) -> None:
         self._sites = {site.name: site for site in sites}
-        self._classes = classes
+        self.classes = classes
         self._public = public
         self._exam = exam
         self._seed = seed
@@ -36,23 +36,50 @@ class Workbench:
     def first_nets(self) -> tuple[dict[str, str], dict[str, Arrays]]:
         """Which net each site has, named by the first site that has it; and the weights that each such net starts from.
 
-        A site whose learner cannot make its net is left out here, and will say so when it is asked.
+        A site whose learner cannot make its net is left out here, and will say so when it is asked: its own log has the
+        reason. Where no site's can, the reason of the first is the error.
         """
-        like: dict[str, str] = {}
         first: dict[str, Arrays] = {}
-        shapes: dict[str, Shapes] = {}
+        nets: dict[str, Any] = {}
         made: dict[int, str] = {}
+        failed: dict[str, Exception] = {}
         for name, site in self._sites.items():
-            if id(site.learner) not in made:
-                with suppress(Exception):  # whatever a user's net may raise
-                    weights: Arrays = self._new_net(site).estimator.get_weights()
-                    own = shapes_of(weights)
-                    made[id(site.learner)] = next((known for known in shapes if shapes[known] == own), name)
-                    if made[id(site.learner)] == name:
-                        first[name], shapes[name] = weights, own
             if id(site.learner) in made:
-                like[name] = made[id(site.learner)]
-        return like, first
+                continue
+            try:
+                net = self._new_net(site).estimator
+                weights: Arrays = net.get_weights()
+            except Exception as error:  # whatever a user's net may raise
+                failed[name] = error
+                continue
+            alike = (known for known in first if self._alike(net, nets[known], first[known]))
+            made[id(site.learner)] = next(alike, name)
+            if made[id(site.learner)] == name:
+                first[name], nets[name] = weights, net
+        if not made:
+            name, reason = next(iter(failed.items()))
+            why = str(reason) if isinstance(reason, ConfigError) else f"{type(reason).__name__}: {reason}"
+            raise SiteError(name, f"its learner could not make its net, nor could any other site's. {why}") from reason
+        return {n: made[id(site.learner)] for n, site in self._sites.items() if id(site.learner) in made}, first
+
+    def _alike(self, net: Any, known: Any, weights: Arrays) -> bool:
+        """Do two nets have the same weights by name and shape, and say the same with these?
+
+        Nets that differ in what has no weights, such as a ReLU in the place of a Tanh, cannot be averaged either.
+        """
+        if shapes_of(net.get_weights()) != shapes_of(weights):
+            return False
+        own, other = self._opinion(net, weights), self._opinion(known, weights)
+        return own is None or other is None or np.allclose(own, other, rtol=1e-3, atol=1e-5, equal_nan=True)
+
+    def _opinion(self, net: Any, weights: Arrays) -> NDArray[Any] | None:
+        """What a net says of a few rows of noise, the same each time; None where it takes none, as with words."""
+        net.set_weights(weights)
+        with suppress(Exception):  # whatever a user's net may raise
+            if "device" in net.get_params():
+                net.set_params(device="cpu")  # a GPU's last digits are others
+            return np.asarray(net.predict_logits(self._noise(net, 4)))
+        return None
 
     def net(self, like: str, weights: Mapping[str, NDArray[Any]]) -> SiteModel:
         """The net with these weights. It is the same net each time, so that its random stream goes on."""
@@ -86,11 +113,13 @@ class Workbench:
     def impression(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         """What a net with these weights says of one row of noise, the same each time: alike nets say alike things."""
         net = self.net(like, weights)
-        noise = np.random.default_rng(self._seed).normal(size=(1, *net.estimator.input_shape_)).astype(np.float32)
-        names = getattr(net.estimator, "feature_names_in_", None)
-        row = noise if names is None else pd.DataFrame(noise, columns=names)
-        answer: NDArray[np.float64] = net.predict_proba(row)[0]
+        answer: NDArray[np.float64] = net.predict_proba(self._noise(net.estimator, 1))[0]
         return answer
+
+    def _noise(self, net: Any, rows: int) -> Any:
+        noise = np.random.default_rng(self._seed).normal(size=(rows, *net.input_shape_)).astype(np.float32)
+        names = getattr(net, "feature_names_in_", None)
+        return noise if names is None else pd.DataFrame(noise.reshape(rows, -1), columns=names)
 
     def accuracy(self, like: str, weights: Mapping[str, NDArray[Any]]) -> float | None:
         """On the simulation's test set, where there is one."""
@@ -100,7 +129,7 @@ class Workbench:
 
     def _new_net(self, site: Site) -> SiteModel:
         X = site.X if self._public is None else self._public.X
-        return Trainer(site.learner, self._classes).untrained(X, self._seed)
+        return Trainer(site.learner, self.classes).untrained(X, self._seed)
 
     @property
     def _rows(self) -> Any:

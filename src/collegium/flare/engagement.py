@@ -16,8 +16,10 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
+from collegium.components import build
 from collegium.core import wire
 from collegium.core.agent import Agent
+from collegium.core.algorithm import Algorithm
 from collegium.core.gate import Gate
 from collegium.core.labels import encode_labels
 from collegium.core.ledger import Ledger, storage_errors
@@ -28,7 +30,7 @@ from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError, Refused, StorageError, WireError
 from collegium.flare.approvals import Approvals
 from collegium.flare.plan import Plan
-from collegium.flare.planned import answer_kind
+from collegium.flare.planned import answer_kind, same_setting
 from collegium.flare.site_file import SiteSetup, site_keyring
 from collegium.flare.site_report import SCORES, write_site_report
 
@@ -41,6 +43,8 @@ class Engagement:
 
     def __init__(self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None) -> None:
         self.plan = plan
+        algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
+        self._fixed = algorithm.fixed(plan.public_rows)
         self.folder = folder / "runs" / run
         self._run = run
         classes = np.asarray(plan.classes)
@@ -109,6 +113,9 @@ class Engagement:
             step, digest, masked = str(order["step"]), str(order["digest"]), order.get("mask") is not None
             if not self.plan.covers(step, digest, order.get("mechanism"), masked=masked):
                 raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
+            fixed = self._fixed.get(step, {})
+            if fixed is None or not all(same_setting(order["args"].get(name), fixed[name]) for name in fixed):
+                raise Refused("not-planned", f"Step {step!r} is asked for with other settings than the plan's.")
 
     def require_approved(self, frame: bytes, orders: list[dict[str, Any]], approvals: Approvals) -> None:
         """Refuse, for now, to answer an order that releases something and that the owner has not approved."""

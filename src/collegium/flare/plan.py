@@ -48,7 +48,9 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
     registry.install_steps()
     algorithm: Algorithm = study.build_algorithm()
     if algorithm.simulation_only:
-        raise ConfigError(f"{type(algorithm).__name__} pools the sites' rows: it is for simulations only.")
+        raise ConfigError(
+            f"{type(algorithm).__name__}, as it is set, shows what must not leave a site: it is for simulations only."
+        )
     X = public[0] if isinstance(public, tuple) else public
     if X is None and algorithm.needs_public:
         raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set, and there is none.")

@@ -167,6 +167,25 @@ def answer_kind(step: str, mechanism: Mapping[str, Any] | None, *, masked: bool)
     return None if installed is None else installed.releases.kind
 
 
+def same_setting(asked: Any, planned: Any) -> bool:
+    """Is an order's argument what the plan's method makes it? Calibrated noise may differ in its last digits."""
+    if isinstance(planned, Mapping):
+        return (
+            isinstance(asked, Mapping)
+            and set(asked) == set(planned)
+            and all(same_setting(asked[name], planned[name]) for name in planned)
+        )
+    if isinstance(planned, list | tuple):
+        return isinstance(asked, list | tuple) and len(asked) == len(planned) and all(map(same_setting, asked, planned))
+    if isinstance(planned, float):
+        return (
+            isinstance(asked, float | int)
+            and not isinstance(asked, bool)
+            and math.isclose(asked, planned, rel_tol=1e-9)
+        )
+    return type(asked) is type(planned) and bool(asked == planned)
+
+
 def _odd(what: str) -> NoReturn:
     raise WireError(f"This is no plan: {what}.")
 

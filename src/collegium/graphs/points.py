@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from collegium.core import tables
 from collegium.errors import ConfigError
+from collegium.protocols.seed import at_one_scale
 
 if TYPE_CHECKING:
     from collegium.core.site import Site
@@ -32,6 +33,7 @@ def as_points(table: Any, where: str) -> Points:
 
 def directions(points: Points) -> Points:
     """The points at length 1. One that is zero in all features has no direction, and stays: it is like no other."""
+    points = at_one_scale(points)
     lengths = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.where(lengths > 0, lengths, 1.0)
 

@@ -6,6 +6,7 @@ graph is small and by conjugate gradients, many columns at a time, where it is l
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +20,11 @@ from collegium.errors import ConfigError
 BALANCES: Final = ("influence", "count", "none")
 DENSE_POINTS: Final = 5000
 """Up to so many points the graph is factorised as a whole."""
+LARGEST_ALPHA: Final = 0.99999
+"""Nearer to 1, single precision can no longer tell the system from a singular one: from 1 - 1e-8 on it fails."""
 _TOLERANCE: Final = 1e-8
 _ROUGHLY: Final = 1e-4  # what single precision reaches without trouble
+_MOST_STEPS: Final = 20_000  # of conjugate gradients; the square root of the condition, 450 at most, should do
 _COLUMNS_AT_A_TIME: Final = 64
 
 
@@ -32,14 +36,27 @@ def influence(W: sparse.csr_array, columns: NDArray[np.integer[Any]], alpha: flo
     if n <= DENSE_POINTS:
         system = -alpha * W.toarray()
         system[np.diag_indices(n)] += 1.0
-        factors = linalg.cho_factor(system, overwrite_a=True, check_finite=False)
+        try:
+            factors = linalg.cho_factor(system, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            raise _unsolved(alpha) from None
         solved: NDArray[np.float64] = linalg.cho_solve(factors, units, overwrite_b=True, check_finite=False)
+        if not np.isfinite(solved).all():
+            raise _unsolved(alpha)
         return solved
     rough = W.astype(np.float32)
     for start in range(0, len(columns), _COLUMNS_AT_A_TIME):
         part = slice(start, start + _COLUMNS_AT_A_TIME)
-        units[:, part] = _refined(W, rough, alpha, np.ascontiguousarray(units[:, part]))
+        refined = _refined(W, rough, alpha, np.ascontiguousarray(units[:, part]))
+        refined[np.abs(refined) < _TOLERANCE] = 0.0  # less than what the solution is exact to says nothing
+        units[:, part] = refined
     return units
+
+
+def _unsolved(alpha: float) -> ConfigError:
+    return ConfigError(
+        f"Labels cannot be propagated with alpha={alpha}: the system has no exact solution. Lower alpha."
+    )
 
 
 def _refined(
@@ -52,16 +69,23 @@ def _refined(
         scale = np.maximum(sizes, np.finfo(float).tiny)
         solution += scale * _conjugate_gradients(rough, alpha, (residual / scale).astype(np.float32))
         residual = units - solution + alpha * (W @ solution)
-        sizes = np.sqrt(np.einsum("ij,ij->j", residual, residual))
+        before, sizes = sizes.max(), np.sqrt(np.einsum("ij,ij->j", residual, residual))
+        if not sizes.max() < before / 2:  # also where it is no number any more
+            raise _unsolved(alpha)
     return solution
 
 
 def _conjugate_gradients(W: sparse.csr_array, alpha: float, residual: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Solve (I - alpha W) x = b roughly for columns b of length 1, each by itself, all in step."""
+    """Solve (I - alpha W) x = b roughly for columns b of length 1, each by itself, all in step.
+
+    Who asked looks at what is left: steps that lead nowhere end after a while.
+    """
     solution, direction = np.zeros_like(residual), residual.copy()
     left = np.einsum("ij,ij->j", residual, residual)
     smallest = np.finfo(np.float32).tiny
-    while (left > _ROUGHLY**2).any():
+    for _ in range(_MOST_STEPS):
+        if not (left > _ROUGHLY**2).any():
+            break
         image = W @ direction
         image *= np.float32(-alpha)
         image += direction
@@ -87,20 +111,24 @@ class Labelled:
 
 
 def label_points(
-    Z: NDArray[np.float64], totals: NDArray[np.float64], *, balanced: bool = True, relative: bool = False
+    Z: NDArray[np.float64],
+    totals: NDArray[np.float64],
+    *,
+    balanced: bool = True,
+    relative: bool = False,
+    noise: float = 0.0,
 ) -> Labelled:
     """Labels and confidences from what the labelled points of each class say, of shape (points, classes).
 
     `balanced`: classes are divided by `totals`, so that one with many or well connected labels does not win everywhere.
-    A point that no label reaches gets the class with the largest total, with confidence 0. `relative`: divide
-    confidences by the largest.
+    A point that no label reaches, by more than the `noise` that each value may have, gets the class with the largest
+    total, with confidence 0. `relative`: divide confidences by the largest.
     """
     if not totals.any():
         raise ConfigError("No labelled point takes part: there is nothing to propagate.")
     scores = np.maximum(Z, 0.0) / np.where(balanced & (totals > 0), totals, 1.0)
     sums = scores.sum(axis=1, keepdims=True)
-    # Far below what one label gives to a point it reaches, and above what rounding and masks leave behind.
-    reached = Z.sum(axis=1) > 1e-7
+    reached = Z.sum(axis=1) > noise * len(totals)
     shares = np.where(sums > 0, scores, 1.0) / np.where(sums > 0, sums, len(totals))
     entropy = -np.sum(shares * np.log(np.where(shares > 0, shares, 1.0)), axis=1)
     confidences = np.clip(1 - entropy / np.log(max(len(totals), 2)), 0.0, 1.0) * reached
@@ -112,9 +140,21 @@ def label_points(
 
 def check_propagation(who: str, alpha: float, power: float, balance: str) -> None:
     """The settings that all label propagation has."""
-    if not 0 < alpha < 1:
-        raise ConfigError(f"{who}: alpha lies above 0 and below 1, not {alpha}. Paper: 0.99.")
-    if not power > 0:
-        raise ConfigError(f"{who}: power is above 0, not {power}. Paper: 1.")
+    if not _is_number(alpha) or not 0 < alpha <= LARGEST_ALPHA:
+        raise ConfigError(f"{who}: alpha is a number above 0 and at most {LARGEST_ALPHA}, not {alpha!r}. Paper: 0.99.")
+    if not _is_number(power) or not 0 < power <= sys.float_info.max:
+        raise ConfigError(f"{who}: power is a finite number above 0, not {power!r}. Paper: 1.")
     if balance not in BALANCES:
         raise ConfigError(f"{who}: balance is {', '.join(BALANCES)}, not {balance!r}.")
+
+
+def check_flags(settings: Any, *names: str) -> None:
+    """A ConfigError unless these settings are yes or no; a word such as "no" would count as yes."""
+    for name in names:
+        value = getattr(settings, name)
+        if not isinstance(value, bool | np.bool_):
+            raise ConfigError(f"{type(settings).__name__}: {name} is True or False, not {value!r}.")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

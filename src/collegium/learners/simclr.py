@@ -35,6 +35,7 @@ from collegium.learners.batches import Deck
 from collegium.learners.devices import CPU, RandomStream, find_device
 from collegium.learners.images import Augmentation, Images
 from collegium.learners.torch import TorchClassifier
+from collegium.privacy.mechanisms.base import check_positive, check_whole
 
 __all__ = ["Augmentation", "SimCLR", "contrastive_loss"]
 
@@ -62,12 +63,15 @@ class SimCLR:
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 1), ("batch_size", 2), ("projection", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"SimCLR: {name} must be a whole number of at least {least}, not {value!r}.")
-        for name in ("lr", "temperature"):
-            if not 0 < getattr(self, name) < inf:
-                raise ConfigError(f"SimCLR: {name} must be a number above 0, not {getattr(self, name)!r}.")
+            object.__setattr__(self, name, check_whole("SimCLR", name, getattr(self, name), least))
+        for name in ("lr", "temperature", "weight_decay"):
+            checked = check_positive("SimCLR", name, getattr(self, name), zero=name == "weight_decay")
+            object.__setattr__(self, name, checked)
+        if not callable(self.augmentation) or isinstance(self.augmentation, type):
+            raise ConfigError(
+                f"SimCLR: augmentation makes a random view of each image, as Augmentation() does, not "
+                f"{self.augmentation!r}."
+            )
 
     def pretrain(
         self, learner: TorchClassifier, X: Any, *, on_epoch: Callable[[int, float], None] | None = None

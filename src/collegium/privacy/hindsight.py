@@ -1,4 +1,4 @@
-"""What noisy votes cost in hindsight: less than was known beforehand, where the voters agree.
+"""What noisy votes cost in hindsight: less than was known beforehand where the voters agree, and never more.
 
 Li, He, Song: "Model-Agnostic Round-Optimal Federated Learning via Knowledge Transfer" (FedKT), Theorem 2 with Lemma 7;
 Papernot et al.: "Scalable Private Learning with PATE", for Gaussian noise. Such a figure depends on the votes and so on
@@ -14,24 +14,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
-from collegium.privacy import pate
+from collegium.privacy import accountant, pate
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Renyi
 from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax, LaplaceNoisyMax, NoisyMax
 
 ORDERS: Final = tuple(range(1, 65))
 """Of the moments; moment l belongs to the Renyi divergence of order l + 1."""
+Accounted = LaplaceNoisyMax | GaussianNoisyMax
+
+
+def check_accounted(where: str, mechanism: NoisyMax) -> Accounted:
+    """A mechanism whose cost can be told from the votes, or an error that says where."""
+    if not isinstance(mechanism, Accounted):
+        raise ConfigError(
+            f"{where}: {type(mechanism).__name__} has no data-dependent accounting: use accounting='data_independent'."
+        )
+    return mechanism
 
 
 def hindsight_charge(mechanism: NoisyMax, counts: NDArray[Any], beforehand: Charge) -> Charge:
-    """What answering from these counts, of shape (queries, classes), cost; `beforehand` is what it was checked at."""
-    curves = [_curve(mechanism, row) for row in np.asarray(counts, dtype=np.float64)]
+    """What answering from these counts, of shape (queries, classes), cost; `beforehand` is what it was checked at.
+
+    Where the voters disagree the bound by their votes is the looser one, and what was known beforehand is charged. That
+    is not for publication either, since it tells that they disagreed.
+    """
+    accounted = check_accounted("hindsight", mechanism)
+    curves = [_curve(accounted, row) for row in np.asarray(counts, dtype=np.float64)]
     orders = tuple(float(order + 1) for order in ORDERS)
     event = Renyi(1, orders, tuple(np.sum(curves, axis=0).tolist()))
-    return replace(beforehand, events=(event,), publishable=False)
+    known = replace(beforehand, publishable=False)
+    return min(known, replace(known, events=(event,)), key=_epsilon)
 
 
-def _curve(mechanism: NoisyMax, counts: NDArray[np.float64]) -> list[float]:
+def _epsilon(charge: Charge) -> float:
+    return accountant.epsilon_of(charge.events, charge.delta)[0]
+
+
+def _curve(mechanism: Accounted, counts: NDArray[np.float64]) -> list[float]:
     moved = mechanism.changed_votes
     match mechanism:
         case LaplaceNoisyMax():
@@ -40,6 +60,3 @@ def _curve(mechanism: NoisyMax, counts: NDArray[np.float64]) -> list[float]:
         case GaussianNoisyMax():
             log_q = pate.gnmax_log_error(counts, mechanism.sigma)
             return [pate.gnmax_renyi(log_q, mechanism.sigma, float(order + 1), moved) for order in ORDERS]
-    raise ConfigError(
-        f"{type(mechanism).__name__} has no data-dependent accounting: use accounting='data_independent'."
-    )

@@ -12,7 +12,9 @@ Two ways, chosen by name:
 - ``recipient``: what a site has for site j is masked with the key that it shares with j alone. The server adds up
   what came and names the senders; j takes their masks off. Nobody has to start again.
 
-With two sites the sum shows each what the other put in; below three sites there is a warning.
+With two sites the sum shows each what the other put in; below three sites there is a warning. Sums hide summands only
+from who knows nothing else of them. In XCLP the server knows by what each site multiplied its labels: with the sums of
+one site's rows, in either way, it solves for the labels of all.
 """
 
 from __future__ import annotations
@@ -32,22 +34,32 @@ LEARNS = {
     "pairwise": {
         "server": "nothing but sizes: the owner of rows keeps the share without which no sum is complete",
         "site": "the sum over all participants of its own rows",
-        "server and one site": "that site's sums; all other participants together can be told apart only as a sum",
+        "server and one site": "that site's sums, and what can be solved from them: in XCLP, the labels of all sites",
     },
     "recipient": {
         "server": "nothing but sizes",
         "site": "the sum of its own rows over the participants that the server names",
-        "server and one site": "each participant's own contribution to that site's rows",
+        "server and one site": "each participant's own contribution to that site's rows: in XCLP, its labels",
     },
 }
 FRACTION_BITS: Final = 32
 _WORD: Final = np.dtype("<u8")
 
 
+def largest_summand(summands: int) -> float:
+    """What each of so many summands may be at most, so that no sum overflows."""
+    return 2.0 ** (63 - FRACTION_BITS) / summands - 1
+
+
+def largest_error(summands: int) -> float:
+    """How far a sum of so many may be from the true one."""
+    return summands * 2.0 ** -(FRACTION_BITS + 1)
+
+
 def to_fixed_point(values: NDArray[Any], summands: int) -> NDArray[np.uint64]:
     """Numbers as words modulo 2^64; refused where a sum of so many could overflow."""
     numbers = np.asarray(values, np.float64)
-    largest = 2.0 ** (63 - FRACTION_BITS) / summands - 1
+    largest = largest_summand(summands)
     if not np.isfinite(numbers).all():
         raise ConfigError("Values to be summed must be finite: one of them is missing or infinite.")
     if numbers.size and np.abs(numbers).max() > largest:

@@ -1,13 +1,13 @@
 """A secret seed that all sites share, and the codes that they draw from it.
 
-A leader draws 256 bits and sends them to the others in envelopes. From the seed every site expands the same
-random hyperplanes; which side of each hyperplane a point lies on is its code. The angle between two points is then
-about pi h / bits, h being the Hamming distance of their codes.
+A leader draws 256 bits and sends them to the others in envelopes (`collegium.core.codes`). From the seed every site
+expands the same random hyperplanes; which side of each hyperplane a point lies on is its code. The angle between two
+points is then about pi h / bits, h being the Hamming distance of their codes.
 """
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +17,6 @@ from scipy.special import ndtri
 
 from collegium.errors import ConfigError
 from collegium.protocols import primitives
-from collegium.protocols.keys import Session, as_bytes
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 
 LEARNS = {
@@ -27,18 +26,6 @@ LEARNS = {
 CONTEXT = "shared seed"
 _ROWS = 256  # hyperplanes at a time; even, so that each part of the stream begins at a block of AES
 _STEPS = 2.0**20
-
-
-def share(session: Session) -> tuple[bytes, dict[str, Bytes]]:
-    """At the leader: draw a seed; an envelope with it for every other site."""
-    seed = secrets.token_bytes(KEY_BYTES)
-    content = np.frombuffer(seed, np.uint8)
-    return seed, {party: session.seal(party, content, CONTEXT) for party in session.others}
-
-
-def receive(session: Session, leader: str, envelope: Bytes) -> bytes:
-    """At every other site: the seed that the leader drew."""
-    return as_bytes(leader, session.open(leader, envelope, CONTEXT), KEY_BYTES)
 
 
 def projection(seed: bytes, bits: int, features: int) -> NDArray[np.float64]:
@@ -51,21 +38,36 @@ def projection(seed: bytes, bits: int, features: int) -> NDArray[np.float64]:
 
 
 def codes(V: NDArray[Any], seed: bytes, bits: int) -> Bytes:
-    """One packed code of so many bits per row of V: bit l is [Pi_l v >= 0]. `unpack` undoes the packing."""
+    """One packed code of so many bits per row of V: bit l is [Pi_l v >= 0]. `unpack` undoes the packing.
+
+    A row of zeros has no direction. Its code is drawn at random, about as far from all others as a right angle.
+    """
     points = np.asarray(V)
     if points.ndim != 2 or not points.size or points.dtype.kind not in "fiub":
         raise ConfigError(f"Codes are drawn of a table of numbers, not of {points.dtype} with shape {points.shape}.")
     points = points.astype(np.float64)
-    _refuse(
-        np.flatnonzero(~np.isfinite(points).all(axis=1)),
-        "has a value that is missing or infinite: impute it, or leave it out",
-    )
-    _refuse(
-        np.flatnonzero(~points.any(axis=1)),
-        "is zero in all features and has no direction: leave it out, or shift the features",
-    )
-    sides = [points @ part.T >= 0 for part in _parts(seed, bits, points.shape[1])]
-    return np.packbits(np.concatenate(sides, axis=1), axis=1)
+    bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
+    if bad.size:
+        raise ConfigError(
+            f"Row {bad[0]} of the features ({bad.size} rows in all) has a value that is missing or infinite: impute "
+            "it, or leave it out."
+        )
+    points = at_one_scale(points)
+    sides = np.concatenate([points @ part.T >= 0 for part in _parts(seed, bits, points.shape[1])], axis=1)
+    lost = np.flatnonzero(~points.any(axis=1))
+    if lost.size:
+        sides[lost] = _random_sides(points, seed, (lost.size, bits))
+    return np.packbits(sides, axis=1)
+
+
+def at_one_scale(points: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Each row times the power of two that brings its largest value below 1: no sum or product of them overflows.
+
+    Powers of two are exact: directions stay the same bit for bit. A row of zeros stays one.
+    """
+    _, exponents = np.frexp(np.abs(points).max(axis=1, keepdims=True))
+    scaled: NDArray[np.float64] = np.ldexp(points, -exponents)
+    return scaled
 
 
 def unpack(packed: Bytes, bits: int) -> Bytes:
@@ -87,6 +89,11 @@ def _parts(seed: bytes, bits: int, features: int) -> Iterator[NDArray[np.float64
         yield np.rint(ndtri(uniform) * _STEPS).reshape(rows, features) / _STEPS
 
 
-def _refuse(bad: NDArray[np.intp], why: str) -> None:
-    if bad.size:
-        raise ConfigError(f"Row {bad[0]} of the features ({bad.size} rows in all) {why}.")
+def _random_sides(points: NDArray[np.float64], seed: bytes, shape: tuple[int, int]) -> NDArray[np.bool_]:
+    """Random bits that also depend on the site's own points: no other site knows them, or draws the same.
+
+    They are drawn from nothing else, so that a run that is repeated has them again.
+    """
+    own = hashlib.sha256(points.tobytes()).digest()
+    key = primitives.hkdf(seed, bind("collegium codes without a direction v1", own, *shape))
+    return (primitives.stream(key, shape[0] * shape[1]) & 1).astype(np.bool_).reshape(shape)

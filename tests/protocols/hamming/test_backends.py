@@ -10,7 +10,7 @@ import pytest
 
 from collegium.errors import ConfigError, MissingExtra
 from collegium.protocols import hamming
-from collegium.protocols.hamming import BACKENDS, Transcript, pairwise
+from collegium.protocols.hamming import BACKENDS, LONGEST, Transcript, check_length, pairwise
 
 rng = np.random.default_rng(0)
 OPTIONS: dict[str, dict[str, Any]] = {"paillier": {"key_bits": 512, "insecure": True}}
@@ -131,3 +131,15 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, name: str, 
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=rf"collegium\[{extra}\]"):
         pairwise(codes(1, 9), codes(1, 9), name, **OPTIONS.get(name, {}))
+
+
+def test_codes_that_are_too_long_are_refused_with_the_backends_that_take_them() -> None:
+    assert set(LONGEST) == set(BACKENDS)
+    for name, most in LONGEST.items():
+        check_length("XCLP", name, most)
+        with pytest.raises(ConfigError, match=f"XCLP: hamming={name!r} takes codes of at most {most} bits"):
+            check_length("XCLP", name, most + 1)
+    with pytest.raises(ConfigError, match="hamming='ot' or 'paillier' or 'bfv'"):
+        check_length("XCLP", "masked", 40000)
+    with pytest.raises(ConfigError, match="take fewer bits"):
+        check_length("XCLP", "ot", 1 << 32)

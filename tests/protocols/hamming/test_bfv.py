@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ pytest.importorskip("tenseal")
 
 from collegium.errors import ConfigError
 from collegium.protocols import ProtocolError, Reused
+from collegium.protocols.hamming import lattice as lattices
 from collegium.protocols.hamming.bfv import KeyOwner, Partner, Server
 from collegium.protocols.hamming.lattice import DEGREE, Lattice, lattice, polynomial, seal
 
@@ -69,6 +71,37 @@ def test_results_have_drowned_noise_and_fresh_randomness(owner: KeyOwner, monkey
     monkeypatch.setattr(Lattice, "hiding", lambda self, mask: same)
     one, two = Partner(twice, len(A), "a").results(owner.codes())[:2]
     assert not np.array_equal(one, two)
+
+
+def test_keys_are_not_written_to_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not lattices._in_memory():
+        pytest.skip("this system has no files in memory")
+    monkeypatch.setattr("tempfile.tempdir", "/nowhere")
+    assert KeyOwner(B)._secret.size > 1000
+
+
+def test_where_they_must_be_the_file_is_private_and_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lattices, "_in_memory", lambda: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    unlink, left = Path.unlink, []
+
+    def watched(path: Path, **options: Any) -> None:
+        left.append((path.stat().st_mode & 0o777, path.read_bytes()))
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    owner = KeyOwner(B)
+    partner = Partner(A[:2], len(B), "a")
+    share = owner.share("b", 2, partner.results(owner.codes()))
+    assert np.array_equal(Server(len(B), 2, 20).distances("a", share, "b", partner.share()), TRUTH[:2].T)
+    assert {mode for mode, _ in left} == {0o600}
+    assert all(content and not any(content) for _, content in left)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ProtocolError):
+        lattice(20).loaded("b", "Ciphertext", np.zeros(9, np.uint8))
+    assert not list(tmp_path.iterdir())
 
 
 def test_messages_come_once(owner: KeyOwner) -> None:

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import FrozenInstanceError
+from numbers import Integral, Real
 from typing import Any, ClassVar, NoReturn, get_args
 
 from collegium.core.releases import Release
@@ -90,8 +91,8 @@ class Mechanism(ABC):
 
 def total_epsilon(used: Iterable[events.Event], rounds: int, delta: float) -> float:
     """Epsilon of events that happen `rounds` times; with delta = 0 the plain sum, infinite where there is none."""
-    check_whole("epsilon", "rounds", rounds)
-    if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 <= delta < 1:
+    rounds = check_whole("epsilon", "rounds", rounds)
+    if not _is_number(delta) or not 0 <= delta < 1:
         raise ConfigError(f"epsilon: delta is at least 0 and below 1, not {delta!r}.")
     repeated = [event.times(rounds) for event in used]
     if delta == 0:
@@ -110,10 +111,10 @@ def _pure_epsilon(event: events.Event) -> float:
     return math.inf
 
 
-def check_positive(where: str, what: str, value: Any) -> float:
-    """A finite number above 0, or an error that says where."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{where}: {what} is a finite number above 0, not {value!r}.")
+def check_positive(where: str, what: str, value: Any, *, zero: bool = False) -> float:
+    """A finite number above 0 (or from 0 on), as a plain float also if it is NumPy's; or an error that says where."""
+    if not _is_number(value) or not (value >= 0 if zero else value > 0) or not value < math.inf:
+        raise ConfigError(f"{where}: {what} is a finite number {'of at least' if zero else 'above'} 0, not {value!r}.")
     return float(value)
 
 
@@ -124,11 +125,20 @@ def check_between(where: str, what: str, value: Any) -> float:
     return float(value)
 
 
+def check_share(where: str, what: str, value: Any, *, zero: bool = False) -> float:
+    """A number above 0 (or from 0 on) and at most 1, as a plain float; or an error that says where."""
+    if not _is_number(value) or not (0 <= value <= 1 if zero else 0 < value <= 1):
+        raise ConfigError(
+            f"{where}: {what} is a number {'of at least' if zero else 'above'} 0 and at most 1, not {value!r}."
+        )
+    return float(value)
+
+
 def check_whole(where: str, what: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`, or an error that says where."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    """A whole number of at least `least`, as a plain int also if it is NumPy's; or an error that says where."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
         raise ConfigError(f"{where}: {what} is a whole number of at least {least}, not {value!r}.")
-    return value
+    return int(value)
 
 
 def check_choice(where: str, what: str, value: Any, choices: Any) -> Any:
@@ -136,3 +146,7 @@ def check_choice(where: str, what: str, value: Any, choices: Any) -> Any:
     if value not in get_args(choices):
         raise ConfigError(f"{where}: {what} is one of {', '.join(get_args(choices))}, not {value!r}.")
     return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

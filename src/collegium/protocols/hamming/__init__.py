@@ -26,8 +26,16 @@ from collegium.protocols.hamming.distances import Distances, checked_bits
 from collegium.protocols.hamming.transcript import Transcript
 
 BACKENDS: Final = ("ot", "paillier", "bfv", "masked", "plain")
+LONGEST: Final = {
+    "ot": (1 << 32) - 1,
+    "paillier": (1 << 32) - 1,
+    "bfv": (1 << 16) - 1,
+    "masked": (1 << 15) - 1,
+    "plain": (1 << 32) - 1,
+}
+"""The bits that a backend's codes may have at most."""
 
-__all__ = ["BACKENDS", "Transcript", "named", "pairwise"]
+__all__ = ["BACKENDS", "LONGEST", "Transcript", "check_length", "named", "pairwise"]
 
 
 def named(name: str) -> ModuleType:
@@ -35,6 +43,14 @@ def named(name: str) -> ModuleType:
     if name not in BACKENDS:
         raise ConfigError(f"Hamming distances are computed by {', '.join(BACKENDS)}, not {name!r}.")
     return importlib.import_module(f"collegium.protocols.hamming.{name}")
+
+
+def check_length(who: str, name: str, bits: int) -> None:
+    """A ConfigError where codes are too long for a backend; it names those that take them."""
+    if bits > LONGEST[name]:
+        able = [other for other in BACKENDS if bits <= LONGEST[other]]
+        others = f"take hamming={' or '.join(map(repr, able))}, or fewer bits" if able else "take fewer bits"
+        raise ConfigError(f"{who}: hamming={name!r} takes codes of at most {LONGEST[name]} bits, not {bits}: {others}.")
 
 
 def pairwise(

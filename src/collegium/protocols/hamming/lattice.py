@@ -7,9 +7,12 @@ Homomorphic Encryption Standard. Plaintexts are modulo a power of two just above
 from __future__ import annotations
 
 import math
+import os
 import secrets
 import struct
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -19,14 +22,16 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigError, MissingExtra
 from collegium.protocols.errors import ProtocolError
+from collegium.protocols.hamming import LONGEST as LONGEST_CODES
 from collegium.protocols.keys import as_bytes
 from collegium.protocols.primitives import Bytes
 
 DEGREE: Final = 4096
-LONGEST: Final = (1 << 16) - 1
+LONGEST: Final = LONGEST_CODES["bfv"]
 _PRIME_BITS: Final = [45, 44, 20]
 _HEADER: Final = 16
 _LARGEST_OBJECT: Final = 1 << 20
+_DESCRIPTORS: Final = Path("/proc/self/fd")
 
 
 def seal() -> Any:
@@ -88,8 +93,7 @@ class Lattice:
 
     def load(self, empty: Any, raw: bytes) -> Any:
         """Read one of SEAL's objects; SEAL checks that it fits the parameters."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "object"
+        with _private_file() as path:
             path.write_bytes(raw)
             empty.load(self.context, str(path))
         return empty
@@ -116,10 +120,39 @@ def lattice(length: int) -> Lattice:
 
 def saved(thing: Any) -> Bytes:
     """One of SEAL's objects as bytes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "object"
+    with _private_file() as path:
         thing.save(str(path))
-        return np.fromfile(path, np.uint8)
+        return np.frombuffer(path.read_bytes(), np.uint8)
+
+
+@contextmanager
+def _private_file() -> Iterator[Path]:
+    """Where SEAL writes and reads, since it knows files only, and secret keys are among what it writes.
+
+    In memory where the system has such files; elsewhere on the disk, for this user only, and overwritten afterwards.
+    """
+    if _in_memory():
+        descriptor = os.memfd_create("collegium", os.MFD_CLOEXEC)
+        try:
+            yield _DESCRIPTORS / str(descriptor)
+        finally:
+            os.close(descriptor)
+        return
+    descriptor, name = tempfile.mkstemp()  # mode 0600
+    os.close(descriptor)
+    path = Path(name)
+    try:
+        yield path
+    finally:
+        with path.open("r+b") as file:
+            file.write(bytes(path.stat().st_size))
+            file.flush()
+            os.fsync(file.fileno())
+        path.unlink()
+
+
+def _in_memory() -> bool:
+    return hasattr(os, "memfd_create") and _DESCRIPTORS.is_dir()
 
 
 def polynomial(coefficients: NDArray[np.integer[Any]]) -> Any:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 from collegium.protocols import primitives
 from collegium.protocols.errors import ProtocolError
+from collegium.protocols.hamming import LONGEST as LONGEST_CODES
 from collegium.protocols.hamming.distances import Bits, Distances, checked_bits
 from collegium.protocols.hamming.transcript import Transcript
 from collegium.protocols.keys import Once
@@ -30,7 +31,7 @@ LEARNS = {
     "site": "nothing but the numbers of the others' points",
     "server and one site": "ALL codes of ALL sites: they share the key that hides them",
 }
-LONGEST: Final = (1 << 15) - 1
+LONGEST: Final = LONGEST_CODES["masked"]
 _WORD: Final = np.dtype("<u2")
 Words = NDArray[np.uint16]
 

@@ -40,7 +40,7 @@ _MESSAGE_BYTES: Final = 1 << 26
 
 
 @dataclass(frozen=True)
-class _Plan:
+class TransferPlan:
     """How rows of the receiver are cut into groups of one tree per bit, and groups into messages."""
 
     rows: int
@@ -84,7 +84,7 @@ class Receiver:
 
     def __init__(self, bits: Bits, points_of_peer: int, session: str, peer: str) -> None:
         bits = checked_bits(bits)
-        self._plan = _Plan(len(bits), points_of_peer, bits.shape[1])
+        self._plan = TransferPlan(len(bits), points_of_peer, bits.shape[1])
         paths = np.zeros((self._plan.groups * DEPTH, self._plan.length), np.uint8)
         paths[: len(bits)] = bits
         self._paths = paths.reshape(self._plan.groups, DEPTH, -1)
@@ -177,7 +177,7 @@ class Sender:
 
     def __init__(self, bits: Bits, points_of_peer: int, session: str, peer: str) -> None:
         bits = checked_bits(bits)
-        self._plan = _Plan(points_of_peer, *bits.shape)
+        self._plan = TransferPlan(points_of_peer, *bits.shape)
         self._peer = peer
         self._signs = np.ascontiguousarray((1 - 2 * bits.astype(np.int64)).astype(self._plan.dtype).T)
         self._weights = bits.sum(axis=1, dtype=self._plan.dtype)
@@ -244,7 +244,7 @@ class Server:
         return in_range(one + other, self._length, receiver, sender)
 
 
-def _expanded(plan: _Plan, expander: Expander, leaves: Blocks, numbers: NDArray[np.uint64]) -> NDArray[Any]:
+def _expanded(plan: TransferPlan, expander: Expander, leaves: Blocks, numbers: NDArray[np.uint64]) -> NDArray[Any]:
     """Secrets as numbers, of shape (leaves, bits, points and a few more)."""
     count, bits = leaves.shape[:2]
     return expander(leaves.reshape(-1, 2), numbers.reshape(-1)).view(plan.dtype).reshape(count, bits, -1)

@@ -1,0 +1,76 @@
+"""Where the coordinator finds out which sites have the same net."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from torch import nn
+
+import collegium as cg
+from collegium.core.workbench import Workbench
+from collegium.errors import SiteError
+
+ROWS, LABELS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32), np.arange(6) % 2
+
+
+def first_nets(learners, X=ROWS):
+    sites = [cg.Site(name, X, LABELS, learner=learner) for name, learner in zip("abcd", learners, strict=False)]
+    return Workbench(sites, np.arange(2), None, None, 0).first_nets()
+
+
+def with_layer(layer: nn.Module) -> cg.TorchClassifier:
+    return cg.TorchClassifier(nn.Sequential(nn.Linear(4, 5), layer, nn.Linear(5, 2)))
+
+
+class Words(nn.Module):
+    """Takes the numbers of words only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meaning, self.head = nn.Embedding(8, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(self.meaning(x.long()).mean(dim=1))
+
+
+def test_nets_are_the_same_that_say_the_same_with_the_same_weights():
+    layers = (nn.ReLU(), nn.Tanh(), nn.ReLU(), nn.LeakyReLU(0.1))
+    like, first = first_nets([with_layer(layer) for layer in layers])
+    assert like == {"a": "a", "b": "b", "c": "a", "d": "d"}
+    assert list(first) == ["a", "b", "d"]
+
+
+def test_dropout_and_seeds_make_no_other_net():
+    layers = [nn.Sequential(nn.Dropout(share), nn.ReLU()) for share in (0.1, 0.9)]
+    like, first = first_nets([with_layer(layer).set_params(random_state=i) for i, layer in enumerate(layers)])
+    assert like == {"a": "a", "b": "a"}
+    assert first["a"]["0.weight"].std() > 0
+
+
+def test_nets_that_take_no_noise_are_told_apart_by_their_weights():
+    words = np.random.default_rng(0).integers(8, size=(6, 4))
+    like, _ = first_nets([cg.TorchClassifier(Words()), cg.TorchClassifier(Words())], words)
+    assert like == {"a": "a", "b": "a"}
+
+
+@pytest.mark.parametrize(("width", "shape"), [(4, None), (64, (1, 8, 8))])
+def test_nets_for_data_frames_are_compared_too(width, shape):
+    frame = pd.DataFrame(np.zeros((6, width)), columns=[f"x{i}" for i in range(width)])
+    nets = [
+        cg.TorchClassifier(nn.Sequential(nn.Flatten(), nn.Linear(width, 5), layer, nn.Linear(5, 2)), image_shape=shape)
+        for layer in (nn.ReLU(), nn.Tanh(), nn.ReLU())
+    ]
+    assert first_nets(nets, frame)[0] == {"a": "a", "b": "b", "c": "a"}
+
+
+def test_where_no_net_can_be_made_the_error_names_the_first_site_and_says_why():
+    def broken(shape, n_classes):
+        raise RuntimeError("no such layer")
+
+    assert first_nets([cg.TorchClassifier(broken), with_layer(nn.ReLU())])[0] == {"b": "b"}  # others go on
+    with pytest.raises(SiteError, match=r"Site 'a': its learner could not .* RuntimeError: no such layer"):
+        first_nets([cg.TorchClassifier(broken), cg.TorchClassifier("mpl")])
+    colours = pd.DataFrame({"size": np.arange(6.0), "colour": ["red"] * 6})
+    with pytest.raises(SiteError, match=r"Site 'a': .* not numbers: colour"):
+        first_nets([cg.TorchClassifier("mlp")], colours)
