@@ -12,7 +12,7 @@ import collegium as cg
 
 def collegium(*args: str, cwd=None) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "160"}
-    program = [sys.executable, "-c", "from collegium.cli import main; main()", *args]
+    program = [sys.executable, "-m", "collegium", *args]
     return subprocess.run(program, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
 
 

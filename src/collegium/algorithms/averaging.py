@@ -6,21 +6,14 @@ its count of batches stays at its site. A site keeps no optimizer from one round
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-from sklearn.exceptions import NotFittedError
-
+from collegium.algorithms.starting import Start, as_start, prototypes
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Order, Weights, step
-from collegium.core.labels import shorten
-from collegium.core.sharing import weights_of
 from collegium.core.soft import Arrays, average, different_nets, shapes_of
-from collegium.errors import BudgetSpent, ConfigError, QuorumLost
+from collegium.errors import BudgetSpent, QuorumLost
 from collegium.privacy.mechanisms.base import check_choice, check_share
 
 W = TypeVar("W", bound=Weights)
@@ -56,66 +49,7 @@ class Averaging(Algorithm):
         self.at_least_one("rounds", "local_epochs", "local_steps")
         me = type(self).__name__
         check_share(me, "participation", self.participation)
-        if self.start is not None and not isinstance(self.start, Start):
-            given = self.start if isinstance(self.start, list | tuple) else [self.start]
-            if not given:
-                raise ConfigError(f"{me}: start is an empty list: leave it out to start from new weights.")
-            known = [getattr(each, "classes_", None) for each in given]
-            object.__setattr__(self, "start", Start([_arrays(each, me) for each in given], known))
-
-
-class Start:
-    """Weights to start from. They are shown, and compared, by their hash.
-
-    `classes` are those of the models that they came from, as far as these know them.
-    """
-
-    def __init__(self, points: Sequence[Mapping[str, NDArray[Any]]], classes: Sequence[Any] = ()) -> None:
-        self.points = points
-        self._classes = [np.asarray(each) for each in classes if each is not None]
-        digest = hashlib.sha256()
-        for point in points:
-            for name in sorted(point):
-                digest.update(f"{name} {point[name].shape} ".encode() + point[name].tobytes())
-        self.digest = digest.hexdigest()
-
-    def put_into(self, nets: dict[str, Arrays]) -> None:
-        """Replace first weights by those of the first point that fits; one that fits no net is an error."""
-        for point in reversed(self.points):
-            shapes = shapes_of(point)
-            fitting = [like for like, net in nets.items() if shapes.items() <= shapes_of(net).items()]
-            if not fitting:
-                raise ConfigError("start has weights of another net than any site's: use the same net and classes.")
-            for like in fitting:
-                nets[like] = nets[like] | point
-
-    def check_classes(self, classes: NDArray[Any]) -> None:
-        """A ConfigError where a model was fitted for other classes: its outputs would stand for other things."""
-        for known in self._classes:
-            if not np.array_equal(known, classes):
-                raise ConfigError(
-                    f"start was fitted for the classes {shorten(known)}, and this study has {shorten(classes)}: start "
-                    "from a model of the same classes, or from its arrays by name where they mean the same."
-                )
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Start) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __repr__(self) -> str:
-        return f"<weights {self.digest[:12]}>"
-
-
-def prototypes(fed: Federation, start: Start | None) -> tuple[dict[str, str], dict[str, Arrays]]:
-    """Which net each site has, named by the first site that has it; and each such net's common start."""
-    like, first = fed.workbench.first_nets()
-    if start is not None:
-        start.check_classes(fed.workbench.classes)
-        start.put_into(first)
-    # A site without a net is asked all the same, so that its failure is reported.
-    return dict.fromkeys(fed.parties, next(iter(first))) | like, first
+        object.__setattr__(self, "start", as_start(self.start, me))
 
 
 def common_start(fed: Federation, start: Start | None) -> tuple[str, Arrays]:
@@ -165,32 +99,3 @@ def shares(parts: Mapping[str, Weights], weighting: Weighting) -> dict[str, floa
 def check_weighting(algorithm: Algorithm, weighting: str) -> None:
     """A ConfigError unless it is one that there is."""
     check_choice(type(algorithm).__name__, "weighting", weighting, Weighting)
-
-
-def _arrays(given: Any, where: str) -> Arrays:
-    arrays = _weights_in(given)
-    if arrays is None:
-        raise ConfigError(f"{where}: start is a fitted model with weights, or arrays by name, not {given!r}.")
-    if not arrays:
-        raise ConfigError(f"{where}: start has no weights.")
-    try:
-        with np.errstate(over="ignore"):
-            numbers = {str(name): np.array(value, dtype=np.float32) for name, value in arrays.items()}
-    except (TypeError, ValueError):
-        raise ConfigError(f"{where}: start has weights that are no numbers.") from None
-    if not all(np.isfinite(value).all() for value in numbers.values()):
-        raise ConfigError(f"{where}: start has weights that are infinite or no numbers.")
-    return numbers
-
-
-def _weights_in(given: Any) -> Mapping[Any, Any] | None:
-    """None where there are none to be had, such as in a model that is not fitted, or in a class."""
-    with suppress(NotFittedError):
-        if isinstance(given, Mapping):
-            return given
-        if hasattr(given, "get_weights") and not isinstance(given, type):
-            weights: Mapping[Any, Any] = given.get_weights()
-            return weights
-        if hasattr(given, "estimator"):
-            return weights_of(given)
-    return None

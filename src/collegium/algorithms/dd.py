@@ -26,7 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import ActiveSite, Algorithm, Federation, Labels, Nothing, Order, SoftLabels, step
+from collegium.algorithms.starting import Started
+from collegium.core import ActiveSite, Federation, Labels, Nothing, Order, SoftLabels, step
 from collegium.core.soft import SoftMean
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import check_positive, check_share
@@ -65,7 +66,7 @@ def most_probable(fed: Federation, z: NDArray[Any]) -> Labels:
 
 
 @dataclass(frozen=True)
-class DistributedDistillation(Algorithm):
+class DistributedDistillation(Started):
     """Sites share class probabilities of the public set and learn from their mean."""
 
     needs: ClassVar[Mapping[str, str]] = {"soft": "shares soft labels", "distill": "learns from soft labels"}
@@ -84,6 +85,7 @@ class DistributedDistillation(Algorithm):
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps")
+        self.check_start()
         check_positive("DistributedDistillation", "weight", self.weight)
         check_share("DistributedDistillation", "participation", self.participation)
         if self.period > self.rounds:
@@ -92,6 +94,7 @@ class DistributedDistillation(Algorithm):
             )
 
     def coordinate(self, fed: Federation) -> None:
+        self.begin(fed)
         z: NDArray[np.float32] | None = None
         parties = fed.parties
         for t in fed.rounds(self.rounds):

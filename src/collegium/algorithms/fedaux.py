@@ -34,9 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms.averaging import Start, average_or, prototypes, receive, shares, updates
+from collegium.algorithms.averaging import average_or, receive, shares, updates
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
+from collegium.algorithms.starting import Start, prototypes
 from collegium.components import build
 from collegium.core import ActiveSite, Federation, Weights, step, tables
 from collegium.core.certainty import XI, bounded, certainty, noisy_separator

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from collegium.algorithms.starting import Started
 from collegium.consensus import Consensus, Majority, Voters
-from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Order, step
+from collegium.core import ActiveSite, Federation, HardLabels, Labels, Nothing, Order, step
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import Mechanism, check_share
 from collegium.protocols import masked_sum
@@ -43,7 +44,7 @@ def label(site: ActiveSite) -> HardLabels:
 
 
 @dataclass(frozen=True)
-class FedCT(Algorithm):
+class FedCT(Started):
     """Sites share hard labels of the public set and learn from their consensus."""
 
     rounds: int = 20
@@ -69,6 +70,7 @@ class FedCT(Algorithm):
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps", "patience")
+        self.check_start()
         if not isinstance(self.consensus, Consensus):
             raise ConfigError(
                 f"{type(self).__name__}: consensus is a rule, such as Majority(), not {self.consensus!r}."
@@ -87,6 +89,7 @@ class FedCT(Algorithm):
             )
 
     def coordinate(self, fed: Federation) -> None:
+        self.begin(fed)
         L: Labels | None = None  # line 1: P <- {}
         parties, communications, unchanged = fed.parties, 0, 0
         for t in fed.rounds(self.rounds):

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from collegium.algorithms.dd import mean_of, most_probable
-from collegium.core import ActiveSite, Algorithm, Federation, Labels, Nothing, SoftLabels, step
+from collegium.algorithms.starting import Started
+from collegium.core import ActiveSite, Federation, Labels, Nothing, SoftLabels, step
 from collegium.privacy.mechanisms.base import check_positive, check_share
 
 
@@ -59,7 +60,7 @@ def digest_and_revisit(
 
 
 @dataclass(frozen=True)
-class FedMD(Algorithm):
+class FedMD(Started):
     """Sites learn a labelled public set, then agree on its samples' class scores."""
 
     needs: ClassVar[Mapping[str, str]] = {"weights": "shares a net's scores", "distill": "learns from soft labels"}
@@ -85,10 +86,12 @@ class FedMD(Algorithm):
         self.at_least_one("rounds", "public_epochs", "private_epochs", "digest_epochs", "revisit_epochs")
         if self.samples is not None:
             self.at_least_one("samples")
+        self.check_start()
         check_positive("FedMD", "digest_lr", self.digest_lr)
         check_share("FedMD", "participation", self.participation)
 
     def coordinate(self, fed: Federation) -> None:
+        self.begin(fed)
         fed.tell(transfer(fed.public_labels, self.public_epochs, self.private_epochs))  # Transfer learning
         for _ in fed.rounds(self.rounds):
             d = self._draw(fed)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collegium.core import ActiveSite, Algorithm, Federation, Nothing, step
+from collegium.algorithms.starting import Started
+from collegium.core import ActiveSite, Federation, Nothing, step
 
 
 @step
@@ -16,7 +17,7 @@ def train(site: ActiveSite, epochs: int | None, steps: int | None) -> Nothing:
 
 
 @dataclass(frozen=True)
-class Local(Algorithm):
+class Local(Started):
     """No communication at all."""
 
     needs_public: ClassVar[bool] = False
@@ -27,8 +28,10 @@ class Local(Algorithm):
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "epochs", "steps")
+        self.check_start()
 
     def coordinate(self, fed: Federation) -> None:
+        self.begin(fed)
         for _ in fed.rounds(self.rounds):
             fed.tell(train(self.epochs, self.steps))
             fed.flush()

@@ -1,0 +1,5 @@
+"""`python -m collegium` is the command `collegium`."""
+
+from collegium.cli import main
+
+main()
