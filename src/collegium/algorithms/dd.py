@@ -82,6 +82,8 @@ class DistributedDistillation(Started):
     """Size of a local update (None: the learner's own setting)."""
     steps: int | None = None
     """The same in mini-batch steps."""
+    start: Any = None
+    """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps")

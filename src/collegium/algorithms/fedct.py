@@ -21,6 +21,7 @@ Deviations from the paper and its code, all on purpose:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from collegium.algorithms.starting import Started
 from collegium.consensus import Consensus, Majority, Voters
@@ -67,6 +68,8 @@ class FedCT(Started):
     """DP-FedCT: noise on the labels before they leave a site, such as RandomizedResponse(epsilon=4)."""
     votes: str = "plain"
     """plain, or secret: masked at each site, so that the coordinator sees the total only and no site's labels."""
+    start: Any = None
+    """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "period", "epochs", "steps", "patience")

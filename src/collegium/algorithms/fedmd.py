@@ -81,6 +81,8 @@ class FedMD(Started):
     """Sweeps over a site's own data in a round."""
     participation: float = 1.0
     """Share of the sites, drawn anew for every round."""
+    start: Any = None
+    """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "public_epochs", "private_epochs", "digest_epochs", "revisit_epochs")

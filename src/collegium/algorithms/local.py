@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from collegium.algorithms.starting import Started
 from collegium.core import ActiveSite, Federation, Nothing, step
@@ -25,6 +25,8 @@ class Local(Started):
     """More than one only helps learners that go on from their weights."""
     epochs: int | None = None
     steps: int | None = None
+    start: Any = None
+    """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
 
     def __post_init__(self) -> None:
         self.at_least_one("rounds", "epochs", "steps")

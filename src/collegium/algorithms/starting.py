@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,13 +25,14 @@ def begin_from(site: ActiveSite, w: Arrays) -> Nothing:
     return Nothing()
 
 
-@dataclass(frozen=True)
 class Started(Algorithm):
-    """A method whose sites train models of their own, and may begin with weights that are there already."""
+    """A method whose sites train models of their own, and may begin with weights that are there already.
 
-    start: Any = field(default=None, kw_only=True)
-    """Weights that all sites start from: a fitted model, such as another run's `global_model`, or arrays by name; or a
-    list of those, each for the nets that it fits (None: the learners' own). All sites' learners must have weights."""
+    Each method's own file has `start` among its settings: a fitted model, such as another run's `global_model`, or
+    arrays by name; or a list of those, each for the nets that it fits. All sites' learners must then have weights.
+    """
+
+    start: Any
 
     def check_start(self) -> None:
         """Read `start`; a ConfigError where it is no such thing."""
@@ -40,6 +40,9 @@ class Started(Algorithm):
         if self.start is not None:
             # Of the instance: only then it matters what the sites' learners are.
             object.__setattr__(self, "needs", {**self.needs, "weights": "starts from weights"})
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+        return {begin_from.name: None} if self.start is None else {}
 
     def begin(self, fed: Federation) -> None:
         """Tell all sites where to start, if there is such a place."""

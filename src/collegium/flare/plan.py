@@ -70,7 +70,7 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         public_sha256=None if X is None else tables.digest(X),
         public_rows=0 if X is None else tables.n_rows(X),
         parties=tuple(parties),
-        steps=(*seen, *_unseen(algorithm, seen)),
+        steps=(*seen, *_unseen(algorithm, seen, 0 if X is None else tables.n_rows(X))),
         complete=rounds is None and bool(seen),
         learns=algorithm.learns() or _learnt(seen),
     )
@@ -93,8 +93,8 @@ def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
     return planned
 
 
-def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedStep]:
-    """The other steps of the code that was seen at work, and the score."""
+def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep], public_size: int) -> list[PlannedStep]:
+    """The other steps of the code that was seen at work, but those that this method never asks for; and the score."""
     modules = {INSTALLED[each.step].function.__module__ for each in seen} | {scores.__name__}
     possible = steps_of(algorithm).keys() | {
         name for name, step in INSTALLED.items() if step.function.__module__ in modules
@@ -102,7 +102,8 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
     # Noise and masks are those of the method, also on what a rehearsal did not come to.
     is_secret = any(each.kind == MaskedVotes.kind for each in seen)
     planned = []
-    for name in sorted(possible - {each.step for each in seen}):
+    never = {name for name, arguments in algorithm.fixed(public_size).items() if arguments is None}
+    for name in sorted(possible - never - {each.step for each in seen}):
         step = INSTALLED[name]
         mechanism = _noise_on(step, algorithm.protection())
         kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
