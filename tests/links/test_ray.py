@@ -77,6 +77,7 @@ def test_many_sites_share_few_actors_and_read_one_copy_of_the_public_set(opened)
     assert len(set(counts(fed.ask(process_of())).values())) == 2  # the CPUs of this Ray
 
 
+@pytest.mark.slow
 def test_a_killed_actor_is_started_again_from_the_runs_folder(opened, tmp_path):
     link, fed = opened(hosting(folder=tmp_path), workers=2)
     fed.tell(remember("five!"))
@@ -102,6 +103,7 @@ def test_without_a_folder_there_is_nothing_to_start_a_killed_actor_from(opened):
     assert "The Ray actor that hosts this site ended" in link.logs["s0"][0]
 
 
+@pytest.mark.slow
 def test_large_frames_that_all_sites_get_are_stored_once(opened, monkeypatch):
     link, fed = opened(hosting(), workers=1)
     stored = []
@@ -111,6 +113,7 @@ def test_large_frames_that_all_sites_get_are_stored_once(opened, monkeypatch):
     assert len(stored) == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_state_is_found_before_anything_is_trained(opened, tmp_path):
     link, fed = opened(hosting(sites=1, folder=tmp_path), workers=1)
     fed.tell(remember("five!"))

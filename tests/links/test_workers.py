@@ -55,6 +55,7 @@ def test_the_same_result_bit_for_bit_with_any_number_of_workers(digits):
         assert list(other.models) == list(runs[0].models)
 
 
+@pytest.mark.slow
 def test_more_workers_than_sites_is_fine(cancer):
     assert len(cancer.run(cg.Local(), workers=9).models) == 5
 
