@@ -70,6 +70,7 @@ def counts(replies) -> dict[str, int]:
     return {party: count.samples for party, count in replies.items()}
 
 
+@pytest.mark.slow
 def test_many_sites_share_few_actors_and_read_one_copy_of_the_public_set(opened):
     _, fed = opened(hosting(sites=30))
     fed.tell(remember("five!"))
@@ -93,6 +94,7 @@ def test_a_killed_actor_is_started_again_from_the_runs_folder(opened, tmp_path):
     assert all(("ended" in "".join(link.logs[party])) == (party in lost) for party in homes)
 
 
+@pytest.mark.slow
 def test_without_a_folder_there_is_nothing_to_start_a_killed_actor_from(opened):
     link, fed = opened(hosting(), workers=2)
     homes = counts(fed.ask(process_of()))
@@ -125,6 +127,7 @@ def test_a_damaged_state_is_found_before_anything_is_trained(opened, tmp_path):
         opened(hosting(sites=1, folder=tmp_path), workers=1)
 
 
+@pytest.mark.slow
 def test_a_folder_that_other_nodes_do_not_have_is_an_error(opened, tmp_path):
     with pytest.raises(CollegiumError, match="shared file system"):
         opened(hosting(sites=1, folder=tmp_path / "elsewhere"), workers=1)
@@ -137,6 +140,7 @@ class LeftAtHome(DecisionTreeClassifier):
         return __import__, ("no_such_module_anywhere",)
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_on_a_node_is_named(opened):
     with pytest.raises(CollegiumError, match=r"no_such_module_anywhere.*installed on every node"):
         opened(hosting(sites=1, learner=LeftAtHome()), workers=1)

@@ -40,6 +40,10 @@ def _lacking() -> str | None:
     return None if int(found.partition(".")[0]) >= 77 else f"setuptools {found} is older than 77"
 
 
+# One worker installs the plugin, for all of them.
+pytestmark = pytest.mark.xdist_group("plugin")
+
+
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
     """The folder that the plug-in was installed into."""
