@@ -146,6 +146,7 @@ def test_what_is_not_installed_on_a_node_is_named(opened):
         opened(hosting(sites=1, learner=LeftAtHome()), workers=1)
 
 
+@pytest.mark.slow
 def test_a_study_names_the_link(ray_here, tmp_path):
     table = {"data": {"source": "iris", "public": 60, "test": 30}, "partition": {"sites": 3}, "algorithm": "local"}
     study = Study.from_dict(table | {"engine": {"link": "ray", "workers": 1}})
