@@ -120,13 +120,21 @@ class Gate:
         self._check_size(request, packed)
         if request.mask is not None and again is None:
             votes.keep(site, request.mask, bare, charges)
+        return self._written(request, checked.kind, packed, charges)
+
+    def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
+        """Write down what a refusal costs that depends on private fits. Call inside a transaction."""
+        return self._written(request, REFUSAL, wire.Packed(b"", 0), exposure.bill())
+
+    def _written(self, request: Request, kind: str, packed: wire.Packed, charges: list[Charge] | None) -> Sealed:
+        """The row in the ledger without which nothing leaves, and what may leave then."""
         sha256 = hashlib.sha256(packed.data).hexdigest()
         entry = Entry(
             request.run,
             request.number,
             request.round,
             request.step,
-            checked.kind,
+            kind,
             packed.content_bytes,
             len(packed.data),
             sha256,
@@ -134,26 +142,7 @@ class Gate:
             claim=None if charges is None else "; ".join(str(claim) for claim in Account(tuple(charges)).claims()),
         )
         privacy = None if charges is None else tuple(charges)
-        return Sealed(checked.kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
-
-    def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
-        """Write down what a refusal costs that depends on private fits. Call inside a transaction."""
-        charges = exposure.bill() or []
-        nothing = wire.Packed(b"", 0)
-        sha256 = hashlib.sha256(nothing.data).hexdigest()
-        entry = Entry(
-            request.run,
-            request.number,
-            request.round,
-            request.step,
-            REFUSAL,
-            0,
-            0,
-            sha256,
-            event=write_charges(charges, self.budget),
-            claim="; ".join(str(claim) for claim in Account(tuple(charges)).claims()),
-        )
-        return Sealed(REFUSAL, nothing, sha256, self.ledger.append(entry), tuple(charges), key=_GATE_ONLY)
+        return Sealed(kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
 
     @staticmethod
     def _bill(release: Release, site: ActiveSite) -> list[Charge] | None:
