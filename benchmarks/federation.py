@@ -26,18 +26,18 @@ import pandas as pd
 
 import collegium as cg
 from benchmarks.report import Column, Report, print_with_options, watched
+from collegium import wire
 from collegium.algorithms import fedct
-from collegium.core import wire
 from collegium.core.federation import Federation, Link
 from collegium.core.public_set import PublicSet
-from collegium.flare.link import RemoteLink
-from collegium.flare.loopback import LEAD, LoopbackFederation
-from collegium.flare.plan import plan_of
-from collegium.flare.public_store import pack_public
-from collegium.flare.session import NvflareHost
+from collegium.flare.agreement.planning import plan_of
+from collegium.flare.coordinator.link import RemoteLink
+from collegium.flare.nvflare.session import NvflareHost
+from collegium.flare.site.public_store import pack_public
+from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
-from collegium.study import Study
+from collegium.study.study import Study
 
 CLASSES, PRIVATE = 10, 200
 RUN = "0123456789abcdef" * 2

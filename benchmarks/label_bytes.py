@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.report import Column, Report, print_with_options
-from collegium.core.labelcode import encode
+from collegium.wire.label_packing import encode
 
 MLP_PARAMETERS = 669_706
 CHANGED = (0.0, 0.001, 0.01, 0.05, 0.2)

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.machine import available_cores
 from benchmarks.pool import Found, Task, in_parallel, machines
 from benchmarks.report import Column, Report, print_with_options, watched
-from collegium.study import Study
+from collegium.study.study import Study
 
 STUDIES = Path(__file__).resolve().parents[1] / "studies"
 LEARNERS = {"decision_tree": "DT", "rulefit": "RuleFit", "xgboost": "XGBoost", "random_forest": "RF"}

@@ -100,7 +100,7 @@ def _run(case: Case, rows: int, repeats: int) -> Found:
 
 
 def _method(case: Case) -> tuple[Any, Any]:
-    from collegium.learners.torch import TorchClassifier
+    from collegium.learners.torch.classifier import TorchClassifier
 
     net = TorchClassifier("mlp", lr=1e-3, batch_size=16, epochs=1)
     match case.method:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from collegium.study import Study
+from collegium.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

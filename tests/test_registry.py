@@ -98,7 +98,7 @@ def test_a_missing_package_is_answered_with_the_extra(monkeypatch: pytest.Monkey
 
 
 def test_without_torch_the_error_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "collegium.learners.torch", raising=False)
+    monkeypatch.delitem(sys.modules, "collegium.learners.torch.classifier", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"collegium\[torch\]") as caught:
         registry.lookup("learner", "torch")

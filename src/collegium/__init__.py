@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collegium import privacy as privacy
-    from collegium import theory as theory
     from collegium.algorithms.aimhi import AIMHI as AIMHI
     from collegium.algorithms.centralized import Centralized as Centralized
     from collegium.algorithms.dd import DistributedDistillation as DistributedDistillation
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from collegium.algorithms.pate import Pate as Pate
     from collegium.algorithms.scaffold import Scaffold as Scaffold
     from collegium.algorithms.xclp import XCLP as XCLP
-    from collegium.callbacks import Callback as Callback
-    from collegium.callbacks import EarlyStopping as EarlyStopping
     from collegium.consensus.base import Consensus as Consensus
     from collegium.consensus.base import Voters as Voters
     from collegium.consensus.dawid_skene import DawidSkene as DawidSkene
@@ -52,8 +49,6 @@ if TYPE_CHECKING:
     from collegium.consensus.majority import QualifiedMajority as QualifiedMajority
     from collegium.consensus.weighted import WeightedMajority as WeightedMajority
     from collegium.core.algorithm import Algorithm as Algorithm
-    from collegium.core.ledger import verify_ledger as verify_ledger
-    from collegium.core.policy import Policy as Policy
     from collegium.core.site import Site as Site
     from collegium.data.partition import (
         BalancedDirichlet as BalancedDirichlet,
@@ -97,7 +92,8 @@ if TYPE_CHECKING:
         StorageError as StorageError,
     )
     from collegium.learners.simclr import SimCLR as SimCLR
-    from collegium.learners.torch import TorchClassifier as TorchClassifier
+    from collegium.learners.torch.classifier import TorchClassifier as TorchClassifier
+    from collegium.privacy import theory as theory
     from collegium.privacy.budget import Budget as Budget
     from collegium.privacy.claims import PrivacyClaim as PrivacyClaim
     from collegium.privacy.learners.sgd import PrivateTorch as PrivateTorch
@@ -110,10 +106,14 @@ if TYPE_CHECKING:
     from collegium.privacy.mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
     from collegium.privacy.mechanisms.unary import UnaryEncoding as UnaryEncoding
     from collegium.privacy.mechanisms.xor import XorMechanism as XorMechanism
-    from collegium.results import Run as Run
-    from collegium.results import load as load
-    from collegium.runner import run as run
-    from collegium.study import Study as Study
+    from collegium.runs.callbacks import Callback as Callback
+    from collegium.runs.callbacks import EarlyStopping as EarlyStopping
+    from collegium.runs.results import Run as Run
+    from collegium.runs.results import load as load
+    from collegium.runs.runner import run as run
+    from collegium.site.ledger import verify_ledger as verify_ledger
+    from collegium.site.policy import Policy as Policy
+    from collegium.study.study import Study as Study
 
 __version__ = "0.1.0"
 
@@ -142,15 +142,15 @@ _HOMES = {
     "collegium.algorithms.pate": ["DPPate", "Pate"],
     "collegium.algorithms.scaffold": ["Scaffold"],
     "collegium.algorithms.xclp": ["XCLP"],
-    "collegium.callbacks": ["Callback", "EarlyStopping"],
+    "collegium.runs.callbacks": ["Callback", "EarlyStopping"],
     "collegium.consensus.base": ["Consensus", "Voters"],
     "collegium.consensus.dawid_skene": ["DawidSkene"],
     "collegium.consensus.familiar": ["Familiar"],
     "collegium.consensus.majority": ["Majority", "QualifiedMajority"],
     "collegium.consensus.weighted": ["WeightedMajority"],
     "collegium.core.algorithm": ["Algorithm"],
-    "collegium.core.ledger": ["verify_ledger"],
-    "collegium.core.policy": ["Policy"],
+    "collegium.site.ledger": ["verify_ledger"],
+    "collegium.site.policy": ["Policy"],
     "collegium.core.site": ["Site"],
     "collegium.data.partition": [
         "BalancedDirichlet",
@@ -171,7 +171,7 @@ _HOMES = {
         "StorageError",
     ],
     "collegium.learners.simclr": ["SimCLR"],
-    "collegium.learners.torch": ["TorchClassifier"],
+    "collegium.learners.torch.classifier": ["TorchClassifier"],
     "collegium.privacy.budget": ["Budget"],
     "collegium.privacy.claims": ["PrivacyClaim"],
     "collegium.privacy.learners.sgd": ["PrivateTorch"],
@@ -182,19 +182,19 @@ _HOMES = {
     "collegium.privacy.mechanisms.randomized_response": ["RandomizedResponse"],
     "collegium.privacy.mechanisms.unary": ["UnaryEncoding"],
     "collegium.privacy.mechanisms.xor": ["XorMechanism"],
-    "collegium.results": ["Run", "load"],
-    "collegium.runner": ["run"],
-    "collegium.study": ["Study"],
+    "collegium.runs.results": ["Run", "load"],
+    "collegium.runs.runner": ["run"],
+    "collegium.study.study": ["Study"],
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
-_MODULES = ("privacy", "theory")
+_MODULES = {"privacy": "collegium.privacy", "theory": "collegium.privacy.theory"}
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return importlib.import_module(f"collegium.{name}")
+        return importlib.import_module(_MODULES[name])
     if name not in _HOME_OF:
         raise AttributeError(f"module 'collegium' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME_OF[name]), name)

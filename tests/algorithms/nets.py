@@ -11,7 +11,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import collegium as cg
-from collegium.learners.torch import TorchClassifier
+from collegium.learners.torch.classifier import TorchClassifier
 
 FEATURES, CLASSES = 64, 10
 LOCK = threading.Lock()

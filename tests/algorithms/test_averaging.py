@@ -10,11 +10,11 @@ from tests.algorithms.nets import PARTS, PUBLIC, TRUTH, Diverging, linear, same,
 
 import collegium as cg
 from collegium import registry
-from collegium.algorithms.averaging import Averaging
-from collegium.components import settings_of
+from collegium.algorithms._averaging import Averaging
+from collegium.core.building import settings_of
 from collegium.core.federation import Federation
 from collegium.errors import CollegiumWarning, SiteError
-from collegium.rehearsal import explain, rehearse
+from collegium.study.rehearsal import explain, rehearse
 
 WITH_NETS = [name for name in registry.names("algorithm") if registry.lookup("algorithm", name).needs]
 AVERAGING = [name for name in WITH_NETS if issubclass(registry.lookup("algorithm", name), Averaging)]

@@ -17,11 +17,11 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.algorithms.centralized import hand_over
 from collegium.core import Federation
-from collegium.core.agent import Agent
-from collegium.core.gate import Gate
-from collegium.core.ledger import Ledger
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError, QuorumLost
+from collegium.site.agent import Agent
+from collegium.site.gate import Gate
+from collegium.site.ledger import Ledger
 
 
 def pooled(split) -> tuple[np.ndarray, np.ndarray]:

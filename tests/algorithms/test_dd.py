@@ -22,7 +22,7 @@ from tests.algorithms.nets import (
 )
 
 import collegium as cg
-from collegium.core.soft import SoftLabels, SoftMean
+from collegium.core.weights import SoftLabels, SoftMean
 from collegium.errors import ConfigError, SiteError
 
 

@@ -25,7 +25,7 @@ from tests.algorithms.nets import (
 from torch import nn
 
 import collegium as cg
-from collegium.core.soft import clip, with_noise
+from collegium.core.weights import clip, with_noise
 from collegium.errors import ConfigError, SiteError
 from collegium.privacy.noise import noise_source
 

@@ -24,11 +24,11 @@ from torch import nn
 
 import collegium as cg
 from collegium.algorithms import fedaux
+from collegium.algorithms._certainty import XI, certainty, noisy_separator, sensitivity
 from collegium.algorithms.fedaux import FedAUX
-from collegium.core.certainty import XI, certainty, noisy_separator, sensitivity
 from collegium.errors import ConfigError, QuorumLost, SiteError
 from collegium.learners.simclr import SimCLR
-from collegium.learners.torch import TorchClassifier
+from collegium.learners.torch.classifier import TorchClassifier
 from collegium.privacy.composition import gaussian_sigma
 
 SIZES = [len(y) for _, y in PARTS]

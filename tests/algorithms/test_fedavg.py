@@ -27,7 +27,7 @@ from tests.algorithms.nets import (
 from torch import nn
 
 import collegium as cg
-from collegium.algorithms import averaging
+from collegium.algorithms import _averaging as averaging
 from collegium.core import ActiveSite, Weights
 from collegium.errors import ConfigError, QuorumLost, SiteError
 

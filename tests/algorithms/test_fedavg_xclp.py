@@ -10,7 +10,7 @@ from tests.algorithms.few_labels import accuracy, disturbed, net, right, run, si
 from tests.algorithms.nets import same, weights
 
 import collegium as cg
-from collegium.components import build
+from collegium.core.building import build
 from collegium.errors import ConfigError, SiteError
 
 FEW: dict[str, Any] = {"rounds": 2, "local_steps": 5}
@@ -61,7 +61,7 @@ def test_points_whose_features_are_all_zero_are_like_no_others(bits: int | None)
 
 
 def test_the_others_go_on_when_a_site_drops_out_while_labels_are_propagated() -> None:
-    with disturbed(cg.FedAvgXCLP(**FEW, xclp=cg.XCLP(bits=32, k=3, hamming="masked")), "c", "rowsums.submit") as (
+    with disturbed(cg.FedAvgXCLP(**FEW, xclp=cg.XCLP(bits=32, k=3, hamming="masked")), "c", "row_sums.submit") as (
         fed,
         _,
     ):
@@ -73,7 +73,7 @@ def test_a_site_that_does_not_follow_the_protocol_is_left_out_of_it_and_learns_i
         plain["rows"] = {party: rows[:, :-1] for party, rows in plain["rows"].items()}
 
     algorithm = cg.FedAvgXCLP(**FEW, xclp=cg.XCLP(bits=32, k=3, hamming="masked"))
-    with disturbed(algorithm, "b", "rowsums.submit", other_rows) as (fed, link):
+    with disturbed(algorithm, "b", "row_sums.submit", other_rows) as (fed, link):
         assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
         learned = [party for party, step, _ in link.releases if step == "semi_supervised.learn"]
         assert sorted(learned) == sorted("abcd" * 2)
@@ -86,9 +86,9 @@ def test_of_a_leader_whose_seed_does_not_arrive_another_takes_the_place() -> Non
             envelope[-1] ^= 1
 
     algorithm = cg.FedAvgXCLP(**FEW, xclp=cg.XCLP(bits=32, k=3, hamming="masked"))
-    with disturbed(algorithm, "a", "codes.draw_seed", broken) as (fed, link):
+    with disturbed(algorithm, "a", "sketches.draw_seed", broken) as (fed, link):
         assert {(row["party"], row["step"], row["code"]) for row in fed.observed.refusals} == {
-            ("a", "codes.compare", "protocol")
+            ("a", "sketches.compare", "protocol")
         }
         assert link.inner.found_labels.keys() == {"b", "c", "d"}
 

@@ -18,7 +18,7 @@ from tests.algorithms.recorder import FITTED, LOCK, Recorder, recorders
 import collegium as cg
 from collegium.core import Labels
 from collegium.errors import ConfigError
-from collegium.learners.torch import TorchClassifier
+from collegium.learners.torch.classifier import TorchClassifier
 from collegium.privacy.budget import read_charges
 
 CALLS: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -13,20 +13,20 @@ from tests.algorithms.recorder import FITTED, Recorder, recorders
 from xgboost import XGBClassifier
 
 import collegium as cg
+from collegium.algorithms import _shared_models as sharing
+from collegium.algorithms._asking import ask_teachers
+from collegium.algorithms._teachers import hashed_subsets, random_subsets
 from collegium.algorithms.fedkt import consistent
-from collegium.core import sharing
-from collegium.core.asking import ask_teachers
 from collegium.core.federation import Federation
-from collegium.core.ledger import read_ledger
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import SharedModels
 from collegium.core.site import ActiveSite
 from collegium.core.tally import winners
-from collegium.core.teachers import hashed_subsets, random_subsets
 from collegium.errors import ConfigError, Refused, SiteError, WireError
 from collegium.privacy.mechanisms.noisy_max import ConfidentNoisyMax
 from collegium.privacy.noise import SeededNoise
 from collegium.reports.html import render_report
+from collegium.site.ledger import read_ledger
 
 TREE = DecisionTreeClassifier(max_depth=4)
 

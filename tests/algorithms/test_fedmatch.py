@@ -11,8 +11,8 @@ from tests.algorithms.few_labels import accuracy, disturbed, net, run, sites
 from tests.algorithms.nets import close, mean, weights
 
 import collegium as cg
+from collegium.algorithms._pseudo_labels import part_of
 from collegium.algorithms.fedmatch import _nearest
-from collegium.core.unlabelled import part_of
 
 
 def test_the_server_averages_both_parts_and_the_result_is_their_sum() -> None:

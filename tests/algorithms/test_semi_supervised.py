@@ -11,7 +11,7 @@ from tests.algorithms.few_labels import accuracy, disturbed, net, run, sites
 from tests.algorithms.nets import same, weights
 
 import collegium as cg
-from collegium.algorithms.semi_supervised import sample
+from collegium.algorithms._semi_supervised import sample
 from collegium.core import Federation
 from collegium.errors import ConfigError, QuorumLost, SiteError
 

@@ -17,13 +17,8 @@ from tests.core.exchanges import Disturbed, killed_after
 
 import collegium as cg
 from collegium.algorithms import xclp
-from collegium.components import build
 from collegium.core import Federation
-from collegium.core.codes import encode
-from collegium.core.gate import Gate, Request
-from collegium.core.ledger import Ledger
-from collegium.core.messages import OpenPoints
-from collegium.core.rowsums import finish
+from collegium.core.building import build
 from collegium.core.site import ActiveSite
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, QuorumLost, Refused, SiteError
@@ -31,6 +26,11 @@ from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
 from collegium.protocols.hamming import BACKENDS
 from collegium.protocols.masks import MODES
+from collegium.secure.messages import OpenPoints
+from collegium.secure.row_sums import finish
+from collegium.secure.sketches import encode
+from collegium.site.gate import Gate, Request
+from collegium.site.ledger import Ledger
 
 X, Y = load_digits(return_X_y=True)
 SMALL = cg.XCLP(bits=128, k=5, hamming="masked")
@@ -335,7 +335,7 @@ def test_what_shows_points_or_codes_can_only_be_simulated(settings: dict[str, An
 def test_points_in_the_clear_never_leave_outside_a_simulation() -> None:
     gate = Gate("a", cg.Policy(), Ledger("a"), simulation=False)
     site = ActiveSite(sites()[0], words(range(10)), None, 0, simulation=False)
-    request = Request("run", 1, 0, "codes.show", INSTALLED["codes.show"].digest, None)
+    request = Request("run", 1, 0, "sketches.show", INSTALLED["sketches.show"].digest, None)
     with pytest.raises(Refused) as refusal, gate.ledger.transaction():
         gate.seal(request, OpenPoints(1, X[:2]), None, site)
     assert refusal.value.code == "release-denied"
@@ -385,8 +385,15 @@ def test_coordinator_and_one_site_together_find_all_labels_and_it_says_so(
 
 # Drop-outs: the others finish as if it had never been there.
 
-STAGES = ["sessions.greet", "sessions.meet", "codes.compare", "codes.encode", "distances.talk", "distances.share"]
-LEADING = [("a", "codes.draw_seed"), ("c", "codes.announce")]
+STAGES = [
+    "acquaintance.greet",
+    "acquaintance.meet",
+    "sketches.compare",
+    "sketches.encode",
+    "distances.talk",
+    "distances.share",
+]
+LEADING = [("a", "sketches.draw_seed"), ("c", "sketches.announce")]
 
 
 @pytest.mark.parametrize("backend", ["ot", "masked"])
@@ -403,21 +410,21 @@ def test_the_others_finish_when_a_site_goes_before_the_sums(play: Play, party: s
 
 
 def test_a_site_that_goes_during_the_sums_takes_its_rows_with_it(play: Play) -> None:
-    found, _, link = play(SMALL, "c", "rowsums.submit")
+    found, _, link = play(SMALL, "c", "row_sums.submit")
     assert list(found) == ["a", "b", "d"]
-    rounds = [args for _, step, args in link.orders if step == "rowsums.submit"]
+    rounds = [args for _, step, args in link.orders if step == "row_sums.submit"]
     assert [args["participants"] for args in rounds[:4]] == [["a", "b", "c", "d"]] * 4
     assert {args["round_name"] for args in rounds[:4]} == {"rows 0"}
     assert all(args["participants"] == ["a", "b", "d"] and args["round_name"] == "rows 1" for args in rounds[4:])
-    second = [plain["rows"] for party, step, plain in link.releases if step == "rowsums.submit"][3:]
+    second = [plain["rows"] for party, step, plain in link.releases if step == "row_sums.submit"][3:]
     assert len(second) == 3
     assert all("c" not in rows for rows in second)
 
 
 def test_with_recipients_nobody_sums_again(play: Play) -> None:
-    found, _, link = play(cg.XCLP(bits=128, k=5, hamming="masked", sums="recipient"), "c", "rowsums.submit")
+    found, _, link = play(cg.XCLP(bits=128, k=5, hamming="masked", sums="recipient"), "c", "row_sums.submit")
     assert list(found) == ["a", "b", "d"]
-    assert {args["round_name"] for _, step, args in link.orders if step == "rowsums.submit"} == {"rows 0"}
+    assert {args["round_name"] for _, step, args in link.orders if step == "row_sums.submit"} == {"rows 0"}
 
 
 def test_a_site_that_goes_at_the_very_end_changes_nothing_for_the_others(play: Play) -> None:
@@ -429,7 +436,7 @@ def test_a_site_that_goes_at_the_very_end_changes_nothing_for_the_others(play: P
 def test_it_stops_when_all_labels_have_gone(play: Play) -> None:
     who = [s if s.name == "a" else cg.Site(s.name, None, None, unlabeled=s.unlabeled) for s in sites()]
     with pytest.raises(QuorumLost, match="nothing to propagate"):
-        play(SMALL, "a", "codes.encode", who=[*who[1:], who[0]])
+        play(SMALL, "a", "sketches.encode", who=[*who[1:], who[0]])
 
 
 # Sites that do not follow are named and left out.
@@ -459,9 +466,9 @@ def false_signature(plain: Any) -> None:
 @pytest.mark.parametrize(
     ("backend", "step", "change"),
     [
-        ("ot", "sessions.greet", false_signature), ("ot", "distances.talk", broken_letter),
+        ("ot", "acquaintance.greet", false_signature), ("ot", "distances.talk", broken_letter),
         ("masked", "distances.share", short_shares), ("masked", "distances.share", wild_shares),
-        ("masked", "rowsums.submit", other_rows),
+        ("masked", "row_sums.submit", other_rows),
     ],
 )  # fmt: skip
 def test_who_does_not_follow_is_named_and_left_out(play: Play, backend: str, step: str, change: Any) -> None:
@@ -472,7 +479,7 @@ def test_who_does_not_follow_is_named_and_left_out(play: Play, backend: str, ste
 
 @pytest.mark.parametrize("change", [lambda p: p.update(labelled=99), lambda p: p["columns"].fill(99)])
 def test_a_neighbourhood_that_cannot_be_is_a_bad_reply(play: Play, change: Any) -> None:
-    found, fed, _ = play(SMALL, "b", "codes.encode", change)
+    found, fed, _ = play(SMALL, "b", "sketches.encode", change)
     assert list(found) == ["a", "c", "d"]
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "bad-reply")}
 
@@ -496,11 +503,11 @@ def wide(plain: Any) -> None:
 
 @pytest.mark.parametrize("change", [far, own_point, twice, wide])
 def test_neighbours_that_cannot_be_the_nearest_are_not_used(play: Play, change: Any) -> None:
-    found, fed, _ = play(SMALL, "b", "codes.encode", change)
+    found, fed, _ = play(SMALL, "b", "sketches.encode", change)
     assert [(row["party"], row["step"], row["code"]) for row in fed.observed.refusals] == [
-        ("b", "codes.encode", "protocol")
+        ("b", "sketches.encode", "protocol")
     ]
-    without, _, _ = play(SMALL, "b", "codes.encode")
+    without, _, _ = play(SMALL, "b", "sketches.encode")
     assert list(found) == list(without) == ["a", "c", "d"]
     assert all(np.array_equal(found[p], without[p]) for p in found)
 
@@ -516,28 +523,28 @@ def one_broken_letter(plain: Any) -> None:
 @pytest.mark.parametrize(("change", "out"), [(broken_letter, "a"), (no_letters, "a"), (one_broken_letter, "ac")])
 def test_of_a_leader_whose_seed_does_not_arrive_another_takes_the_place(play: Play, change: Any, out: str) -> None:
     with pytest.warns(cg.CollegiumWarning, match="Only 2") if len(out) == 2 else nullcontext():
-        found, fed, link = play(SMALL, "a", "codes.draw_seed", change)
+        found, fed, link = play(SMALL, "a", "sketches.draw_seed", change)
     assert list(found) == [p for p in "abcd" if p not in out]
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {(p, "protocol") for p in out}
-    assert [(party, args["draw"]) for party, step, args in link.orders if step == "codes.draw_seed"] == [
+    assert [(party, args["draw"]) for party, step, args in link.orders if step == "sketches.draw_seed"] == [
         ("a", 0),
         ("b", 1),
     ]
-    (again,) = [plain for party, step, plain in link.releases if (party, step) == ("b", "codes.draw_seed")]
+    (again,) = [plain for party, step, plain in link.releases if (party, step) == ("b", "sketches.draw_seed")]
     assert set(again["letters"]) == set(found) - {"b"}
-    assert [args["draw"] for party, step, args in link.orders if step == "codes.encode"] == [1] * len(found)
+    assert [args["draw"] for party, step, args in link.orders if step == "sketches.encode"] == [1] * len(found)
 
 
 @pytest.mark.parametrize("faults", [["a", "c", "d"], ["nobody"], ["b"]])
 def test_who_accuses_everybody_or_nobody_is_left_out_of_the_codes(play: Play, faults: list[str]) -> None:
-    found, fed, _ = play(SMALL, "b", "codes.compare", lambda plain: plain.update(faults=faults))
+    found, fed, _ = play(SMALL, "b", "sketches.compare", lambda plain: plain.update(faults=faults))
     assert list(found) == ["a", "c", "d"]
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
 
 
 def test_codes_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
     _, fed, link = play(SMALL, "nobody", "")
-    (args,) = [args for party, step, args in link.orders if (party, step) == ("b", "codes.encode")]
+    (args,) = [args for party, step, args in link.orders if (party, step) == ("b", "sketches.encode")]
     with pytest.raises(QuorumLost, match="b: step-failed"):
         fed.ask(encode(**args), ["b"])
     assert "a seed that is not held here" in "".join(link.inner._pool.agents["b"].log.lines)
@@ -583,11 +590,11 @@ def test_a_site_with_other_columns_is_named_and_the_others_go_on(
     found, fed, link = play(SMALL, "nobody", "", who=with_columns({party: change}))
     assert list(found) == [p for p in "abcd" if p != party]
     assert [(row["party"], row["step"], row["code"]) for row in fed.observed.refusals] == [
-        (party, "codes.compare", "protocol")
+        (party, "sketches.compare", "protocol")
     ]
     assert said in "".join(link.inner._pool.agents["b"].log.lines)
     assert "agree on" in "".join(link.inner._pool.agents[party].log.lines)
-    assert not [1 for asked, step, _ in link.orders if (asked, step) == (party, "codes.encode")]
+    assert not [1 for asked, step, _ in link.orders if (asked, step) == (party, "sketches.encode")]
 
 
 def test_columns_without_names_are_compared_by_their_number(play: Play) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import reproduce
-from collegium.study import Study
+from collegium.study.study import Study
 
 CASES = list(reproduce._cases(list(reproduce.LEARNERS)))
 

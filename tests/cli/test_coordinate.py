@@ -56,23 +56,23 @@ def test_one_of_several_leads_must_be_named(tmp_path: Path) -> None:
 
 def test_a_study_that_only_simulates(study: Path) -> None:
     study.write_text(STUDY.replace("fedct", "centralized"))
-    from collegium.study import Study
-    from collegium.study_data import coordinators_part
+    from collegium.study.preparing import coordinators_part
+    from collegium.study.study import Study
 
     with pytest.raises(ConfigError, match="can only be simulated"):
         coordinators_part(Study.from_toml(study), study.parent)
 
 
 def test_a_study_of_a_federation_is_not_run_by_itself(study: Path) -> None:
-    from collegium.study import Study
+    from collegium.study.study import Study
 
     with pytest.raises(ConfigError, match="collegium coordinate"):
         Study.from_toml(study).run()
 
 
 def test_a_study_of_a_federation_can_be_rehearsed(study: Path) -> None:
-    from collegium.rehearsal import rehearse
-    from collegium.study import Study
+    from collegium.study.rehearsal import rehearse
+    from collegium.study.study import Study
 
     (study.parent / "public.csv").write_text("x,y\n" + "\n".join(f"{i},{i % 7}" for i in range(30)))
     run = rehearse(Study.from_toml(study), rounds=1, base=study.parent)

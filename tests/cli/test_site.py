@@ -15,13 +15,13 @@ import pandas as pd
 import pytest
 
 from collegium.cli import main
-from collegium.core.ledger import Entry, Ledger
-from collegium.flare.approvals import Approvals
-from collegium.flare.plan import Plan, plan_of
-from collegium.flare.site_file import SiteFile, site_keys
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.agreement.planning import Plan, plan_of
+from collegium.flare.site.file import SiteFile, site_keys
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.mechanisms.randomized_response import RandomizedResponse
-from collegium.study import Study
+from collegium.site.ledger import Entry, Ledger
+from collegium.study.study import Study
 
 RUN = "ab" * 16
 SITE = """
@@ -194,8 +194,8 @@ def test_a_mistake_in_the_file_is_one_line(kit, collegium, old, new, said):
 
 def test_check_of_a_real_kit_knows_its_certificate(kit, collegium, tmp_path):
     pytest.importorskip("nvflare")
-    from collegium.flare.federation_file import FederationFile
-    from collegium.flare.provision import provision
+    from collegium.flare.kits.federation_file import FederationFile
+    from collegium.flare.kits.provision import provision
 
     federation = FederationFile.model_validate(
         {

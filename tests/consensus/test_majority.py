@@ -12,7 +12,8 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.consensus.meetings import Meetings, say
 
 import collegium as cg
-from collegium.core import Federation, Labels, wire
+from collegium import wire
+from collegium.core import Federation, Labels
 from collegium.errors import ConfigError
 
 

@@ -13,8 +13,8 @@ from torch import nn
 import collegium as cg
 from collegium import registry
 from collegium.core import Algorithm
-from collegium.core.ledger import read_ledger
 from collegium.errors import ConfigError
+from collegium.site.ledger import read_ledger
 
 every_algorithm = pytest.mark.parametrize("name", registry.names("algorithm"))
 # Few rounds of what takes thousands; period 1 so that there is something to say in them.

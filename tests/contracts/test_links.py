@@ -19,8 +19,8 @@ import collegium as cg
 from collegium import registry
 from collegium.core import ActiveSite, Algorithm, Count, step
 from collegium.core.federation import Federation
-from collegium.core.ledger import read_ledger, verify_ledger
 from collegium.errors import ConfigError
+from collegium.site.ledger import read_ledger, verify_ledger
 
 pytestmark = pytest.mark.xdist_group("many processes")
 

@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from collegium import registry
-from collegium.components import build, settings_of
-from collegium.core import wire
+from collegium import registry, wire
+from collegium.core.building import build, settings_of
 from collegium.core.labels import Labels
 from collegium.core.releases import HardLabels, Numbers, Release, VoteCounts
 from collegium.errors import ConfigError

@@ -9,20 +9,8 @@ import numpy as np
 import pytest
 
 import collegium.core  # noqa: F401 - brings all kinds
-from collegium import registry
-from collegium.core import wire
+from collegium import registry, wire
 from collegium.core.labels import Labels
-from collegium.core.messages import (
-    DistanceShares,
-    Greeting,
-    Letters,
-    MaskedRows,
-    MaskedVotes,
-    MaskShares,
-    Met,
-    Neighbourhood,
-    OpenPoints,
-)
 from collegium.core.releases import (
     KINDS,
     ApprovalBits,
@@ -36,8 +24,19 @@ from collegium.core.releases import (
     VoteCounts,
 )
 from collegium.core.scores import Scores
-from collegium.core.soft import SoftLabels, TrainedWeights, Weights
+from collegium.core.weights import SoftLabels, TrainedWeights, Weights
 from collegium.errors import WireError
+from collegium.secure.messages import (
+    DistanceShares,
+    Greeting,
+    Letters,
+    MaskedRows,
+    MaskedVotes,
+    MaskShares,
+    Met,
+    Neighbourhood,
+    OpenPoints,
+)
 
 registry.install_steps()
 OURS = sorted(kind for kind, cls in KINDS.items() if cls.__module__.startswith("collegium."))

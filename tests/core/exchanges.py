@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from collegium.core import wire
+from collegium import wire
 from collegium.links.local import LocalLink
 
 

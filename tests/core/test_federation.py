@@ -8,7 +8,8 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
-from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Nothing, step, wire
+from collegium import wire
+from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Nothing, step
 from collegium.core.public_set import PublicSet
 from collegium.errors import ConfigError, QuorumLost, WireError
 from collegium.links.hosting import Hosting

@@ -9,8 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
-from collegium import registry
-from collegium.core import wire
+from collegium import registry, wire
 from collegium.core.recipes import build_learner, describe, named_learner
 from collegium.errors import ConfigError, MissingExtra
 

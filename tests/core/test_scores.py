@@ -8,15 +8,15 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium.core.federation import Federation
-from collegium.core.gate import Gate, Request
-from collegium.core.ledger import Ledger
-from collegium.core.policy import Policy
 from collegium.core.samples import LabelledData
 from collegium.core.scores import Scores, ask_scores, score
 from collegium.core.site import ActiveSite
 from collegium.errors import Refused, WireError
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
+from collegium.site.gate import Gate, Request
+from collegium.site.ledger import Ledger
+from collegium.site.policy import Policy
 
 X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["a", "a", "b", "b"])
 CLASSES = np.array(["a", "b"])

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from collegium.core.tables import n_rows
 from collegium.data.partition import BalancedDirichlet, ByColumn, Dirichlet, Partition, Pathological
 from collegium.data.public import Split, split
 from collegium.errors import ConfigError
+from collegium.wire.tables import n_rows
 
 N = 200
 X = np.column_stack([np.arange(N), np.arange(N) % 7])

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_breast_cancer
 
-from collegium.flare.agent import instance
-from collegium.flare.approvals import Approvals
-from collegium.flare.identity import make_agent_folder, read_keys
-from collegium.flare.link import PartyAway, PartyLost, SessionLost
-from collegium.flare.office import Office
-from collegium.flare.site_file import load_public, load_site
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
+from collegium.flare.kits.identity import make_agent_folder, read_keys
+from collegium.flare.site.agent import instance
+from collegium.flare.site.file import load_public, load_site
+from collegium.flare.site.office import Office
 
 SITE = """
 name = "{name}"

@@ -18,12 +18,12 @@ from collegium import registry
 from collegium.core import Federation
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
-from collegium.flare.coordinate import coordinate
-from collegium.flare.identity import make_agent_folder, read_keys
-from collegium.flare.site_file import load_site
+from collegium.flare.coordinator.coordinate import coordinate
+from collegium.flare.kits.identity import make_agent_folder, read_keys
+from collegium.flare.site.file import load_site
 from collegium.protocols.keys import Session, SiteKeys
-from collegium.study import Study
-from collegium.study_data import coordinators_part
+from collegium.study.preparing import coordinators_part
+from collegium.study.study import Study
 
 EVERY = registry.names("algorithm")
 REAL = [name for name in EVERY if not registry.lookup("algorithm", name)().simulation_only]
@@ -141,8 +141,8 @@ def test_codes_in_the_clear_are_refused_before_anything_is_asked(
 @pytest.mark.parametrize(
     ("step", "backend", "again"),
     [
-        ("codes.compare", "masked", 1), ("distances.talk", "masked", 1), ("distances.talk", "ot", 2),
-        ("distances.share", "ot", 1), ("rowsums.submit", "masked", 1),
+        ("sketches.compare", "masked", 1), ("distances.talk", "masked", 1), ("distances.talk", "ot", 2),
+        ("distances.share", "ot", 1), ("row_sums.submit", "masked", 1),
     ],
 )  # fmt: skip
 def test_a_site_that_was_left_out_keeps_no_key_of_the_run(
@@ -172,7 +172,7 @@ def test_an_organisation_with_columns_in_another_order_reads_why_it_was_left_out
     host = OfficeHost(kits)
     with pytest.warns(cg.CollegiumWarning):
         run = coordinate(study_of("xclp"), host, base=folder, out=folder / "out", progress=False)
-    assert run.refusals[["party", "step", "code"]].values.tolist() == [["site-3", "codes.compare", "protocol"]]
+    assert run.refusals[["party", "step", "code"]].values.tolist() == [["site-3", "sketches.compare", "protocol"]]
     (log,) = (folder / "site-3" / "agent" / "runs" / run.about["run"]).rglob("site.log")
     assert "Party 'site-1' has columns with other names than this site, or in another order" in log.read_text()
 

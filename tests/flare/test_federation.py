@@ -21,15 +21,15 @@ import pytest
 from tests.flare.conftest import LEARNERS, NAMES
 from tests.flare.offices import OfficeHost, write_data, write_site
 
-from collegium.callbacks import Callback
-from collegium.core.ledger import verify_ledger
-from collegium.flare.children import members
-from collegium.flare.coordinate import coordinate
-from collegium.flare.identity import read_keys
-from collegium.flare.loopback import LEAD, LoopbackFederation
-from collegium.flare.session import NvflareHost
-from collegium.results import Run, load
-from collegium.study import Study
+from collegium.flare.coordinator.coordinate import coordinate
+from collegium.flare.kits.identity import read_keys
+from collegium.flare.nvflare.session import NvflareHost
+from collegium.flare.supervise.children import members
+from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
+from collegium.runs.callbacks import Callback
+from collegium.runs.results import Run, load
+from collegium.site.ledger import verify_ledger
+from collegium.study.study import Study
 
 # One federation for all of them. Tests that start many processes do so one after the other: the machine has few cores.
 pytestmark = [
@@ -265,7 +265,7 @@ def kill(federation: LoopbackFederation, site: str, what: Any) -> None:
 
 
 def ledger_rows(federation: LoopbackFederation, name: str) -> list[dict[str, Any]]:
-    from collegium.core.ledger import read_ledger
+    from collegium.site.ledger import read_ledger
 
     file = federation.site_kit(name) / "agent" / "ledger.db"
     if not file.is_file():

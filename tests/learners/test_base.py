@@ -46,7 +46,7 @@ from collegium.learners.base import (
     seeded_clone,
     wants_codes,
 )
-from collegium.learners.torch import TorchClassifier
+from collegium.learners.torch.classifier import TorchClassifier
 from collegium.links.hosting import threads_per_site
 
 WORDS = np.array(["apple", "fig", "pear"])
@@ -442,8 +442,8 @@ def test_boosting_with_warm_start_is_fitted_anew(cancer):
 
 
 def test_a_net_with_steps_is_no_pipeline():
-    from collegium.checks import takes_missing_values
-    from collegium.learners.torch import TorchClassifier
+    from collegium.learners.torch.classifier import TorchClassifier
+    from collegium.runs.checks import takes_missing_values
 
     assert learner_name(TorchClassifier("linear", steps=5)) == "TorchClassifier"
     assert not takes_missing_values(TorchClassifier())

@@ -63,6 +63,6 @@ def test_images_are_flattened_for_learners_of_tables():
 
 
 def test_images_stay_images_for_nets():
-    torch = pytest.importorskip("collegium.learners.torch")
+    torch = pytest.importorskip("collegium.learners.torch.classifier")
     net = torch.TorchClassifier("cnn_aimhi")
     assert with_preparation(net, RNG.random((40, 1, 28, 28))) is net

@@ -15,7 +15,7 @@ from torch import nn
 
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.simclr import Augmentation, SimCLR, contrastive_loss
-from collegium.learners.torch import TorchClassifier
+from collegium.learners.torch.classifier import TorchClassifier
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 IMAGES = (IMAGES * 255 / 16).astype(np.uint8).reshape(-1, 1, 8, 8)
@@ -177,7 +177,7 @@ def test_any_function_may_make_the_views_and_numbers_may_be_numpys() -> None:
 def test_without_torch_the_extra_is_named() -> None:
     said = said_without_torch(
         "from collegium.errors import MissingExtra\n"
-        "import collegium.learners.terms\n"
+        "import collegium.core.terms\n"
         "try: import collegium.learners.simclr\n"
         "except MissingExtra as missing: print(missing.extra)\n"
     )

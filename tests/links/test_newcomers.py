@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from collegium.core.federation import Federation, OpenLink
-from collegium.core.record import Record
 from collegium.links.replay import ReplayLink
+from collegium.runs.record import Record
 
 
 class Door:

@@ -20,7 +20,7 @@ from collegium.errors import CollegiumError, ConfigError, MissingExtra, StorageE
 from collegium.links import ray_cluster
 from collegium.links.hosting import Hosting
 from collegium.links.ray import RayLink
-from collegium.study import Study
+from collegium.study.study import Study
 
 pytestmark = pytest.mark.xdist_group("many processes")
 

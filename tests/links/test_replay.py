@@ -16,8 +16,8 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
-from collegium.core.ledger import read_ledger, verify_ledger
 from collegium.errors import ConfigError, RecordError, StorageError
+from collegium.site.ledger import read_ledger, verify_ledger
 
 SCRIPT = """
     import os, sys, time

@@ -93,7 +93,7 @@ def results(installed):
     """The study, run in one process and with a worker."""
     code = """
         import json, sys
-        from collegium.study import Study
+        from collegium.study.study import Study
 
         results = []
         for workers in (0, 1):
@@ -159,7 +159,7 @@ def answers(installed):
     code = f"""
         import json, sys
         from collegium.errors import ConfigError
-        from collegium.study import Study
+        from collegium.study.study import Study
 
         answers = []
         for change in {[change for change, _, _ in WRONG]!r}:

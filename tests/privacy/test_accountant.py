@@ -358,7 +358,7 @@ def test_a_budget_is_checked_before_each_of_400_releases(event: Event) -> None:
 def test_importing_stays_light() -> None:
     """dp-accounting takes a second to import: only what needs it does."""
     code = (
-        "import sys, collegium.privacy as p, collegium.theory; p.compose(.1, 400, 1e-5); "
+        "import sys, collegium.privacy as p, collegium.privacy.theory; p.compose(.1, 400, 1e-5); "
         "from collegium.privacy import accountant; from collegium.privacy.events import Pure; "
         "accountant.epsilon_of([Pure(3, .1)], 1e-5); assert 'dp_accounting' not in sys.modules"
     )

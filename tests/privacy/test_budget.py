@@ -112,12 +112,12 @@ def spend(path: Path, start, taken) -> None:
     import numpy as np
 
     from collegium.core import HardLabels, Labels, Policy
-    from collegium.core.gate import Gate, Request
-    from collegium.core.ledger import Ledger
     from collegium.core.public_set import PublicSet
     from collegium.core.site import ActiveSite, Site
     from collegium.core.steps import INSTALLED
     from collegium.registry import install_steps
+    from collegium.site.gate import Gate, Request
+    from collegium.site.ledger import Ledger
 
     install_steps()
     X = np.zeros((4, 1))

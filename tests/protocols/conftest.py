@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from collegium.core import wire
+from collegium import wire
 from collegium.protocols.hamming import Transcript
 from collegium.protocols.keys import Session, SiteKeys, new_secret
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collegium.core import wire
+from collegium import wire
 from collegium.protocols import seed
 from collegium.protocols.hamming import ot, plain
 from collegium.protocols.row_sums import RowSums, RowSumServer

@@ -18,7 +18,7 @@ from collegium.core.observations import Observations
 from collegium.reports.compare import render_comparison
 from collegium.reports.html import CODES, render_report
 from collegium.reports.tables import bytes_text
-from collegium.results import Run
+from collegium.runs.results import Run
 
 FIGURES = [f"fig-{name}" for name in ("accuracy", "spread", "consensus", "changes", "classes", "bytes", "time")]
 SECTIONS = ["short", "figures", "sites", "privacy", "left", "refusals", "study", "about"]

@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, step, tables
+from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, step
 from collegium.core.labels import code_dtype
+from collegium.wire import tables
 
 
 @step

@@ -26,9 +26,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.algorithms.starting import Started
+from collegium.algorithms._starting import Started
 from collegium.core import ActiveSite, Federation, Labels, Nothing, Order, SoftLabels, step
-from collegium.core.soft import SoftMean
+from collegium.core.weights import SoftMean
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import check_positive, check_share
 

@@ -25,10 +25,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from collegium.algorithms.averaging import Averaging, average_or, common_start, receive, updates
+from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
 from collegium.algorithms.fedavg import update
 from collegium.core import ActiveSite, Federation, Weights, step
-from collegium.core.soft import Arrays, clip, with_noise, with_true_variances
+from collegium.core.weights import Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, events
 from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim

@@ -34,19 +34,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms.averaging import average_or, receive, shares, updates
+from collegium.algorithms._averaging import average_or, receive, shares, updates
+from collegium.algorithms._certainty import XI, bounded, certainty, noisy_separator
+from collegium.algorithms._starting import Start, prototypes
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
-from collegium.algorithms.starting import Start, prototypes
-from collegium.components import build
-from collegium.core import ActiveSite, Federation, Weights, step, tables
-from collegium.core.certainty import XI, bounded, certainty, noisy_separator
+from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.core.building import build
 from collegium.core.pretraining import Pretraining
 from collegium.core.releases import Numbers
-from collegium.core.soft import Arrays
 from collegium.core.steps import Step
+from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive, check_share
+from collegium.wire import tables
 
 Mode = Literal["all", "head"]
 Rows = NDArray[np.intp]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collegium.algorithms.averaging import (
+from collegium.algorithms._averaging import (
     Averaging,
     Weighting,
     average_or,
@@ -33,7 +33,7 @@ from collegium.algorithms.averaging import (
     updates,
 )
 from collegium.core import ActiveSite, Federation, Order, Weights, step
-from collegium.core.soft import Arrays
+from collegium.core.weights import Arrays
 
 
 @step

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from collegium.algorithms._semi_supervised import PseudoLabelling
 from collegium.algorithms.local_label_propagation import LocalLabelPropagation
-from collegium.algorithms.semi_supervised import PseudoLabelling
 from collegium.core import Federation
-from collegium.core.soft import Arrays
+from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collegium.algorithms.semi_supervised import PseudoLabelling, check_threshold, label_by_net
+from collegium.algorithms._semi_supervised import PseudoLabelling, check_threshold, label_by_net
 from collegium.core import Federation
-from collegium.core.soft import Arrays
+from collegium.core.weights import Arrays
 from collegium.graphs.propagation import check_flags
 
 

@@ -22,10 +22,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from collegium.algorithms.semi_supervised import PseudoLabelling
+from collegium.algorithms._semi_supervised import PseudoLabelling
 from collegium.algorithms.xclp import XCLP
 from collegium.core import Federation
-from collegium.core.soft import Arrays
+from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 
 

@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms.averaging import common_start, receive, shares, updates
+from collegium.algorithms._averaging import common_start, receive, shares, updates
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
 from collegium.core import Federation, Weights
-from collegium.core.soft import Arrays, average, is_statistic
+from collegium.core.weights import Arrays, average, is_statistic
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from collegium.algorithms.starting import Started
+from collegium.algorithms._starting import Started
 from collegium.consensus import Consensus, Majority, Voters
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, Nothing, Order, step
 from collegium.errors import ConfigError

@@ -24,11 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms.averaging import Averaging, average_or, receive, shares, updates
+from collegium.algorithms._averaging import Averaging, average_or, receive, shares, updates
+from collegium.algorithms._starting import prototypes
 from collegium.algorithms.fedavg import update
-from collegium.algorithms.starting import prototypes
 from collegium.core import Federation, Weights
-from collegium.core.soft import Arrays
+from collegium.core.weights import Arrays
 from collegium.privacy.mechanisms.base import check_positive
 
 

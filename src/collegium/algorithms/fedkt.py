@@ -27,6 +27,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from collegium.algorithms._asking import ask_teachers
+from collegium.algorithms._shared_models import check_shareable, predictions, share
 from collegium.consensus import Consensus, Majority
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
 from collegium.core import (
@@ -41,9 +43,7 @@ from collegium.core import (
     Site,
     step,
 )
-from collegium.core.asking import ask_teachers
 from collegium.core.recipes import Recipe, describe, named_learner
-from collegium.core.sharing import check_shareable, predictions, share
 from collegium.core.tally import Tally, winners
 from collegium.errors import ConfigError, SiteError, WireError
 from collegium.privacy.claims import Charge

@@ -30,11 +30,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.algorithms.averaging import average_or, common_start, receive, shares, updates
-from collegium.algorithms.semi_supervised import SemiSupervised, check_numbers, check_threshold, sample, with_labels
+from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
+from collegium.algorithms._pseudo_labels import joined, learn_disjoint, part_of
+from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, check_threshold, sample, with_labels
 from collegium.core import ActiveSite, Federation, Weights, step
-from collegium.core.soft import Arrays
-from collegium.core.unlabelled import joined, learn_disjoint, part_of
+from collegium.core.weights import Arrays
 
 
 @step

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from collegium.algorithms._starting import Started
 from collegium.algorithms.dd import mean_of, most_probable
-from collegium.algorithms.starting import Started
 from collegium.core import ActiveSite, Federation, Labels, Nothing, SoftLabels, step
 from collegium.privacy.mechanisms.base import check_positive, check_share
 

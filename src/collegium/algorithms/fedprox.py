@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from collegium.algorithms.fedavg import FedAvg
 from collegium.core import ActiveSite, Order, Weights, step
-from collegium.core.soft import Arrays
+from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
-from collegium.algorithms.averaging import average_or, common_start, receive, shares, updates
-from collegium.algorithms.semi_supervised import SemiSupervised, check_numbers, sample, with_labels
+from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
+from collegium.algorithms._pseudo_labels import joined, learn_siamese, part_of
+from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, sample, with_labels
 from collegium.core import ActiveSite, Federation, Weights, step
-from collegium.core.soft import Arrays
-from collegium.core.unlabelled import joined, learn_siamese, part_of
+from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from collegium.algorithms.starting import Started
+from collegium.algorithms._starting import Started
 from collegium.core import ActiveSite, Federation, Nothing, step
 
 

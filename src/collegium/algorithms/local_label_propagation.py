@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
-from collegium.core.codes import points_of
 from collegium.graphs import Nearest, check_points, check_propagation, directions, influence, label_points
 from collegium.graphs.propagation import check_flags
+from collegium.secure.sketches import points_of
 
 
 @step

@@ -20,13 +20,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from collegium.algorithms._teachers import Rows, count_votes, hashed_subsets, random_subsets, rehearse
 from collegium.algorithms.centralized import hand_over
 from collegium.consensus.noisy_votes import NoisyVotes
-from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, step, tables
+from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, step
 from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
 from collegium.core.tally import winners
-from collegium.core.teachers import Rows, count_votes, hashed_subsets, random_subsets, rehearse
+from collegium.wire import tables
 
 
 @step

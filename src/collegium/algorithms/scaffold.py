@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collegium.algorithms.averaging import Averaging, average_or, common_start, receive, updates
+from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
 from collegium.core import ActiveSite, Federation, TrainedWeights, step
-from collegium.core.soft import Arrays, is_statistic
+from collegium.core.weights import Arrays, is_statistic
 from collegium.privacy.mechanisms.base import check_positive
 
 

@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
-from collegium.core.codes import ask_codes, encode, points_of
-from collegium.core.distances import secure_distances, talk
-from collegium.core.rowsums import finish, offer_rows, secure_row_sums, submit
-from collegium.core.sessions import Circle, end_session
 from collegium.errors import QuorumLost
 from collegium.graphs import check_points, check_propagation, influence, joint, label_points
 from collegium.graphs.propagation import check_flags
 from collegium.protocols import hamming, masks, row_sums
+from collegium.secure.acquaintance import Circle, end_session
+from collegium.secure.distances import secure_distances, talk
+from collegium.secure.row_sums import finish, offer_rows, secure_row_sums, submit
+from collegium.secure.sketches import ask_codes, encode, points_of
 
 
 @step

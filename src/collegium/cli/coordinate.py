@@ -18,8 +18,8 @@ from rich.console import Console
 from collegium.cli.studies import carry_out, folder_for
 from collegium.errors import ConfigError, MissingExtra
 from collegium.reports.tables import frame_table
-from collegium.results import Run
-from collegium.study import Study
+from collegium.runs.results import Run
+from collegium.study.study import Study
 
 _HOSPITALS: Final = {"north": "decision_tree", "east": "random_forest", "south": "logistic_regression"}
 _DEMO: Final = """\
@@ -71,7 +71,7 @@ def coordinate_study(
 
 
 def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Console, resume: bool = False) -> Run:
-    from collegium.flare.coordinate import coordinate
+    from collegium.flare.coordinator.coordinate import coordinate
 
     def say(text: str) -> None:
         console.print(f"coordinator: {text}", markup=False)
@@ -98,13 +98,13 @@ def _kits(kits: Path | None, server: Path | None, lead: Path | None) -> tuple[Pa
 @contextlib.contextmanager
 def _host(server: Path, lead: Path) -> Iterator[Any]:
     """The connection to the server; it is closed whatever happens, since it would keep the program from ending."""
-    from collegium.flare.kits import read_kit
+    from collegium.flare.kits.kit import read_kit
 
     kits = read_kit(server, "server"), read_kit(lead, "lead")
     if kits[0].federation != kits[1].federation:
         raise ConfigError(f"{lead} is of the federation {kits[1].federation!r}, {server} of {kits[0].federation!r}.")
     try:
-        from collegium.flare.session import NvflareHost
+        from collegium.flare.nvflare.session import NvflareHost
     except ImportError:
         raise MissingExtra("flare", "A federation between organisations") from None
     # NVFlare logs every attempt to reach a server that is away; what matters is said by the link.
@@ -133,7 +133,7 @@ def _ended_by(number: signal.Signals) -> Iterator[None]:
 
 def run_federation_demo(out: Path, *, force: bool = False) -> None:
     """Provision, start a server and three sites, run one study over them, stop everything, show what came out."""
-    from collegium.flare.loopback import LEAD, LoopbackFederation
+    from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
 
     console = Console(highlight=False)
     if out.exists() and any(out.iterdir()):

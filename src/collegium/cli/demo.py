@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 import collegium as cg
-from collegium.core.ledger import verify_ledger
 from collegium.errors import ConfigError
 from collegium.reports.tables import bytes_text, ledger_table
+from collegium.site.ledger import verify_ledger
 
 
 def run_demo(out: Path, *, force: bool = False) -> None:

@@ -12,8 +12,8 @@ from rich.table import Table
 from collegium.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collegium.flare.federation_file import FederationFile, SiteSection
-    from collegium.flare.provision import Provisioned
+    from collegium.flare.kits.federation_file import FederationFile, SiteSection
+    from collegium.flare.kits.provision import Provisioned
 
 _GOES_TO = {"server": "whoever runs the server", "site": "the site's owner", "lead": "that person"}
 
@@ -22,8 +22,8 @@ def provision_federation(
     file: Path, out: Path | None, *, force: bool, new_site: str | None, organisation: str | None, member: str | None
 ) -> None:
     """Make all kits, or one more, or a new certificate for one; show who gets what."""
-    from collegium.flare.federation_file import FederationFile
-    from collegium.flare.provision import add_site, provision, renew
+    from collegium.flare.kits.federation_file import FederationFile
+    from collegium.flare.kits.provision import add_site, provision, renew
 
     federation = FederationFile.read(file)
     folder = out or Path("kits") / federation.name
@@ -42,7 +42,7 @@ def provision_federation(
 
 def _declared(file: Path, federation: FederationFile, name: str, organisation: str | None) -> SiteSection:
     """The new site as the file has it; if the file does not have it, it is added there."""
-    from collegium.flare.federation_file import SiteSection, check_organisation, check_site
+    from collegium.flare.kits.federation_file import SiteSection, check_organisation, check_site
 
     for site in federation.sites:
         if site.name == name:
@@ -79,21 +79,21 @@ def _show(made: Provisioned) -> None:
 
 def start_server(kit: Path) -> None:
     """Run the server in the foreground."""
-    from collegium.flare.processes import run_server
+    from collegium.flare.supervise.processes import run_server
 
     run_server(kit, _speaker("server"))
 
 
 def join_site(kit: Path) -> None:
     """Run a site in the foreground."""
-    from collegium.flare.processes import run_site
+    from collegium.flare.supervise.processes import run_site
 
     run_site(kit, _speaker(kit.resolve().name))
 
 
 def set_site_enabled(site: str, kit: Path, *, enabled: bool) -> None:
     """Shut a site out, or let it in again."""
-    from collegium.flare.admin import set_enabled
+    from collegium.flare.nvflare.admin import set_enabled
 
     Console().print(set_enabled(kit, site, enabled=enabled), markup=False)
 

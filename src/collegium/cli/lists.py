@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 
 from collegium import registry
-from collegium.components import settings_of
+from collegium.core.building import settings_of
 from collegium.errors import MissingExtra
 from collegium.reports.tables import frame_table
 

@@ -106,7 +106,7 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The HTML file (default: report.html in the folder).")] = None,
 ) -> None:
     """Write the report of a run as one HTML file."""
-    from collegium.results import load
+    from collegium.runs.results import load
 
     file = load(folder).report(out or folder / "report.html")
     typer.echo(f"Report: {file}")
@@ -138,7 +138,7 @@ def schema() -> None:
     """Print the JSON Schema of study files."""
     import json
 
-    from collegium.study import json_schema
+    from collegium.study.study import json_schema
 
     typer.echo(json.dumps(json_schema(), indent=1))
 
@@ -149,7 +149,7 @@ def ledger_show(file: LedgerFile, as_json: AsJson = False) -> None:
     if as_json:
         import json
 
-        from collegium.core.ledger import read_ledger
+        from collegium.site.ledger import read_ledger
 
         typer.echo(json.dumps(read_ledger(file), indent=1))
         return
@@ -161,7 +161,7 @@ def ledger_show(file: LedgerFile, as_json: AsJson = False) -> None:
 @ledger_app.command("verify")
 def ledger_verify(file: LedgerFile) -> None:
     """Check a ledger's hash chain; exit code 1 if it was changed, cut or damaged."""
-    from collegium.core.ledger import verify_ledger
+    from collegium.site.ledger import verify_ledger
 
     rows = verify_ledger(file)
     for party, count in rows.items():
@@ -173,7 +173,7 @@ def ledger_verify(file: LedgerFile) -> None:
 @ledger_app.command("refusals")
 def ledger_refusals(file: LedgerFile, as_json: AsJson = False) -> None:
     """Print what a site refused, and with which code (the latest 10,000)."""
-    from collegium.core.ledger import read_refusals
+    from collegium.site.ledger import read_refusals
 
     rows = read_refusals(file)
     if as_json:

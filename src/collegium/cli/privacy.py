@@ -10,19 +10,19 @@ from typing import Any, Literal
 import pandas as pd
 from rich.console import Console
 
-from collegium.core.exposure import POST_PROCESSING
-from collegium.core.ledger import read_ledger, verify_ledger
 from collegium.errors import ConfigError
 from collegium.privacy.budget import read_charges, spent_claim
 from collegium.privacy.claims import UNPROTECTED, Account
 from collegium.reports.tables import frame_table
-from collegium.results import Run
-from collegium.study import Study
+from collegium.runs.results import Run
+from collegium.site.exposure import POST_PROCESSING
+from collegium.site.ledger import read_ledger, verify_ledger
+from collegium.study.study import Study
 
 
 def explain_study(file: Path, changes: list[str], *, as_json: bool) -> None:
     """What each site would release, at what cost, under which claim."""
-    from collegium.rehearsal import explain
+    from collegium.study.rehearsal import explain
 
     study = Study.from_toml(file, changes)
     rehearsed = explain(study, base=file.parent)
@@ -126,7 +126,7 @@ def calibrate_mechanism(
     name: str, epsilon: float, delta: float, rounds: int, public_size: int, classes: int, sites: int, *, as_json: bool
 ) -> None:
     """How much noise a total (epsilon, delta) needs, and what is left of the labels."""
-    from collegium import theory
+    from collegium.privacy import theory
     from collegium.privacy.calibration import calibrated, label_kept
 
     for option, value, least in (("--rounds", rounds, 1), ("--public-size", public_size, 1), ("--classes", classes, 2)):

@@ -11,20 +11,20 @@ import pandas as pd
 import typer
 from rich.console import Console
 
-from collegium.checks import check_features
-from collegium.core import tables
-from collegium.core.ledger import storage_errors
-from collegium.core.tables import Table
 from collegium.errors import ConfigError, StorageError, WireError
-from collegium.flare.identity import make_agent_folder, read_keys
-from collegium.flare.kits import Kit, read_kit
-from collegium.flare.plan import ANY_PARTY, Plan, Review, plan_of, review
-from collegium.flare.review import unmatched
-from collegium.flare.site_file import SITE_FILE, SiteFile, SiteSetup, load_public, load_site
-from collegium.flare.site_template import TEMPLATE
+from collegium.flare.agreement.planning import ANY_PARTY, Plan, Review, plan_of, review
+from collegium.flare.agreement.review import unmatched
+from collegium.flare.kits.identity import make_agent_folder, read_keys
+from collegium.flare.kits.kit import Kit, read_kit
+from collegium.flare.site.file import SITE_FILE, SiteFile, SiteSetup, load_public, load_site
+from collegium.flare.site.template import TEMPLATE
 from collegium.learners.base import learner_name
 from collegium.reports.tables import frame_table
-from collegium.study import SiteSection, Study
+from collegium.runs.checks import check_features
+from collegium.site.ledger import storage_errors
+from collegium.study.study import SiteSection, Study
+from collegium.wire import tables
+from collegium.wire.tables import Table
 
 
 def init_site(kit: Path, name: str | None, *, force: bool) -> None:
@@ -110,7 +110,7 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
                 return Plan.from_json(path.read_bytes())
             except WireError as error:
                 raise ConfigError(f"{path}: {error}") from None
-    from collegium.study_data import coordinators_part
+    from collegium.study.preparing import coordinators_part
 
     study = Study.from_toml(path)
     own = SiteSection(learner=setup.file.learner, prepare=setup.file.prepare)

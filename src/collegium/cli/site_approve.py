@@ -12,10 +12,10 @@ from rich.console import Console
 
 from collegium.cli.site import show_review
 from collegium.errors import ConfigError
-from collegium.flare.approvals import Approvals, PendingOrder
-from collegium.flare.identity import AGENT
-from collegium.flare.plan import ANY_PARTY, Plan, review
-from collegium.flare.site_file import SITE_FILE, SiteFile, site_keys
+from collegium.flare.agreement.approvals import Approvals, PendingOrder
+from collegium.flare.agreement.planning import ANY_PARTY, Plan, review
+from collegium.flare.kits.identity import AGENT
+from collegium.flare.site.file import SITE_FILE, SiteFile, site_keys
 from collegium.reports.tables import frame_table
 
 _FEWEST_DIGITS = 8

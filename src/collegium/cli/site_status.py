@@ -16,12 +16,12 @@ import typer
 from rich.console import Console
 
 from collegium.cli.privacy import show_budget
-from collegium.core.ledger import Ledger, read_ledger, storage_errors, verify_ledger
 from collegium.errors import ConfigError, StorageError
-from collegium.flare.approvals import Approvals
-from collegium.flare.identity import AGENT
-from collegium.flare.site_file import LEDGER, SITE_FILE, SiteFile, site_keys
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.kits.identity import AGENT
+from collegium.flare.site.file import LEDGER, SITE_FILE, SiteFile, site_keys
 from collegium.reports.tables import bytes_text, frame_table
+from collegium.site.ledger import Ledger, read_ledger, storage_errors, verify_ledger
 
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d ")
 _MOST_BYTES: Final = 1 << 20

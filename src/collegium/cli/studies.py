@@ -16,8 +16,8 @@ from rich.table import Table
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
-from collegium.results import Run, load
-from collegium.study import Study
+from collegium.runs.results import Run, load
+from collegium.study.study import Study
 
 
 def run_study(file: Path, changes: list[str], out: Path | None, *, resume: bool, force: bool, as_json: bool) -> None:
@@ -80,7 +80,7 @@ def summary_table(run: Run, title: str) -> Table:
 
 def plan_study(file: Path, changes: list[str], rounds: int, *, as_json: bool) -> None:
     """Show every order and release of a study's first rounds."""
-    from collegium.rehearsal import rehearse
+    from collegium.study.rehearsal import rehearse
 
     study = Study.from_toml(file, changes)
     rehearsed = rehearse(study, rounds=rounds, base=file.parent)

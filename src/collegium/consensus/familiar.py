@@ -26,8 +26,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 
 from collegium.consensus.base import Voters
-from collegium.core import ActiveSite, HardLabels, Labels, Order, step, tables
+from collegium.core import ActiveSite, HardLabels, Labels, Order, step
 from collegium.errors import ConfigError
+from collegium.wire import tables
 
 Matrix = NDArray[np.float64]
 

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast, 
 
 import numpy as np
 
-from collegium.core import wire
+from collegium import wire
 from collegium.core.labels import Codes, Labels
 from collegium.core.observations import Observations
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, REFUSAL, Nothing, Release, Sum
-from collegium.core.soft import Arrays
 from collegium.core.steps import Order
-from collegium.core.votes import SecretTotals
+from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
 from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import Charge
+from collegium.secure.secret_votes import SecretTotals
 
 if TYPE_CHECKING:
     from collegium.core.workbench import Workbench

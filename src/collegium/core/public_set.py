@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import tables
 from collegium.core.labels import Labels
 from collegium.core.samples import LabelledData, PseudoLabelled
+from collegium.wire import tables
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from collegium import registry
-from collegium.components import build
+from collegium.core.building import build
 from collegium.errors import ConfigError
 
 Recipe = dict[str, Any]

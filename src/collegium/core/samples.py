@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import tables
 from collegium.core.labels import Codes
+from collegium.wire import tables
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import tables
-from collegium.core.exposure import Exposure
 from collegium.core.labels import Codes, Labels, as_labels, encode_labels
-from collegium.core.policy import Policy
 from collegium.core.public_set import PublicSet
 from collegium.core.recipes import Recipe, build_learner
 from collegium.core.samples import LabelledData, Mixture, PrivateData, PrivateRows, PseudoLabelled
-from collegium.core.soft import LARGEST, Arrays, clip, with_noise, with_true_variances
 from collegium.core.stopwatch import Stopwatch
+from collegium.core.terms import LocalTerms, SoftTargets, Trained
+from collegium.core.weights import LARGEST, Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
-from collegium.learners.terms import LocalTerms, SoftTargets, Trained
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.noise import Noise, SecureNoise, SeededNoise
+from collegium.site.exposure import Exposure
+from collegium.site.policy import Policy
+from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.graphs import Labelled

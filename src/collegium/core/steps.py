@@ -58,7 +58,7 @@ class Step(Generic[P, R_co]):
 
     def __init__(self, function: Callable[Concatenate[ActiveSite, P], R_co]) -> None:
         self.function = function
-        self.name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        self.name = f"{function.__module__.rpartition('.')[2].lstrip('_')}.{function.__name__}"
         self.digest = _digest(function)
         self.__doc__ = function.__doc__
         self._signature = inspect.signature(function)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Exam, Site
-from collegium.core.soft import Arrays, shapes_of
+from collegium.core.weights import Arrays, shapes_of
 from collegium.errors import ConfigError, SiteError
 from collegium.learners.base import SiteModel, Trainer
 

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.core.tables import Table
 from collegium.errors import ConfigError
 from collegium.registry import nearest
+from collegium.wire.tables import Table
 
 SUFFIXES: Final = (".csv", ".csv.gz", ".csv.xz", ".parquet", ".npz")
 MOST_NAMES_SHOWN: Final = 12

@@ -15,9 +15,9 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
 
-from collegium.core.tables import Table, as_table, n_columns
 from collegium.errors import ConfigError
 from collegium.registry import nearest
+from collegium.wire.tables import Table, as_table, n_columns
 
 Codes: TypeAlias = NDArray[np.int_]
 Rows: TypeAlias = NDArray[np.intp]

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.core.tables import Table, as_table, n_rows, take
 from collegium.data.partition import Iid, Partition
 from collegium.errors import ConfigError
+from collegium.wire.tables import Table, as_table, n_rows, take
 
 IID: Final = Iid()
 

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.core.tables import Table
 from collegium.errors import ConfigError
+from collegium.wire.tables import Table
 
 CIFAR10_TRAIN_ROWS: Final = 50_000
 A9A_FEATURES: Final = 123

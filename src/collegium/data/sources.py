@@ -9,11 +9,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.tables import Table, n_rows
 from collegium.data.benchmarks import BENCHMARKS, is_available, read_benchmark
 from collegium.data.files import SUFFIXES, read_table
 from collegium.errors import ConfigError
 from collegium.registry import nearest
+from collegium.wire.tables import Table, n_rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,7 +14,7 @@ from collegium.graphs.neighbours import Nearest
 from collegium.protocols.hamming import plain
 
 if TYPE_CHECKING:
-    from collegium.core.messages import Neighbourhood, OpenPoints
+    from collegium.secure.messages import Neighbourhood, OpenPoints
 
 
 def numbered(sizes: Mapping[str, int]) -> dict[str, range]:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.core import tables
 from collegium.errors import ConfigError
 from collegium.protocols.seed import at_one_scale
+from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.core.site import Site

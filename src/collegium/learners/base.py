@@ -19,11 +19,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
 
-from collegium.core import tables
 from collegium.core.labels import Codes, code_dtype
 from collegium.core.samples import LabelledData, Mixture
+from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
-from collegium.learners.terms import LocalTerms
+from collegium.wire import tables
 
 # Libraries whose classifiers take only the labels 0 .. k-1, all of them present.
 _WANT_CODES: Final = {"xgboost", "imodels"}

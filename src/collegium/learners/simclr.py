@@ -30,11 +30,11 @@ except ModuleNotFoundError as missing:
 from torch import nn
 from torch.nn import functional
 
-from collegium.learners import weights as named
-from collegium.learners.batches import Deck
-from collegium.learners.devices import CPU, RandomStream, find_device
-from collegium.learners.images import Augmentation, Images
-from collegium.learners.torch import TorchClassifier
+from collegium.learners.torch import weights as named
+from collegium.learners.torch.batches import Deck
+from collegium.learners.torch.classifier import TorchClassifier
+from collegium.learners.torch.devices import CPU, RandomStream, find_device
+from collegium.learners.torch.images import Augmentation, Images
 from collegium.privacy.mechanisms.base import check_positive, check_whole
 
 __all__ = ["Augmentation", "SimCLR", "contrastive_loss"]

@@ -14,12 +14,12 @@ from typing import Any
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from collegium.core.agent import Agent
-from collegium.core.gate import Gate
-from collegium.core.ledger import Ledger
 from collegium.core.public_set import PublicSet
 from collegium.core.site import ActiveSite, Exam, Site
 from collegium.protocols.keyring import Keyring
+from collegium.site.agent import Agent
+from collegium.site.gate import Gate
+from collegium.site.ledger import Ledger
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,11 +13,11 @@ from typing import Self
 
 from threadpoolctl import threadpool_limits
 
-from collegium.core.agent import Agent
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 from collegium.links.simulated import no_address
+from collegium.site.agent import Agent
 
 
 class AgentPool:

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Iterator, Mapping
 
 from collegium.core.federation import Link, OpenLink
-from collegium.core.record import Record
 from collegium.errors import RecordError
+from collegium.runs.record import Record
 
 
 class ReplayLink:

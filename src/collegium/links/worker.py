@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 import joblib
 
-from collegium.core import wire
+from collegium import wire
 from collegium.core.public_set import PublicSet
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool

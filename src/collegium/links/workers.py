@@ -25,7 +25,7 @@ import joblib
 import numpy as np
 from scipy import sparse
 
-from collegium.core import wire
+from collegium import wire
 from collegium.errors import CollegiumError, ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel

@@ -82,7 +82,7 @@ def read_charges(text: str | None) -> tuple[list[Charge], Budget | None]:
 
 def spent(ledger: str | Path, delta: float = 1e-5) -> dict[str, float]:
     """The epsilon that each party of a ledger file has spent so far, at `delta`. The chain is verified first."""
-    from collegium.core.ledger import read_ledger, verify_ledger
+    from collegium.site.ledger import read_ledger, verify_ledger
 
     charges: dict[str, list[Charge]] = {party: [] for party in verify_ledger(ledger)}
     for row in read_ledger(ledger):

@@ -131,7 +131,7 @@ class Session:
 
     def seal(self, to: str, message: Any, context: str) -> Bytes:
         """Plain data as an envelope that only `to` can open, and only as `context` (a name used once)."""
-        from collegium.core import wire  # the core itself uses sessions
+        from collegium import wire  # the core itself uses sessions
 
         key = self.key(to, "envelopes")
         self._sealed.use(self.party, to, context)
@@ -143,7 +143,7 @@ class Session:
 
     def open(self, sender: str, envelope: Bytes, context: str) -> Any:
         """What `sender` sealed for this site as `context`; an envelope that was opened before is refused."""
-        from collegium.core import wire
+        from collegium import wire
 
         key = self.key(sender, "envelopes")
         raw = as_bytes(sender, envelope)

@@ -1,6 +1,6 @@
 """A secret seed that all sites share, and the codes that they draw from it.
 
-A leader draws 256 bits and sends them to the others in envelopes (`collegium.core.codes`). From the seed every site
+A leader draws 256 bits and sends them to the others in envelopes (`secure.sketches`). From the seed every site
 expands the same random hyperplanes; which side of each hyperplane a point lies on is its code. The angle between two
 points is then about pi h / bits, h being the Hamming distance of their codes.
 """

@@ -32,7 +32,7 @@ from collegium.reports.tables import bytes_text
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from collegium.results import Run
+    from collegium.runs.results import Run
 
 _MOST_BANDS: Final = 6
 """More areas on top of one another cannot be told apart."""
@@ -172,7 +172,7 @@ def protection(run: Run) -> list[str]:
 
 def privacy_words(run: Run) -> str:
     """What the largest epsilon among the sites means for one record, for people who do not think in epsilons."""
-    from collegium import theory
+    from collegium.privacy import theory
 
     worst = run.privacy.sort_values("epsilon").iloc[-1]
     cap = theory.auc_cap(float(worst["epsilon"]), float(worst["delta"]))

@@ -15,7 +15,7 @@ from collegium.reports.style import Markup, code, element, figure, join, number,
 from collegium.reports.tables import bytes_text
 
 if TYPE_CHECKING:
-    from collegium.results import Run
+    from collegium.runs.results import Run
 
 _NAMED_LINES: Final = 12
 _HAIR_LINES: Final = 200

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
-    from collegium.results import Run
+    from collegium.runs.results import Run
 
 
 def plot_run(run: Run) -> Figure:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from collegium.core.ledger import read_ledger
+from collegium.site.ledger import read_ledger
 
 
 def bytes_text(size: int) -> str:

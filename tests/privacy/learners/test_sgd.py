@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
 from torch import nn  # noqa: E402
 
-from collegium.learners.torch import TorchClassifier  # noqa: E402
+from collegium.learners.torch.classifier import TorchClassifier  # noqa: E402
 from collegium.privacy.learners import dp_training  # noqa: E402
 
 Data = tuple[NDArray[Any], NDArray[Any]]
@@ -105,8 +105,8 @@ def test_few_records_are_all_drawn(blobs: Data) -> None:
 
 def train(data: Data, steps: int = 1, sampling: float = 1.0, multiplier: float = 1e-6, **settings: Any) -> Any:
     """One net before and after, with a noise that can be told."""
-    from collegium.learners.batches import Labelled, Rows
-    from collegium.learners.devices import CPU, RandomStream
+    from collegium.learners.torch.batches import Labelled, Rows
+    from collegium.learners.torch.devices import CPU, RandomStream
     from collegium.privacy.noise import noise_source
 
     torch.manual_seed(0)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from collegium.core import tables
 from collegium.core.labels import Codes, as_labels, encode_labels
 from collegium.core.samples import LabelledData
 from collegium.errors import ConfigError
 from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.noise import Noise, noise_source
+from collegium.wire import tables
 
 KNOWN_CLASSES: Final = "the classes are treated as public: they were read from the private labels, not given beforehand"
 KNOWN_SIZE: Final = "the number of records is treated as public"

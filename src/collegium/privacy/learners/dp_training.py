@@ -21,9 +21,9 @@ except ModuleNotFoundError as missing:
 from torch import nn
 from torch.nn import functional
 
-from collegium.learners.batches import Labelled
-from collegium.learners.devices import RandomStream
-from collegium.learners.training import OPTIMIZERS, has_layer
+from collegium.learners.torch.batches import Labelled
+from collegium.learners.torch.devices import RandomStream
+from collegium.learners.torch.training import OPTIMIZERS, has_layer
 from collegium.privacy.events import SampledGaussian
 from collegium.privacy.noise import Noise
 

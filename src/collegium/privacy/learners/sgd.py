@@ -24,7 +24,7 @@ from collegium.privacy.events import SampledGaussian
 from collegium.privacy.learners.classifier import KNOWN_SIZE, PrivateClassifier
 
 if TYPE_CHECKING:
-    from collegium.learners.torch import TorchClassifier
+    from collegium.learners.torch.classifier import TorchClassifier
 
 
 class PrivateTorch(PrivateClassifier):
@@ -33,7 +33,7 @@ class PrivateTorch(PrivateClassifier):
     Parameters
     ----------
     net
-        As for `TorchClassifier`: a name from `collegium.learners.nets.NETS`, here with group norm in the place of batch
+        As for `TorchClassifier`: a name from `learners.nets.named.NETS`, here with group norm in the place of batch
         norm; an ``nn.Module`` or a function. In a net of your own, the records of a batch must not influence each
         other: batch norm is refused, but the code of its `forward` is not looked into.
     epsilon, delta
@@ -113,8 +113,8 @@ class PrivateTorch(PrivateClassifier):
         """A ConfigError if the settings, or what is installed, cannot work."""
         super().check()
         importlib.import_module("collegium.privacy.learners.dp_training")  # says which package is missing
-        from collegium.learners.devices import find_device
-        from collegium.learners.training import check_optimizer
+        from collegium.learners.torch.devices import find_device
+        from collegium.learners.torch.training import check_optimizer
 
         for name in ("epochs", "batch_size"):
             self._whole(name, getattr(self, name))
@@ -170,8 +170,8 @@ class PrivateTorch(PrivateClassifier):
         return self.model_.predict_proba(self._prepared(X))
 
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
-        from collegium.learners.batches import Labelled, Rows
-        from collegium.learners.devices import RandomStream, find_device
+        from collegium.learners.torch.batches import Labelled, Rows
+        from collegium.learners.torch.devices import RandomStream, find_device
         from collegium.privacy.learners.dp_training import PrivateTraining
 
         (event,) = charge.events
@@ -197,7 +197,7 @@ class PrivateTorch(PrivateClassifier):
         self.model_ = model.set_weights({name: value.cpu().numpy() for name, value in net.state_dict().items()})
 
     def _classifier(self, net: Any, seed: int | None) -> TorchClassifier:
-        from collegium.learners.torch import TorchClassifier
+        from collegium.learners.torch.classifier import TorchClassifier
 
         return TorchClassifier(
             net,

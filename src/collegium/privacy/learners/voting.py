@@ -31,7 +31,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.metaestimators import available_if
 
-from collegium.core import tables
 from collegium.core.labels import Codes
 from collegium.core.samples import LabelledData
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
@@ -40,6 +39,7 @@ from collegium.privacy.events import Event, Gaussian, Laplace
 from collegium.privacy.learners.assignment import teacher_of
 from collegium.privacy.learners.classifier import PrivateClassifier
 from collegium.privacy.noise import Noise
+from collegium.wire import tables
 
 Counts = NDArray[np.int64]
 QUERIES: Final = 100

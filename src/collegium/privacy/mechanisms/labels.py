@@ -128,7 +128,7 @@ class LabelMechanism(Mechanism):
         )
 
     def _charge_assumed(self, release_size: int, n_classes: int, rate: float, records: int | None) -> Charge:
-        from collegium.theory import stability_sensitivity
+        from collegium.privacy.theory import stability_sensitivity
 
         changes = max(1, stability_sensitivity(max(1, release_size), rate, self.stability_failure))
         one = "one record" if records is None else f"one of the site's {records} records"

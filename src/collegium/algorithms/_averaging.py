@@ -1,0 +1,101 @@
+"""What methods that average weights share: their settings, the common start, and the updates of one round.
+
+Weights travel as named arrays. A batch norm's running means and variances are among them and are averaged like weights;
+its count of batches stays at its site. A site keeps no optimizer from one round to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+from collegium.algorithms._starting import Start, as_start, prototypes
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Order, Weights, step
+from collegium.core.weights import Arrays, average, different_nets, shapes_of
+from collegium.errors import BudgetSpent, QuorumLost
+from collegium.privacy.mechanisms.base import check_choice, check_share
+
+W = TypeVar("W", bound=Weights)
+Weighting = Literal["samples", "equal"]
+
+
+@step
+def receive(site: ActiveSite, w: Arrays) -> Nothing:
+    """Take over the final model."""
+    site.load(w)
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class Averaging(Algorithm):
+    """Settings of a method whose sites train a common net. Each method's own file has its loop."""
+
+    needs_public: ClassVar[bool] = False
+    needs: ClassVar[Mapping[str, str]] = {"weights": "averages weights"}
+    rounds: int = 20
+    """T: communication rounds."""
+    local_epochs: int = 1
+    """E: sweeps over a site's data per round."""
+    local_steps: int | None = None
+    """Instead of epochs: mini-batches per round."""
+    participation: float = 1.0
+    """C: share of the sites, drawn anew for every round."""
+    start: Any = None
+    """Weights to start from: a fitted model, such as another run's `global_model`, or arrays by name; or a list of
+    those, each for the nets that it fits. Arrays that are not named keep their first values (None: all do)."""
+
+    def __post_init__(self) -> None:
+        self.at_least_one("rounds", "local_epochs", "local_steps")
+        me = type(self).__name__
+        check_share(me, "participation", self.participation)
+        object.__setattr__(self, "start", as_start(self.start, me))
+
+
+def common_start(fed: Federation, start: Start | None) -> tuple[str, Arrays]:
+    """One start for all sites, and a site that has such a net; sites with different nets are an error."""
+    _, first = prototypes(fed, start)
+    like, *others = first
+    if others:
+        raise different_nets(like, others[0])
+    return like, first[like]
+
+
+def updates(
+    fed: Federation, orders: Mapping[str, Order[W]], sent: Mapping[str, Arrays], *, always: bool = False
+) -> dict[str, W]:
+    """What the sites come to from what they were sent, in the sites' order, so that sums are the same bit for bit.
+
+    A site that refuses (its weights may have diverged) or sends another net is left out, and reported. Nobody may be
+    left: the run then goes on where others can be drawn in the next round, or `always`, unless a quorum was set.
+    """
+    replies: Mapping[str, W] = {}
+    try:
+        replies = fed.ask(orders)
+    except BudgetSpent:
+        raise
+    except QuorumLost:
+        if fed.quorum > 0 or not (always or len(orders) < len(fed.parties)):
+            raise
+    parts = {}
+    for party in (party for party in fed.parties if party in replies):
+        if shapes_of(replies[party].arrays) == shapes_of(sent[party]):
+            parts[party] = replies[party]
+        else:
+            fed.observed.refusal(fed.round, party, orders[party].step, "bad-reply")
+    return parts
+
+
+def average_or(before: Arrays, parts: Mapping[str, W], shares: Mapping[str, float]) -> Arrays:
+    """The weighted mean of what the sites came to; what there was before, where no site came to anything."""
+    return average(parts, shares) if parts else before
+
+
+def shares(parts: Mapping[str, Weights], weighting: Weighting) -> dict[str, float]:
+    """How much each site's weights count in the average."""
+    return {party: float(part.samples) if weighting == "samples" else 1.0 for party, part in parts.items()}
+
+
+def check_weighting(algorithm: Algorithm, weighting: str) -> None:
+    """A ConfigError unless it is one that there is."""
+    check_choice(type(algorithm).__name__, "weighting", weighting, Weighting)

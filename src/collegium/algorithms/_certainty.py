@@ -1,0 +1,144 @@
+"""Certainty scores: how much a public row looks like a site's own rows, told with differential privacy for records.
+
+A site separates its rows from public ones, the negatives, by ridge-logistic regression on features whose norm a public
+number bounds, and puts Gaussian noise on the solution w. What may go wrong here goes wrong with privacy, so:
+
+- With records replaced one by one, w moves by at most 2 / (ridge (records + negatives)): the mean loss changes by two
+  gradients of norm 1 over their number, and it is `ridge`-strongly convex. The number of records is no secret.
+- The solver stops at a gradient of norm `TAU` at most, so that its answer is within TAU / ridge of the solution. Twice
+  that is part of the sensitivity.
+- Everything else that enters (weights of the net, negatives, bound) is public: whatever it is, the claim holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from collegium.core.site import ActiveSite
+from collegium.errors import ConfigError
+from collegium.privacy import events
+from collegium.privacy.claims import SEEDED_NOISE, Charge
+from collegium.privacy.composition import gaussian_sigma
+from collegium.privacy.mechanisms.base import check_positive
+from collegium.privacy.noise import to_grid
+from collegium.wire import tables
+
+Floats = NDArray[np.float64]
+XI: Final = 1e-8
+"""Added to every score, so that a mean weighted by scores always has a weight."""
+TAU: Final = 1e-12
+"""The gradient norm at which the regression counts as solved: far above rounding, far below what one record moves."""
+ONLY_SCORES: Final = (
+    "covers the certainty scores only: trained weights that leave the site are not protected by it; how many records "
+    "the site has is no secret"
+)
+_NEWTON_STEPS: Final = 200
+_ROUNDING: Final = 1e-2
+"""GPUs multiply with 10 bits (TF32), and not alike for few rows and for many."""
+
+
+def bounded(features: NDArray[Any], bound: float) -> Floats:
+    """Features of norm 1 at most: h min(1, bound / |h|) / bound. What is no number counts as 0."""
+    values = np.nan_to_num(np.asarray(features, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    values = values.reshape(len(values), -1)
+    # The same formula, without dividing by the norm of a row of zeros.
+    return np.asarray(values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), bound))
+
+
+def certainty(w: Floats, features: Floats) -> Floats:
+    """s(x) = 1 / (1 + exp(-<w, h(x)>)) + xi, for bounded features."""
+    return np.asarray(expit(features @ w) + XI)
+
+
+def separate(own: Floats, negatives: Floats, ridge: float) -> Floats:
+    """The w with the smallest mean of log(1 + exp(-t <w, h>)) + ridge/2 |w|^2; t is 1 for own rows, else -1.
+
+    Newton steps by conjugate gradients, halved until the gradient shrinks, which strong convexity makes sure of.
+    """
+    signed = np.concatenate([own, -negatives])  # t h
+    n = len(signed)
+
+    def gradient(w: Floats) -> Floats:
+        return np.asarray(ridge * w - signed.T @ expit(-(signed @ w)) / n)
+
+    w = np.zeros(signed.shape[1])
+    g = gradient(w)
+    for _ in range(_NEWTON_STEPS):
+        if _norm(g) <= TAU:
+            return w
+        p = expit(signed @ w)
+        direction = _newton_direction(signed, p * (1 - p) / n, ridge, g)
+        length = 1.0
+        while length > TAU and _norm(gradient(w - length * direction)) > (1 - length / 4) * _norm(g):
+            length /= 2
+        w = w - length * direction
+        g = gradient(w)
+    raise ConfigError(
+        f"The certainty scores could not be solved to a gradient of {TAU}, so that their sensitivity is unknown and "
+        f"they do not leave: use a larger ridge than {ridge}."
+    )
+
+
+def sensitivity(records: int, negatives: int, ridge: float) -> float:
+    """By how much w changes at most (Euclidean norm) when one record is replaced by any other."""
+    return 2 / check_positive("sensitivity", "ridge", ridge) * (1 / (records + negatives) + TAU)
+
+
+def noisy_separator(
+    site: ActiveSite, negatives: NDArray[np.integer[Any]], bound: float, ridge: float, epsilon: float, delta: float
+) -> Floats:
+    """w of this site's private rows against these rows of the public set, with noise; (epsilon, delta) is charged.
+
+    Features are those of the site's present net, which must not have seen private rows yet.
+    """
+    bound = check_positive("certainty scores", "bound", bound)
+    moves = sensitivity(site.records, len(negatives), ridge)
+    sigma = gaussian_sigma(epsilon, delta, moves)
+    charge = Charge(
+        (events.Gaussian(1, sigma / moves),),
+        relation="replace",
+        delta=delta,
+        assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),
+    )
+    public = _features_row_by_row(site, tables.take(site.public.X, negatives))
+    site.before_private_fit(charge)
+    own = site.embed(site.data.closed().X)
+    with site.watch.time("scores"):
+        w = separate(bounded(own, bound), bounded(public, bound), ridge)
+        noisy = to_grid(w + site.noise.normal(sigma, w.shape), sigma)
+    site.exposure.note_fit(charge)
+    site.noted["score_noise"] = sigma
+    return noisy
+
+
+def _features_row_by_row(site: ActiveSite, X: Any) -> NDArray[Any]:
+    """Features of public rows; an error if a row's depend on the others, for then one record would change them all."""
+    features = site.embed(X)
+    alone = site.embed(tables.take(X, np.zeros(2, dtype=np.intp)))  # twice, since some layers refuse a single row
+    scale = float(np.abs(features).max(initial=0.0))
+    if not np.allclose(features[:1], alone[:1], rtol=_ROUNDING, atol=_ROUNDING * scale, equal_nan=True):
+        raise ConfigError(
+            "This net's features of a row change with the rows beside it, so that scores made of them have no bounded "
+            "sensitivity. Use layers that treat rows one by one: a batch norm with running statistics, or norm='group'."
+        )
+    return features
+
+
+def _norm(vector: Floats) -> float:
+    return float(np.linalg.norm(vector))
+
+
+def _newton_direction(signed: Floats, curvature: Floats, ridge: float, g: Floats) -> Floats:
+    """Where the Hessian times it is g, but for a hundredth: conjugate gradients, so that none is written out."""
+    found, rest = np.zeros_like(g), g
+    search = rest
+    while _norm(rest) > 0.01 * _norm(g):
+        bent = signed.T @ (curvature * (signed @ search)) + ridge * search
+        length = (rest @ rest) / (search @ bent)
+        found, left = found + length * search, rest - length * bent
+        search, rest = left + (left @ left) / (rest @ rest) * search, left
+    return found

@@ -1,0 +1,154 @@
+"""What methods share whose sites have few labels and many rows without: who takes part, and pseudo-labels.
+
+Scott, Yeo, Lampert, TMLR 2023, Algorithm 2, whose lines are named beside ours: `PseudoLabelling` has all of it but line
+7, which says where the pseudo-labels come from. FedAvgXCLP, FedAvgLLP and FedAvgPseudo differ in nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from collegium.algorithms import fedavg
+from collegium.algorithms._averaging import (
+    Averaging,
+    Weighting,
+    average_or,
+    check_weighting,
+    common_start,
+    receive,
+    shares,
+    updates,
+)
+from collegium.algorithms._pseudo_labels import learn_found
+from collegium.core import ActiveSite, Algorithm, Count, Federation, Nothing, Weights, step
+from collegium.core.weights import Arrays
+from collegium.errors import ConfigError, QuorumLost
+from collegium.graphs import Labelled, label_points
+
+_ROUND: Final = "round whose common model the site has"
+
+
+@step
+def count_labels(site: ActiveSite) -> Count:
+    """How many rows of the site have labels."""
+    return Count(site.records)
+
+
+@step
+def begin(site: ActiveSite, t: int, theta: Arrays) -> Nothing:
+    """4: theta <- the server's."""
+    site.load(theta)
+    site.state[_ROUND] = t
+    return Nothing()
+
+
+@step
+def label_by_net(site: ActiveSite, theta: Arrays | None, threshold: float, weighted: bool) -> Nothing:
+    """Label the site's points by its net (by this one, if given), which is as sure as its answers are far from even."""
+    if theta is not None:
+        site.load(theta)
+    if len(site.unlabeled):
+        p = site.probabilities(site.unlabeled.X).astype(np.float64)
+        found = label_points(p, np.ones(site.n_classes), balanced=False)
+        sure = p.max(axis=1) >= threshold
+        site.keep_labels(Labelled(found.codes, np.where(sure, found.confidences if weighted else 1.0, 0.0)))
+    return Nothing()
+
+
+@step
+def learn(site: ActiveSite, t: int, epochs: int, steps: int | None) -> Weights:
+    """8: theta_j <- ClientUpdate(X_j, y_j, omega_j; theta)"""
+    if site.state.get(_ROUND) != t:
+        raise ConfigError(f"{site.name} missed the common model of round {t}: what it has is an old one.")
+    learn_found(site, epochs, steps)
+    return Weights(site.weights(), site.records + len(site.unlabeled))
+
+
+def with_labels(fed: Federation) -> frozenset[str]:
+    """The parties that say they have labels."""
+    counts = fed.ask(count_labels())
+    labelled = frozenset(party for party in counts if counts[party].samples > 0)
+    if not labelled:
+        raise QuorumLost("No site that answers has labels: there is nothing to learn from.")
+    return labelled
+
+
+def sample(fed: Federation, labelled: frozenset[str], share: float) -> list[str]:
+    """The paper's draw (App. A.2): of the sites with labels, and of the others, the same share; at least one with."""
+    if share >= 1:
+        return list(fed.parties)
+    size = max(1, round(share * len(fed.parties)))
+    known = min(size, max(1, int(size * len(labelled) / len(fed.parties) + 0.5)))
+    groups = [party for party in fed.parties if party in labelled], [p for p in fed.parties if p not in labelled]
+    drawn: set[str] = set()
+    for group, many in zip(groups, (known, size - known), strict=True):
+        drawn |= set(fed.rng.choice(group, size=min(many, len(group)), replace=False).tolist()) if group else set()
+    return [party for party in fed.parties if party in drawn]
+
+
+def check_threshold(algorithm: Algorithm, threshold: float, name: str = "threshold") -> None:
+    """A ConfigError unless it is a probability."""
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+        raise ConfigError(f"{type(algorithm).__name__}: {name} is a probability, 0 to 1, not {threshold!r}.")
+
+
+def check_numbers(algorithm: Algorithm, *names: str) -> None:
+    """A ConfigError unless these settings are numbers of at least 0."""
+    for name in names:
+        value = getattr(algorithm, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise ConfigError(f"{type(algorithm).__name__}: {name} is a number of at least 0, not {value!r}.")
+
+
+@dataclass(frozen=True)
+class SemiSupervised(Averaging):
+    """Settings of a method that averages nets which learn from rows without labels, too."""
+
+    needs_labels: ClassVar[bool] = False
+    weighting: Weighting = "equal"
+    """How sites count in the average: all alike (paper), or by their samples."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weighting(self, self.weighting)
+
+
+@dataclass(frozen=True)
+class PseudoLabelling(SemiSupervised):
+    """Algorithm 2: in every round the sites that take part label their points, and learn those labels by confidence."""
+
+    warm_up: int = 0
+    """The first rounds, of all, in which sites with labels learn those alone."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.warm_up, bool) or not isinstance(self.warm_up, int) or not 0 <= self.warm_up < self.rounds:
+            raise ConfigError(f"{type(self).__name__}: warm_up is a number of rounds below rounds, not {self.warm_up}.")
+
+    @abstractmethod
+    def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:
+        """7: have these parties, who have theta, label their points."""
+
+    def coordinate(self, fed: Federation) -> None:
+        like, theta = common_start(fed, self.start)  # 1
+        labelled = with_labels(fed)
+        for t in fed.rounds(self.rounds):  # 2
+            P = sample(fed, labelled, self.participation)  # 3
+            if t < self.warm_up:
+                P = [party for party in P if party in labelled]
+                order = fedavg.update(theta, self.local_epochs, self.local_steps)
+            else:
+                fed.tell(begin(t, theta), P)  # 4
+                with suppress(QuorumLost):  # nobody was left to label with: the sites go on with what they have
+                    self.label(fed, P, theta)  # 5 to 7
+                order = learn(t, self.local_epochs, self.local_steps)
+            parts = updates(fed, dict.fromkeys(P, order), dict.fromkeys(P, theta))  # 8, 9
+            theta = average_or(theta, parts, shares(parts, self.weighting))  # 10
+            fed.publish(theta, like)
+        fed.tell(receive(theta))

@@ -1,0 +1,197 @@
+"""What a site's owner has agreed to: plans, and where the site wants that, single orders.
+
+An approval is a file with a signature by the site's identity key. Whoever can write into the folder but does not have
+the key can take an approval away, and cannot give one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from collegium.errors import CollegiumError, ConfigError, Refused, StorageError
+from collegium.flare.agreement.planning import Plan
+from collegium.flare.kits.identity import write_private
+from collegium.protocols import primitives
+from collegium.protocols.keys import SiteKeys
+from collegium.protocols.primitives import bind
+from collegium.site.ledger import storage_errors
+
+MOST_PENDING: Final = 64
+_MOST_BYTES: Final = 1 << 16
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_RUN: Final = re.compile(r"[0-9a-f]{8,64}")
+
+
+@dataclass(frozen=True)
+class PendingOrder:
+    """An order that waits for a person: what would run, and what would leave."""
+
+    run: str
+    number: int
+    sha256: str
+    """Of the order's bytes, arguments and all: another order under the same number needs another approval."""
+    steps: tuple[str, ...]
+    kinds: tuple[str, ...]
+
+
+class Approvals:
+    """The plans and orders in an agent's folder, and which of them its owner signed."""
+
+    def __init__(self, folder: Path, keys: SiteKeys) -> None:
+        self._keys = keys
+        self._plans, self._orders, self._signed = (folder / name for name in ("plans", "orders", "approvals"))
+        for each in (self._plans, self._orders, self._signed):
+            with storage_errors(each, StorageError):
+                each.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def propose(self, plan: Plan) -> None:
+        """Keep a plan for the owner to decide on. Too many undecided ones are refused: nobody could read them."""
+        file = self._plans / f"{_digest(plan.digest)}.json"
+        if file.exists():
+            return
+        if len(self.pending()) >= MOST_PENDING:
+            raise Refused("approvals-full", f"{MOST_PENDING} plans wait for a decision already.")
+        write_private(file, plan.to_json().encode())
+
+    def pending(self) -> list[Plan]:
+        """Plans that wait, oldest first."""
+        return [plan for plan in self.plans() if not self.approved(plan.digest)]
+
+    def plans(self) -> list[Plan]:
+        """All plans that were proposed, oldest first."""
+        found = (_read_plan(file) for file in _files(self._plans))
+        return [plan for plan in found if plan is not None]
+
+    def plan(self, digest: str) -> Plan:
+        """A plan that was proposed."""
+        found = _read_plan(self._plans / f"{_digest(digest)}.json")
+        if found is None:
+            raise ConfigError(f"There is no plan {digest} here: `collegium site approve KIT` lists those that wait.")
+        return found
+
+    def approve(self, digest: str) -> None:
+        """Sign a plan: every order within it may then be answered, as far as the policy goes."""
+        self.plan(digest)
+        self._sign(self._signed / f"{digest}.json", {"plan": digest})
+
+    def approved(self, digest: str) -> bool:
+        """Has the owner signed this plan? A file that was tampered with counts as none."""
+        return self._is_signed(self._signed / f"{_digest(digest)}.json", {"plan": digest})
+
+    def withdraw(self, digest: str) -> None:
+        """Take an approval back, and forget the plan. Proposed again, it waits again."""
+        for folder in (self._signed, self._plans):
+            with storage_errors(folder, StorageError):
+                (folder / f"{_digest(digest)}.json").unlink(missing_ok=True)
+
+    def propose_order(self, run: str, number: int, sha256: str, *, steps: Sequence[str], kinds: Sequence[str]) -> None:
+        """Keep an order for the owner to decide on."""
+        file = self._order_file(run, number)
+        order = PendingOrder(run, number, _digest(sha256), tuple(steps), tuple(kinds))
+        known = _read_order(file)
+        if known is not None and known != order:
+            raise Refused("other-order", f"Another order {number} of run {run} waits for a decision.")
+        if known is None and len(self.pending_orders()) >= MOST_PENDING:
+            raise Refused("approvals-full", f"{MOST_PENDING} orders wait for a decision already.")
+        if known is None:
+            write_private(file, json.dumps(asdict(order)).encode())
+
+    def pending_orders(self) -> list[PendingOrder]:
+        """Orders that wait, oldest first."""
+        found = (_read_order(file) for file in _files(self._orders))
+        return [order for order in found if order is not None]
+
+    def approve_order(self, run: str, number: int, sha256: str) -> None:
+        """Sign one order, as it was shown: `sha256` says which."""
+        file = self._order_file(run, number)
+        order = _read_order(file)
+        if order is None or order.sha256 != _digest(sha256):
+            raise ConfigError(f"Order {number} of run {run} does not wait for an approval, or is another one by now.")
+        self._sign(self._signed / file.name, _words(run, number, sha256))
+        with storage_errors(file, StorageError):
+            file.unlink(missing_ok=True)
+
+    def order_approved(self, run: str, number: int, sha256: str) -> bool:
+        """Has the owner signed exactly this order?"""
+        name = self._order_file(run, number).name
+        return self._is_signed(self._signed / name, _words(run, number, _digest(sha256)))
+
+    def _order_file(self, run: str, number: int) -> Path:
+        if not isinstance(run, str) or not _RUN.fullmatch(run):
+            raise ConfigError("A run is named by hexadecimal digits.")
+        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
+            raise ConfigError("An order is numbered from 0 on.")
+        return self._orders / f"{run}-{number}.json"
+
+    def _sign(self, file: Path, words: dict[str, Any]) -> None:
+        said = {**words, "site": self._keys.party, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        signature = primitives.sign(self._keys.secret, _message(said)).hex()
+        write_private(file, json.dumps({**said, "signature": signature}).encode())
+
+    def _is_signed(self, file: Path, words: dict[str, Any]) -> bool:
+        said = _read_json(file)
+        try:
+            signature = bytes.fromhex(said.pop("signature"))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return False
+        if {key: value for key, value in said.items() if key != "time"} != {**words, "site": self._keys.party}:
+            return False
+        return primitives.is_signed(bytes.fromhex(self._keys.identity), signature, _message(said))
+
+
+def _words(run: str, number: int, sha256: str) -> dict[str, Any]:
+    return {"run": run, "number": number, "order": sha256}
+
+
+def _message(said: dict[str, Any]) -> bytes:
+    canonical = json.dumps(said, sort_keys=True, separators=(",", ":"))
+    return bind("collegium approval v1", hashlib.sha256(canonical.encode()).digest())
+
+
+def _digest(text: str) -> str:
+    """Only what cannot be a path becomes part of one."""
+    if not isinstance(text, str) or not _SHA256.fullmatch(text):
+        raise ConfigError("A plan or order is named by its hash: 64 digits and letters a to f.")
+    return text
+
+
+def _files(folder: Path) -> list[Path]:
+    dated = []
+    with storage_errors(folder, StorageError):
+        for file in folder.glob("[0-9a-f]*.json"):
+            with suppress(FileNotFoundError):  # decided on by somebody else, just now
+                dated.append((file.stat().st_mtime_ns, file.name))
+    return [folder / name for _, name in sorted(dated)]
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    """A small table from a file; an empty one where there is none, or something else."""
+    with suppress(OSError, ValueError, RecursionError):
+        if file.stat().st_size <= _MOST_BYTES:
+            read = json.loads(file.read_bytes())
+            return read if isinstance(read, dict) else {}
+    return {}
+
+
+def _read_plan(file: Path) -> Plan | None:
+    with suppress(OSError, CollegiumError):
+        plan = Plan.from_json(file.read_bytes())
+        return plan if plan.digest == file.stem else None
+    return None
+
+
+def _read_order(file: Path) -> PendingOrder | None:
+    said = _read_json(file)
+    with suppress(KeyError, TypeError, ValueError):
+        steps, kinds = (tuple(str(each) for each in said[name]) for name in ("steps", "kinds"))
+        order = PendingOrder(str(said["run"]), int(said["number"]), _digest(said["sha256"]), steps, kinds)
+        return order if file.stem == f"{order.run}-{order.number}" else None
+    return None

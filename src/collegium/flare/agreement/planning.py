@@ -1,0 +1,132 @@
+"""Make a plan (`plan_of`), and look at one with a site's eyes (`review`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from collegium import registry
+from collegium.core import scores
+from collegium.core.algorithm import Algorithm
+from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
+from collegium.core.steps import INSTALLED, Step
+from collegium.errors import ConfigError
+from collegium.flare.agreement.algorithm_steps import steps_of
+from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
+from collegium.flare.agreement.review import Review, Verdict, review
+from collegium.privacy.mechanisms.base import Mechanism
+from collegium.runs.results import Run
+from collegium.secure.messages import MaskedVotes
+from collegium.study.rehearsal import rehearse_federation
+from collegium.study.study import Study
+from collegium.wire import tables
+
+_REHEARSED: Final = 3
+
+__all__ = ["ANY_PARTY", "Plan", "PlannedStep", "Review", "Verdict", "plan_of", "review"]
+
+
+def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> Plan:
+    """What a study would ask of these sites, found by rehearsing it on made-up ones.
+
+    Listed are the steps that the rehearsal asked for, and as not rehearsed all others of the same code: those that an
+    algorithm falls back to when sites fail, and the score on held-out rows. Where nets are needed, only one
+    round is rehearsed.
+
+    Parameters
+    ----------
+    study:
+        Its algorithm, seed and learners count; its data and its sites' policies do not.
+    public:
+        The public rows, ``(X, y)`` where the method learns from their labels, or None: nothing is rehearsed then.
+    classes:
+        The classes of all sites' labels.
+    parties:
+        The names of all sites; ``*`` where any site of the federation may come.
+    """
+    registry.install_steps()
+    algorithm: Algorithm = study.build_algorithm()
+    if algorithm.simulation_only:
+        raise ConfigError(
+            f"{type(algorithm).__name__}, as it is set, shows what must not leave a site: it is for simulations only."
+        )
+    X = public[0] if isinstance(public, tuple) else public
+    if X is None and algorithm.needs_public:
+        raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set, and there is none.")
+    if not parties:
+        raise ConfigError("There are no sites to make a plan for.")
+    seen: list[PlannedStep] = []
+    rounds = 1 if algorithm.needs else None
+    if X is not None:
+        made_up = [f"site {number}" for number in range(_REHEARSED)] if ANY_PARTY in parties else parties
+        seen = _seen(rehearse_federation(study, public, classes, made_up, rounds=rounds), algorithm.protection())
+    settings = {"name": study.algorithm} if isinstance(study.algorithm, str) else dict(study.algorithm)
+    plan = Plan(
+        study=study.name,
+        algorithm=settings,
+        seed=study.seed,
+        classes=tuple(np.unique(np.asarray(classes)).tolist()),
+        public_sha256=None if X is None else tables.digest(X),
+        public_rows=0 if X is None else tables.n_rows(X),
+        parties=tuple(parties),
+        steps=(*seen, *_unseen(algorithm, seen, 0 if X is None else tables.n_rows(X))),
+        complete=rounds is None and bool(seen),
+        learns=algorithm.learns() or _learnt(seen),
+    )
+    return Plan.from_plain(plan.to_plain())  # what no site would take is an error here
+
+
+def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
+    """What was asked in a rehearsal: once per step and kind of release, in the order of its first appearance."""
+    planned: list[PlannedStep] = []
+    asked = dict.fromkeys(name for steps in rehearsed.orders["steps"] for name in str(steps).split())
+    for name in asked:
+        step = INSTALLED[name]
+        mechanism = _noise_on(step, protection)
+        released = rehearsed.releases[rehearsed.releases["step"] == name]
+        for kind, rows in released.groupby("kind", sort=False):
+            times, size = int(rows["party"].value_counts().max()), int(rows["wire_bytes"].max())
+            planned.append(PlannedStep(name, step.digest, str(kind), mechanism, True, times, size))
+        if released.empty:
+            planned.append(PlannedStep(name, step.digest, step.releases.kind, mechanism, True))
+    return planned
+
+
+def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep], public_size: int) -> list[PlannedStep]:
+    """The other steps of the code that was seen at work, but those that this method never asks for; and the score."""
+    modules = {INSTALLED[each.step].function.__module__ for each in seen} | {scores.__name__}
+    possible = steps_of(algorithm).keys() | {
+        name for name, step in INSTALLED.items() if step.function.__module__ in modules
+    }
+    # Noise and masks are those of the method, also on what a rehearsal did not come to.
+    is_secret = any(each.kind == MaskedVotes.kind for each in seen)
+    planned = []
+    never = {name for name, arguments in algorithm.fixed(public_size).items() if arguments is None}
+    for name in sorted(possible - never - {each.step for each in seen}):
+        step = INSTALLED[name]
+        mechanism = _noise_on(step, algorithm.protection())
+        kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
+        planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))
+    return planned
+
+
+def _noise_on(step: Step[Any, Any], protection: Mechanism | None) -> dict[str, Any] | None:
+    return protection.to_plain() if protection is not None and step.releases is protection.takes else None
+
+
+def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:
+    """What the verbs show: the coordinator sees each release, and sites what the coordinator tells them."""
+    leaving = [each for each in seen if each.kind != Nothing.kind]
+    if not leaving:
+        return {"coordinator": "nothing of any site, but that it answered"} if seen else {}
+    told = [
+        KINDS[each.kind].coordinator_learns
+        or f"each site's {each.kind} ({each.step}{'' if each.mechanism is None else ', with noise'})"
+        for each in leaving
+    ]
+    return {
+        "coordinator": "; ".join(dict.fromkeys(told)),
+        "other sites": "what the coordinator makes of all of them",
+    }

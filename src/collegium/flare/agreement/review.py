@@ -1,0 +1,207 @@
+"""A plan with a site's eyes: what its file would allow, and what it would refuse, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from collegium import registry
+from collegium.core import scores
+from collegium.core.algorithm import Algorithm
+from collegium.core.building import build
+from collegium.core.releases import KINDS, Nothing
+from collegium.core.steps import INSTALLED
+from collegium.errors import ConfigError, Refused
+from collegium.flare.agreement.algorithm_steps import steps_of
+from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
+from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
+from collegium.privacy.budget import Budget
+from collegium.privacy.claims import Charge
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.runs.checks import check_capabilities
+from collegium.secure import acquaintance, secret_votes
+from collegium.site.gate import Gate, Request, build_mechanism
+from collegium.site.ledger import Ledger
+
+# Any method may total votes secretly, and ask how well models do.
+_FOR_ALL: Final = frozenset({acquaintance.__name__, secret_votes.__name__, scores.__name__})
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a site says to one step of a plan, or (no step) to the plan as a whole."""
+
+    step: str
+    kind: str
+    code: str | None
+    """The gate's code for a refusal; None: allowed."""
+    why: str
+    rehearsed: bool = True
+
+    @property
+    def allowed(self) -> bool:
+        """May it run, and its release leave?"""
+        return self.code is None
+
+
+@dataclass(frozen=True)
+class Review:
+    """All that a site says to a plan."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def refusals(self) -> tuple[Verdict, ...]:
+        """What would stop the site from taking part: steps that may never be asked for do not."""
+        whole = not any(each.step and each.rehearsed for each in self.verdicts)
+        return tuple(each for each in self.verdicts if not each.allowed and (each.rehearsed or whole))
+
+    @property
+    def allowed(self) -> bool:
+        """Can the site take part?"""
+        return not self.refusals
+
+
+def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review:
+    """What the site of this file would say to a plan. With its data (`setup`), labels and budget are looked at too."""
+    registry.install_steps()
+    try:
+        algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
+    except Exception as error:  # settings that somebody else chose: a constructor may raise anything
+        text = str(error) if isinstance(error, ConfigError) else type(error).__name__
+        return Review((Verdict("", "", "algorithm-denied", f"this algorithm cannot be made here: {text}"),))
+    verdicts = [*_of_whole(plan, file, algorithm)]
+    with closing(Ledger(file.name)) as nothing_yet:
+        gate = Gate(file.name, site_policy(file), nothing_yet, simulation=False)
+        verdicts += [_of_step(plan, step, file, algorithm, setup, gate) for step in plan.steps]
+    if setup is not None:
+        verdicts += [*_of_data(plan, algorithm, setup)]
+    return Review(tuple(verdicts))
+
+
+def unmatched(file: SiteFile) -> list[str]:
+    """Names in the policy that fit nothing installed here, as a slip of the pen would."""
+    registry.install_steps()
+    known = {"steps": list(INSTALLED), "unprotected": list(KINDS)}
+    return [
+        f"policy.{setting}: {pattern!r} fits nothing that is installed here.{registry.nearest(pattern, names)}"
+        for setting, names in known.items()
+        for pattern in getattr(file.policy, setting)
+        if not any(fnmatchcase(name, pattern) for name in names)
+    ]
+
+
+def _of_whole(plan: Plan, file: SiteFile, algorithm: Algorithm) -> Iterator[Verdict]:
+    name = plan.algorithm["name"]
+    if not any(fnmatchcase(name, pattern) for pattern in file.policy.algorithms):
+        yield Verdict("", "", "algorithm-denied", f"the policy does not allow {name}")
+    if algorithm.simulation_only:
+        yield Verdict("", "", "release-denied", f"{name} is for simulations only")
+    if not {file.name, ANY_PARTY} & set(plan.parties):
+        yield Verdict("", "", "not-a-party", f"{file.name} is not among the plan's sites")
+    pinned = file.policy.public_sha256
+    if pinned is not None and plan.public_sha256 != pinned:
+        yield Verdict("", "", "other-public-set", "the policy has pinned another public set")
+    most = max((step.bytes for step in plan.steps), default=0)
+    if most > file.policy.max_release_bytes:
+        yield Verdict("", "", "too-large", f"a release of {most} bytes is over max_release_bytes")
+    total = sum(step.bytes * step.releases for step in plan.steps)
+    if total > file.policy.max_run_bytes:
+        yield Verdict("", "", "bytes-exhausted", f"{total} bytes in all are over max_run_bytes")
+
+
+def _of_step(
+    plan: Plan, planned: PlannedStep, file: SiteFile, algorithm: Algorithm, setup: SiteSetup | None, gate: Gate
+) -> Verdict:
+    request = Request("", 0, 0, planned.step, planned.digest, gate.policy.public_sha256, planned.mechanism)
+    try:
+        step = gate.admit(request)
+    except Refused as refusal:
+        return _verdict(planned, refusal.code, str(refusal))
+    if step.name not in steps_of(algorithm) and step.function.__module__ not in _FOR_ALL:
+        return _verdict(planned, "step-denied", f"{plan.algorithm['name']} does not use this step")
+    kind = KINDS.get(planned.kind)
+    possible = {answer_kind(step.name, planned.mechanism, masked=masked) for masked in (False, True)}
+    if kind is None or planned.kind not in possible:
+        return _verdict(planned, "not-declared", f"this step does not release {planned.kind}")
+    if kind is Nothing:
+        return _verdict(planned, None, "nothing leaves")
+    if kind.simulation_only:
+        return _verdict(planned, "release-denied", f"{planned.kind} leaves in simulations only")
+    if not kind.holds_data:
+        return _verdict(planned, None, "made of fresh keys, not of data")
+    try:
+        protected = _is_protected(planned, plan, file, algorithm, setup)
+    except ConfigError as error:
+        return _verdict(planned, "mechanism-denied", str(error))
+    if protected:
+        return _verdict(planned, None, "with differential privacy")
+    if gate.policy.allows_unprotected(planned.kind, strict=file.budget is not None):
+        return _verdict(planned, None, "unprotected; the policy allows this kind")
+    return _verdict(planned, "unprotected", f"the policy wants differential privacy for {planned.kind}")
+
+
+def _verdict(planned: PlannedStep, code: str | None, why: str) -> Verdict:
+    return Verdict(planned.step, planned.kind, code, why, planned.rehearsed)
+
+
+def _is_protected(
+    planned: PlannedStep, plan: Plan, file: SiteFile, algorithm: Algorithm, setup: SiteSetup | None
+) -> bool:
+    if KINDS[planned.kind].never_protected:
+        return False
+    charge = _charge(planned, plan, algorithm, setup)
+    if charge is not None:
+        return charge.kind == "dp"
+    return isinstance(build("learner", file.learner, "learner"), PrivateLearner)
+
+
+def _charge(planned: PlannedStep, plan: Plan, algorithm: Algorithm, setup: SiteSetup | None) -> Charge | None:
+    """What one such release costs by the noise that the plan names."""
+    if planned.mechanism is not None:
+        mechanism = build_mechanism(planned.mechanism)
+        records = None if setup is None else len(setup.site)
+        observed = None if mechanism.neighbours is None else 1
+        return mechanism.charge(plan.public_rows, len(plan.classes), records=records, observed=observed)
+    return algorithm.site_charge(plan.public_rows)
+
+
+def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Verdict]:
+    site = setup.site
+    own = np.unique(site.y) if len(site) else np.array([])
+    labels = {*own.tolist(), *(() if setup.held_out is None else setup.held_out[1].tolist())}
+    missing = sorted(map(str, labels - set(plan.classes)))
+    if missing:
+        yield Verdict("", "", "other-classes", f"the plan lacks classes that this site has: {', '.join(missing[:8])}")
+    try:
+        check_capabilities(algorithm, [site])
+        algorithm.check_site(site)
+    except ConfigError as error:
+        yield Verdict("", "", "wrong-data", str(error))
+    if site.budget is not None:
+        yield from _of_budget(plan, algorithm, setup, site.budget)
+
+
+def _of_budget(plan: Plan, algorithm: Algorithm, setup: SiteSetup, budget: Budget) -> Iterator[Verdict]:
+    """Is there enough left for all that the plan is known to cost?"""
+    charges: list[Charge] = []
+    try:
+        for step in plan.steps:
+            charge = None if step.kind == Nothing.kind else _charge(step, plan, algorithm, setup)
+            charges += [] if charge is None else [charge] * step.releases
+        learner = setup.site.learner
+        if not charges and isinstance(learner, PrivateLearner) and plan.public_rows:
+            charges.append(learner.charge(len(setup.site), plan.public_rows, len(plan.classes)))
+        path = None if budget.ledger is None or not Path(budget.ledger).exists() else Path(budget.ledger)
+        with closing(Ledger(setup.site.name, path)) as ledger:
+            budget.require(ledger.charges(), [charge for charge in charges if charge.kind == "dp"])
+    except Refused as refusal:
+        yield Verdict("", "", refusal.code, str(refusal))
+    except ConfigError as error:
+        yield Verdict("", "", "mechanism-denied", str(error))

@@ -1,0 +1,191 @@
+"""Carry a study out between organisations: the same algorithm, over sites that only their owners know."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collegium.core.building import build
+from collegium.core.federation import Federation
+from collegium.core.labels import Labels
+from collegium.core.public_set import PublicSet
+from collegium.core.scores import ask_scores
+from collegium.core.site import Exam, Site
+from collegium.core.workbench import Workbench
+from collegium.errors import QuorumLost, StorageError
+from collegium.flare.agreement.plan import ANY_PARTY
+from collegium.flare.agreement.planning import plan_of
+from collegium.flare.coordinator.link import Host, RemoteLink, SessionLost
+from collegium.flare.kits.identity import write_private
+from collegium.flare.site.public_store import pack_public
+from collegium.learners.prepare import with_preparation
+from collegium.links.hosting import Hosting
+from collegium.links.replay import ReplayLink
+from collegium.runs.callbacks import Callback
+from collegium.runs.checks import check_public, check_truth
+from collegium.runs.folder import RunFolder
+from collegium.runs.record import Record
+from collegium.runs.results import Run
+from collegium.runs.runner import Course, about_run, public_part, warn_of_failures
+from collegium.site.ledger import storage_errors
+from collegium.study.preparing import coordinators_part
+from collegium.study.study import Study
+from collegium.wire import tables
+
+
+def coordinate(
+    study: Study,
+    host: Host,
+    *,
+    base: Path | None = None,
+    out: str | Path,
+    resume: bool = False,
+    progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> Run:
+    """Run a study over the sites that a host reaches; `out` keeps the record, from which the run can be resumed."""
+    part = coordinators_part(study, base)
+    settings = study.federation
+    folder = RunFolder(Path(out), resume=resume)
+    parties = _parties(folder.path, study, host, say)
+    shared = check_public(part.algorithm, part.public, ())
+    truth = check_truth(part.truth, shared, part.classes)
+    exam = None if part.test is None else Exam(part.test[0], np.searchsorted(part.classes, part.test[1]))
+    sites = tuple(Site(party, _no_rows(shared), np.zeros(0, dtype=np.int64)) for party in parties)
+    hosting = Hosting(sites, part.classes, shared, exam, study.seed, uuid.uuid4().hex, folder.path)
+    about = about_run(part.algorithm, hosting, study.engine.quorum)
+    public = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
+    plan = replace(plan_of(study, public, part.classes, parties), parties=tuple(settings.parties or [ANY_PARTY]))
+    with ExitStack() as stack:
+        record = Record(folder.path / "record", about, resume=resume)
+        stack.callback(record.close)
+        hosting = Hosting(sites, part.classes, shared, exam, study.seed, record.run, folder.path)
+        instances = _Instances(folder.path / "instances.json")
+        live = RemoteLink(
+            host,
+            record.run,
+            plan,
+            None if shared is None else pack_public(shared.X),
+            parties,
+            welcome=settings.parties is None,
+            patience=settings.patience,
+            outage=settings.outage,
+            instances=instances,
+            say=say,
+        )
+        stack.callback(live.close)
+        learners = _learners(study, parties, shared)
+        fed = Federation(
+            ReplayLink(live, record),
+            run=record.run,
+            n_classes=len(part.classes),
+            seed=study.seed,
+            public=shared,
+            public_truth=truth,
+            public_labels=None
+            if truth is None or not part.algorithm.learns_public_labels
+            else Labels(truth, len(part.classes)),
+            workbench=Workbench(learners, part.classes, shared, exam, study.seed),
+            quorum=study.engine.quorum,
+            deadline=study.engine.deadline,
+        )
+        scored = settings.metrics and part.algorithm.trains_sites
+        watchers = [*([_Scores(fed)] if scored else []), *callbacks]
+        course = Course(fed, hosting, about | {"run": record.run, "plan": plan.digest}, folder, watchers, study)
+        choice = (part.global_learner, part.algorithm.final_learner(), public_part(learners[0].learner))
+        global_models = course.complete(part.algorithm, choice, progress=progress)
+        live.farewell()
+        outcome = course.outcome({}, global_models, {})
+    warn_of_failures(outcome, lambda party: f"`collegium site log KIT` at {party}")
+    folder.finish(outcome)
+    for callback in callbacks:
+        callback.on_end(outcome)
+    return outcome
+
+
+class _Scores(Callback):
+    """Asks the sites for their accuracy when a round ends; one that did not tell is not asked again."""
+
+    def __init__(self, fed: Federation) -> None:
+        self._fed = fed
+        self._silent: set[str] = set()
+
+    def on_round(self, report: Any) -> None:
+        asked = [party for party in self._fed.parties if party not in self._silent]
+        if asked:
+            self._silent |= set(asked) - set(ask_scores(self._fed, asked))
+
+
+class _Instances(dict[str, str]):
+    """Which installation of each site took part first. Kept beside the record, so that a resumed run knows."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()  # sites are greeted at the same time
+        with storage_errors(file, StorageError):
+            super().__init__(json.loads(file.read_text()) if file.is_file() else {})
+
+    def setdefault(self, key: str, default: str = "") -> str:
+        with self._lock:
+            if key not in self:
+                self[key] = default
+                write_private(self._file, json.dumps(self).encode())
+            return self[key]
+
+
+def _parties(folder: Path, study: Study, host: Host, say: Callable[[str], None]) -> tuple[str, ...]:
+    """The sites that take part from the start: as recorded, as named, or all that are there."""
+    file, settings = folder / "parties.json", study.federation
+    with storage_errors(file, StorageError):
+        if file.is_file():
+            return tuple(json.loads(file.read_text()))
+    needed = max(settings.at_least, 1)
+    here: list[str] = []
+    end = time.monotonic() + settings.wait
+    while len(here) < needed:
+        try:
+            here = sorted(host.seen())
+        except SessionLost as error:
+            if time.monotonic() > end:
+                raise SessionLost(
+                    f"The server is not to be reached: {error}. Start it: collegium server start KIT"
+                ) from None
+        wanted = [party for party in here if settings.parties is None or party in settings.parties]
+        if len(wanted) < needed and time.monotonic() > end:
+            raise QuorumLost(
+                f"{len(wanted)} of the {needed} sites that are needed have joined: {', '.join(wanted) or 'none'}. "
+                "Sites join by: collegium site join KIT"
+            )
+        here = wanted
+        if len(here) < needed:
+            time.sleep(0.2)
+    parties = tuple(settings.parties or here)
+    say(f"sites: {', '.join(here)}")
+    write_private(file, json.dumps(parties).encode())
+    return parties
+
+
+def _learners(study: Study, parties: Sequence[str], public: PublicSet | None) -> list[Site]:
+    """Sites as the study describes them, for nets that the coordinator works with: names and learners, no rows."""
+    sites = []
+    for number, party in enumerate(parties):
+        section = study.sites[number % len(study.sites)]
+        learner = build("learner", section.learner, f"sites[{number % len(study.sites)}].learner")
+        if section.prepare == "auto" and public is not None:
+            learner = with_preparation(learner, public.X)
+        sites.append(Site(party, _no_rows(public), np.zeros(0, dtype=np.int64), learner=learner))
+    return sites
+
+
+def _no_rows(public: PublicSet | None) -> Any:
+    return np.zeros((0, 1)) if public is None else tables.take(public.X, np.zeros(0, dtype=np.intp))

@@ -1,0 +1,348 @@
+"""The link to sites at other organisations: opens the run at each, delivers orders, and outlives sessions.
+
+A session (an NVFlare job) is disposable. When it dies, or when a site that was away is back, the next one is begun and
+whatever has no reply yet is asked again: sites know what they have answered, so nothing is done or released twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from collegium import wire
+from collegium.errors import CollegiumError, WireError
+from collegium.flare import PROTOCOL
+from collegium.flare.agreement.planning import Plan
+from collegium.flare.site.public_store import pieces
+
+_POLL, _ASK_AGAIN, _LOOK_SECONDS = 10.0, 0.5, 1.0
+_REQUEST_SECONDS: Final = 60.0
+_FRESH_SECONDS: Final = 30.0
+_TRIES: Final = 3
+
+
+class SessionLost(CollegiumError):
+    """The session is over: a job process died, or the server is not to be reached."""
+
+
+class PartyLost(CollegiumError):
+    """One site does not answer in this session."""
+
+
+class PartyAway(CollegiumError):
+    """A site's connection is there, but its agent is just being started."""
+
+
+class Session(Protocol):
+    """Sites that can be asked, for as long as it lasts."""
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """The sites that were there when it began."""
+        ...
+
+    def request(self, party: str, message: bytes, timeout: float) -> bytes:
+        """One question to one site. Raises SessionLost, PartyLost or PartyAway."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class Host(Protocol):
+    """Where sessions come from."""
+
+    def seen(self) -> Mapping[str, float]:
+        """When each connected site was last heard of, in this machine's seconds. Raises SessionLost."""
+        ...
+
+    def begin(self, parties: frozenset[str]) -> Session:
+        """A session with these sites. Raises SessionLost."""
+        ...
+
+
+class RemoteLink:
+    """Orders to sites elsewhere.
+
+    Args:
+        host: Where sessions come from.
+        run: The run's number.
+        plan: What sites are asked to agree to.
+        public: The public set's bytes, for sites that have no copy of it.
+        parties: The sites of the study.
+        welcome: Whether sites that connect later may join between rounds.
+        patience: Seconds to wait for a site that is away before going on without it.
+        outage: Seconds to wait for a server that is away before giving the run up (it can be resumed).
+        say: Told in a few words what a person may want to know.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        run: str,
+        plan: Plan,
+        public: bytes | None,
+        parties: tuple[str, ...],
+        *,
+        welcome: bool = False,
+        patience: float = 30.0,
+        outage: float = 600.0,
+        instances: dict[str, str] | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.parties = parties
+        self.instances = {} if instances is None else instances
+        self._host, self._run, self._plan, self._public = host, run, plan, public
+        self._welcome, self._patience, self._outage, self._say = welcome, patience, outage, say
+        self._session: Session | None = None
+        self._opened: set[str] = set()
+        self._gone: dict[str, float] = {}
+        self._looked = 0.0
+        self._told: set[str] = set()
+        self._closing = False
+        self._lock = threading.RLock()
+
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+        """One frame to each party; replies as they come."""
+        # One that joined before this program was started again is known from the record.
+        self.parties += tuple(party for party in orders if party not in self.parties)
+        end = None if deadline is None else time.monotonic() + deadline
+        stop, replies = threading.Event(), queue.Queue[tuple[str, bytes | BaseException | None]]()
+
+        def deliver(party: str, frame: bytes) -> None:
+            try:
+                replies.put((party, self._deliver(party, frame, end, stop)))
+            except BaseException as error:  # raised where the algorithm runs
+                replies.put((party, error))
+
+        for party, frame in orders.items():
+            threading.Thread(target=deliver, args=(party, frame), daemon=True).start()
+        pending = set(orders)
+        try:
+            while pending:
+                party, reply = replies.get(timeout=None if end is None else max(0.0, end - time.monotonic()) + 0.2)
+                pending.discard(party)
+                if isinstance(reply, BaseException):
+                    raise reply
+                if reply is not None:
+                    yield party, reply
+        except queue.Empty:
+            pass
+        finally:
+            stop.set()
+            for party in pending:
+                self._cancel(party, orders[party])
+
+    def newcomers(self) -> tuple[str, ...]:
+        """Sites that have connected since, where the study is open to them; they are parties from now on."""
+        if not self._welcome:
+            return ()
+        with self._lock:
+            fresh: tuple[str, ...] = ()
+            with suppress(SessionLost):  # a server that is away is waited for in the exchange
+                fresh = tuple(sorted(set(self._fresh()) - set(self.parties)))
+            if fresh:
+                self.parties += fresh
+                self._say(f"{', '.join(fresh)} joined")
+                self._end_session()  # the next one has them in it
+            return fresh
+
+    def farewell(self) -> None:
+        """Tell the sites that the run is over, so that each keeps its model and its report."""
+        with self._lock:
+            session, here = self._session, sorted(self._opened)
+        for party in here if session is not None else ():
+            with suppress(SessionLost, PartyLost, PartyAway):
+                self._ask(session, party, {"do": "close", "run": self._run})
+
+    def close(self) -> None:
+        """End the session, and all waiting for one."""
+        self._closing = True  # without the lock: a thread that waits for a server may hold it
+        self._end_session()
+
+    # One order to one site.
+
+    def _deliver(self, party: str, frame: bytes, end: float | None, stop: threading.Event) -> bytes | None:
+        name, away, given = hashlib.sha256(frame).hexdigest()[:32], 0.0, False
+        while not stop.is_set() and (end is None or time.monotonic() < end):
+            session = self._session_with(party)
+            if session is None:
+                away = away or time.monotonic()
+                if time.monotonic() - away > self._patience:
+                    return None
+                stop.wait(_ASK_AGAIN)
+                continue
+            try:
+                refusal = self._open(session, party)
+                if refusal is None:
+                    words = {"do": "await" if given else "order", "run": self._run, "order": name}
+                    state, payload = self._ask(session, party, words | {"wait": _wait(end)}, b"" if given else frame)
+                else:
+                    state, payload = refusal, b""
+            except SessionLost:
+                self._forget(session)
+                continue
+            except PartyLost:
+                self._lose(session, party)
+                continue
+            except PartyAway:
+                state, payload = "away", b""
+            if state == "done":
+                return payload
+            if state in ("away", "waiting"):
+                away = away or time.monotonic()
+                if state == "away" and time.monotonic() - away > self._patience:
+                    return None
+            if state in ("not-open", "away"):
+                self._unopen(party)
+            elif state not in ("busy", "waiting"):
+                return wire.join({"number": -1, "refused": state, "step": ""}, b"")
+            given = state == "busy"
+            if not given:
+                stop.wait(_ASK_AGAIN)
+        return None
+
+    def _ask(
+        self, session: Session | None, party: str, words: Mapping[str, Any], payload: bytes = b""
+    ) -> tuple[str, bytes]:
+        """What a site says: its state (of a refusal, the code), and what comes with it."""
+        if session is None:
+            raise SessionLost("There is no session.")
+        header, answer = self._talk(session, party, words, payload)
+        return str(header.get("code") if header.get("state") == "refused" else header.get("state")), answer
+
+    @staticmethod
+    def _talk(session: Session, party: str, words: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+        try:
+            return wire.cut(session.request(party, wire.join(words, payload), _REQUEST_SECONDS))
+        except WireError:
+            raise PartyLost(f"{party} answers with something that is no message.") from None
+
+    def _open(self, session: Session, party: str) -> str | None:
+        """Open the run at a site, once per session; a refusal's code where the site will not."""
+        with self._lock:
+            if party in self._opened:
+                return None
+        header, _ = self._talk(session, party, {"do": "hello"}, b"")
+        if header.get("party") != party or header.get("protocol") != PROTOCOL:
+            return "other-version"
+        pinned = self.instances.setdefault(party, str(header.get("instance")))
+        if pinned != header.get("instance"):
+            self._tell_once(f"{party} answers from another installation than before: its kit is in use twice")
+            return "other-instance"
+        plan = wire.pack(self._plan.to_plain()).data
+        for _ in range(_TRIES):
+            header, _ = self._talk(session, party, {"do": "open", "run": self._run}, plan)
+            if header.get("state") == "open":
+                with self._lock:
+                    self._opened.add(party)
+                return None
+            if header.get("state") != "needs-public" or self._public is None:
+                code = str(header.get("code", header.get("state")))
+                self._tell_once(f"{party} {'waits for its approval' if code == 'waiting' else 'refuses: ' + code}")
+                return code
+            refusal = self._send_public(session, party, int(header.get("have", 0)))
+            if refusal is not None:
+                return refusal
+        return "no-public-set"  # it was sent, and the site still asks for it
+
+    def _send_public(self, session: Session, party: str, have: int) -> str | None:
+        data = self._public or b""
+        words = {"do": "public", "sha256": self._plan.public_sha256, "total": len(data)}
+        for offset, piece in pieces(data, have):
+            header, _ = self._talk(session, party, words | {"offset": offset}, piece)
+            if header.get("state") != "public":
+                return str(header.get("code"))
+        return None
+
+    def _cancel(self, party: str, frame: bytes) -> None:
+        name = hashlib.sha256(frame).hexdigest()[:32]
+        session = self._session
+        if session is not None and party in self._opened:
+            with suppress(SessionLost, PartyLost, PartyAway):
+                session.request(party, wire.join({"do": "cancel", "run": self._run, "order": name}, b""), 2.0)
+
+    # Sessions.
+
+    def _session_with(self, party: str) -> Session | None:
+        """The present session if this site is in it. A site that is back is worth a new session."""
+        with self._lock:
+            if self._session is None:
+                self._renew()
+            if self._session is not None and party in self._session.ready and party not in self._gone:
+                return self._session
+            if time.monotonic() - self._looked > _LOOK_SECONDS:
+                self._looked = time.monotonic()
+                heard: float | None = None
+                with suppress(SessionLost):
+                    heard = self._host.seen().get(party)
+                if heard is not None and heard > self._gone.setdefault(party, time.time()):
+                    self._say(f"{party} is back")
+                    self._renew()
+                    return self._session_with(party)
+            return None
+
+    def _renew(self) -> None:
+        """Begin a new session with whoever is there, for as long as it takes (to the end of `outage`)."""
+        end, session = time.monotonic() + self._outage, None
+        self._end_session()
+        while session is None:
+            try:
+                here = frozenset(self._fresh()) & frozenset(self.parties)
+                session = self._host.begin(here) if here else None
+            except SessionLost as error:
+                self._tell_once(f"no session yet ({error}): trying again")
+            if self._closing:
+                raise SessionLost("The run was ended.")
+            if session is None and time.monotonic() > end:
+                raise SessionLost(
+                    f"No session with any site for {self._outage:.0f} s. Is the server up, are sites joined? The run "
+                    "can be resumed: collegium coordinate ... --resume"
+                )
+            if session is None:
+                time.sleep(_ASK_AGAIN)
+        now = time.time()
+        self._session, self._opened = session, set()
+        self._gone = {party: now for party in self.parties if party not in session.ready}
+
+    def _fresh(self) -> list[str]:
+        """Who was heard of lately, and since it was lost."""
+        since = time.time() - _FRESH_SECONDS
+        return [party for party, heard in self._host.seen().items() if heard > max(since, self._gone.get(party, 0.0))]
+
+    def _forget(self, session: Session) -> None:
+        with self._lock:
+            if self._session is session:
+                self._say("the session ended: beginning another")
+                self._end_session()
+
+    def _end_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._say(text)
+
+    def _lose(self, session: Session, party: str) -> None:
+        with self._lock:
+            if self._session is session and party not in self._gone:
+                self._say(f"{party} is away")
+                self._gone[party] = time.time()
+                self._opened.discard(party)
+
+    def _unopen(self, party: str) -> None:
+        with self._lock:
+            self._opened.discard(party)
+
+
+def _wait(end: float | None) -> float:
+    return _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))

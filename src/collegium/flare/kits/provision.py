@@ -1,0 +1,233 @@
+"""Make the kits of a federation: keys, certificates, addresses, and a local policy that lets nothing in but orders.
+
+NVFlare's own tool makes the certificates and the start-up files. It leaves every key readable in one file, trusts
+whoever has a lead's key, and keeps jobs in a folder that the whole machine can read: all of that is put right here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from collegium.errors import ConfigError, MissingExtra
+from collegium.flare.kits.federation_file import FederationFile, SiteSection, certificate_organisation
+from collegium.flare.kits.kit import SETTINGS, Kind, Kit, check_certificate, days_left, read_certificate, read_kit
+from collegium.flare.kits.local_policy import write_policy
+
+ROOT_DAYS: Final = 3600
+_READ_ME: Final[dict[Kind, str]] = {
+    "server": "Run `collegium server start FOLDER` on {host}; sites must reach its port {port} (TCP).\n",
+    "site": "Run `collegium site init FOLDER`, fill in site.toml, then `collegium site join FOLDER`.\n"
+    "The site dials {host}:{port} (TCP); nothing dials the site.\n",
+    "lead": "`collegium coordinate STUDY.toml` needs this folder.\n",
+}
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """What was made: the kits, and how long the authority lasts."""
+
+    folder: Path
+    kits: tuple[Kit, ...]
+    authority_days: float
+
+
+def provision(federation: FederationFile, out: Path, *, force: bool = False) -> Provisioned:
+    """Make all kits, and an authority that signs them, in the folder `out`."""
+    _check_room(out, force=force)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _workshop(out.parent) as work:
+        made, authority = _issue(federation, federation.sites, work, None)
+        fresh = work / "out"
+        fresh.mkdir(mode=0o700)
+        _write_authority(fresh / "ca", authority)
+        for name, kind in _members(federation):
+            _take(made / _source(federation, name, kind), fresh / name, kind, federation)
+        if out.exists():
+            shutil.rmtree(out)
+        fresh.rename(out)
+    for name, kind in _members(federation):
+        write_policy(out / name, kind)  # again: the server's policy holds its place
+        _close(out / name)
+    return _described(out, [read_kit(out / name) for name, _ in _members(federation)])
+
+
+def add_site(federation: FederationFile, site: SiteSection, out: Path) -> Provisioned:
+    """A kit for one more site, from the same authority. Nothing else changes; the server need not restart."""
+    if (out / site.name).exists():
+        raise ConfigError(f"There is a kit {out / site.name} already: --renew {site.name} makes a new certificate.")
+    with _workshop(out) as work:
+        made, _ = _issue(federation, [site], work, _read_authority(out))
+        _take(made / site.name, work / "kit", "site", federation)
+        (work / "kit").rename(out / site.name)
+    return _described(out, [read_kit(out / site.name)])
+
+
+def renew(federation: FederationFile, name: str, out: Path) -> Provisioned:
+    """A new key and certificate for one member, from the same authority; the rest of the kit stays as it is."""
+    kinds = dict(_members(federation))
+    if name not in kinds:
+        raise ConfigError(f"There is no {name!r} in the federation: choose one of {', '.join(kinds)}.")
+    kind = kinds[name]
+    with _workshop(out) as work:
+        made, _ = _issue(federation, federation.sites, work, _read_authority(out))
+        source = made / _source(federation, name, kind)
+        check_certificate(source, kind)
+        target = out / name
+        if not target.exists():
+            _take(source, work / "kit", kind, federation)
+            (work / "kit").rename(target)
+        stem = "server" if kind == "server" else "client"
+        for file in (f"{stem}.key", f"{stem}.crt"):
+            shutil.copyfile(source / "startup" / file, target / "startup" / file)
+        _close(target)
+    return _described(out, [read_kit(out / name)])
+
+
+def _members(federation: FederationFile) -> list[tuple[str, Kind]]:
+    sites: list[tuple[str, Kind]] = [(site.name, "site") for site in federation.sites]
+    leads: list[tuple[str, Kind]] = [(lead.name, "lead") for lead in federation.leads]
+    return [("server", "server"), *sites, *leads]
+
+
+def _source(federation: FederationFile, name: str, kind: Kind) -> str:
+    return federation.server.host if kind == "server" else name
+
+
+def _described(out: Path, kits: list[Kit]) -> Provisioned:
+    return Provisioned(out, tuple(kits), days_left(read_certificate(out / "ca" / "rootCA.pem")))
+
+
+def _check_room(out: Path, *, force: bool) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / "ca" / "rootCA.pem").is_file():
+        raise ConfigError(f"{out} holds something else: choose another folder with --out.")
+    if not force:
+        raise ConfigError(
+            f"There are kits in {out} already. --add-site adds one, --renew makes a new certificate; "
+            "--force makes a new federation there, and every kit that was handed out ends."
+        )
+
+
+@contextlib.contextmanager
+def _workshop(where: Path) -> Any:
+    """A folder that only this user can enter, on the same disk, so that finished kits can be moved out of it."""
+    if not where.is_dir():
+        raise ConfigError(f"There are no kits in {where}: run collegium provision without --add-site or --renew first.")
+    work = Path(tempfile.mkdtemp(prefix=".provision-", dir=where))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _issue(
+    federation: FederationFile, sites: Iterable[SiteSection], work: Path, authority: dict[str, str] | None
+) -> tuple[Path, dict[str, str]]:
+    """Let NVFlare make start-up folders; returns where they are, and the authority that signed them."""
+    try:
+        from nvflare.lighter.entity import participant_from_dict
+        from nvflare.lighter.impl.cert import CertBuilder
+        from nvflare.lighter.impl.static_file import StaticFileBuilder
+        from nvflare.lighter.impl.workspace import WorkspaceBuilder
+        from nvflare.lighter.provisioner import Provisioner
+        from nvflare.lighter.spec import Project
+    except ImportError:
+        raise MissingExtra("flare", "A federation") from None
+    project = Project(name=federation.name, description="", props={"api_version": 3})
+    for member in _participants(federation, sites):
+        project.add_participant(participant_from_dict(member))
+    state = work / federation.name / "state"
+    if authority is not None:
+        state.mkdir(parents=True)
+        (state / "cert.json").write_text(json.dumps(authority))
+    builders = [
+        WorkspaceBuilder(),
+        StaticFileBuilder(config_folder="config", scheme="grpc", require_signed_jobs=True),
+        CertBuilder(root_valid_days=_root_days(authority)),
+    ]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        outcome = Provisioner(str(work), builders).provision(project)
+    if outcome.get("__build_error__"):
+        raise ConfigError(f"NVFlare could not make the kits: {_last_line(said.getvalue())}")
+    kept = json.loads((state / "cert.json").read_text())
+    return work / federation.name / "prod_00", {key: kept[key] for key in ("root_cert", "root_pri_key")}
+
+
+def _participants(federation: FederationFile, sites: Iterable[SiteSection]) -> list[dict[str, Any]]:
+    server = federation.server
+    return [
+        {
+            "name": server.host,
+            "type": "server",
+            "org": certificate_organisation(server.organisation),
+            "fed_learn_port": server.port,
+        },
+        *({"name": s.name, "type": "client", "org": certificate_organisation(s.organisation)} for s in sites),
+        *(
+            {"name": m.name, "type": "admin", "org": certificate_organisation(m.organisation), "role": "lead"}
+            for m in federation.leads
+        ),
+    ]
+
+
+def _root_days(authority: dict[str, str] | None) -> int:
+    """NVFlare insists on hearing how long an authority lasts that it is given."""
+    if authority is None:
+        return ROOT_DAYS
+    from cryptography.x509 import load_pem_x509_certificate
+
+    root = load_pem_x509_certificate(authority["root_cert"].encode())
+    return (root.not_valid_after_utc - root.not_valid_before_utc).days
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it did not say why."
+
+
+def _write_authority(folder: Path, authority: dict[str, str]) -> None:
+    """The authority's key, and no member's: a member's key is in its kit only."""
+    folder.mkdir(mode=0o700)
+    for name, key in (("rootCA.pem", "root_cert"), ("rootCA.key", "root_pri_key")):
+        file = folder / name
+        file.touch(mode=0o600)
+        file.write_text(authority[key])
+
+
+def _read_authority(out: Path) -> dict[str, str]:
+    try:
+        certificate, key = (out / "ca" / name for name in ("rootCA.pem", "rootCA.key"))
+        return {"root_cert": certificate.read_text(), "root_pri_key": key.read_text()}
+    except OSError as error:
+        raise ConfigError(f"The authority's key {out / 'ca'} cannot be read: {error.strerror}.") from None
+
+
+def _take(made: Path, kit: Path, kind: Kind, federation: FederationFile) -> None:
+    """Keep what a kit needs of what NVFlare made: no scripts that would start it without our checks."""
+    stem = "server" if kind == "server" else "client"
+    (kit / "startup").mkdir(parents=True)
+    for name in (SETTINGS[kind], f"{stem}.crt", f"{stem}.key", "rootCA.pem"):
+        shutil.copyfile(made / "startup" / name, kit / "startup" / name)
+    for folder in {"server": ("transfer", "coordinator"), "site": ("transfer", "agent"), "lead": ("transfer",)}[kind]:
+        (kit / folder).mkdir()
+    write_policy(kit, kind)
+    text = _READ_ME[kind].format(host=federation.server.host, port=federation.server.port)
+    (kit / "README.txt").write_text(f"Keep this folder private: it holds a key.\n{text}", encoding="utf-8")
+    _close(kit)
+
+
+def _close(kit: Path) -> None:
+    """Nobody but this user enters."""
+    kit.chmod(0o700)
+    for path in kit.rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)

@@ -1,0 +1,61 @@
+"""Sessions of a lead with the server: who is registered, and who may be."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from collegium.errors import CollegiumError, ConfigError, MissingExtra
+from collegium.flare.kits.kit import Kit, read_kit
+from collegium.flare.supervise.dialling import why_unreachable
+
+
+class ServerAway(CollegiumError):
+    """The federation's server does not answer, or does not take this lead."""
+
+
+@contextlib.contextmanager
+def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
+    """A session of NVFlare's administration API. It is closed at the end: an open one keeps a program from ending."""
+    try:
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+    except ImportError:
+        raise MissingExtra("flare", "A federation") from None
+    reason = why_unreachable(kit)
+    if reason is not None:
+        raise ServerAway(f"{kit.name}: {reason}.")
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # it says that it is connecting
+            opened = new_secure_session(kit.name, str(kit.folder), timeout=timeout)
+    except Exception as error:
+        raise ServerAway(f"{kit.address} opened no session for {kit.name}: {error}.") from None
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def registered_sites(opened: Any) -> dict[str, float]:
+    """Every registered site, and when the server last heard of it. A dead one is listed for a minute."""
+    return {client.name: float(client.last_connect_time) for client in opened.get_system_info().client_info}
+
+
+def set_enabled(folder: str | Path, site: str, *, enabled: bool) -> str:
+    """Let a site register, or shut it out: the only revocation there is, since nothing recalls a certificate."""
+    kit = read_kit(folder, "lead")
+    with session(kit) as opened:
+        try:
+            if enabled:
+                opened.enable_client(site)
+            else:
+                opened.disable_client(site)
+        except Exception as error:
+            if "not authorized" in str(error).lower() or "notauthorized" in type(error).__name__.lower():
+                raise ConfigError(
+                    f"{kit.name} may not do that: only leads of the organisation that runs the server may."
+                ) from None
+            raise CollegiumError(f"{kit.address} could not do that: {error}.") from None
+    return f"{site} may take part again." if enabled else f"{site} is shut out until `collegium server enable {site}`."

@@ -1,0 +1,142 @@
+"""Start a process of a federation, bound to its supervisor; NVFlare's without the doors that a link does not need.
+
+    python -m collegium.flare.nvflare.guarded server|site ARGUMENTS OF NVFLARE
+    python -m collegium.flare.nvflare.guarded agent KIT
+
+A site of NVFlare's answers administration messages: it runs `cat` or `ls`, restarts, reports its environment. Whether
+the sender may do that, it learns from the message itself - and the server writes that message, so a server in wrong
+hands could read any file that the site's user can read. It also deletes the folder of any job that the server names,
+and `agent`, with the ledger in it, would pass for one. Here a site knows no such messages, and no such names.
+
+A server of NVFlare's passes messages on from site to site: a site could give orders to another, which would take them
+for the coordinator's and send its releases back. Here it does not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+import uuid
+from typing import Any, Final
+
+_MODULES: Final = {
+    "server": "nvflare.private.fed.app.server.server_train",
+    "site": "nvflare.private.fed.app.client.client_train",
+    "agent": "collegium.flare.site.agent",
+}
+NEEDED: Final = frozenset(
+    {
+        "ClientStatusProcessor",
+        "DeployProcessor",
+        "StartJobProcessor",
+        "AbortAppProcessor",
+        "AbortTaskProcessor",
+        "DeleteRunNumberProcessor",
+        "CheckResourceProcessor",
+        "CancelResourceProcessor",
+        "NotifyJobStatusProcessor",
+        "ReportVersionProcessor",
+    }
+)
+_SERVER: Final = "server"
+_PR_SET_PDEATHSIG: Final = 1
+_LONGEST_WAIT_SECONDS: Final = 2
+_LOOK_SECONDS: Final = 0.5
+PARENT: Final = "COLLEGIUM_PARENT"
+
+
+def die_with_parent() -> None:
+    """End when the process that started this one ends, even if that was killed. Only Linux can do that."""
+    parent = os.environ.pop(PARENT, None)
+    if not sys.platform.startswith("linux") or parent is None:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != int(parent):  # it ended before we asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def follow_parent() -> None:
+    """End soon after the process that started this one. For jobs: NVFlare's own watch takes ten seconds and more.
+
+    A job cannot ask the kernel for it, as the others do: it would end with the thread that started it.
+    """
+    parent = os.environ.get(PARENT)
+    if parent is not None:
+        threading.Thread(target=_end_without, args=(int(parent),), daemon=True).start()
+
+
+def _end_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def close_doors() -> None:
+    """Forget every administration message that a session does not need."""
+    from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
+
+    known = ClientRequestProcessors.request_processors
+    known[:] = [processor for processor in known if type(processor).__name__ in NEEDED]
+
+
+def name_jobs_strictly() -> None:
+    """A job's name is a folder in the kit, and the server chooses it: only the numbers that NVFlare makes will do."""
+    from nvflare.apis import workspace
+
+    workspace.check_job_id = _check_job_number
+
+
+def _check_job_number(job: object) -> None:
+    if not isinstance(job, str) or str(uuid.UUID(job)) != job:
+        raise ValueError("not a job's number")
+
+
+def keep_sites_apart() -> None:
+    """Pass nothing on from one site to another: a site could give orders, and the other would answer it."""
+    from nvflare.fuel.f3.cellnet.core_cell import CoreCell
+
+    forward = CoreCell._forward
+
+    def only_with_the_server(cell: Any, endpoint: Any, origin: str, destination: str, *rest: Any) -> None:
+        # the endpoint is whom the connection's certificate names; the origin is what the message says
+        if _SERVER in (_member(endpoint.name), _member(destination)):
+            forward(cell, endpoint, origin, destination, *rest)
+        else:
+            cell.logger.warning(f"refused: {endpoint.name} sent a message for {destination}")
+
+    CoreCell._forward = only_with_the_server
+
+
+def _member(cell: str) -> str:
+    return cell.partition(".")[0]
+
+
+def retry_soon() -> None:
+    """Dial again every few seconds when the server is away; NVFlare would wait longer and longer."""
+    from nvflare.fuel.f3.sfm import conn_manager
+
+    conn_manager.MAX_WAIT = _LONGEST_WAIT_SECONDS
+
+
+def main() -> None:
+    """Run what the first argument names."""
+    die_with_parent()
+    os.environ[PARENT] = str(os.getpid())  # of the jobs
+    kind = sys.argv.pop(1)
+    if kind != "agent":
+        name_jobs_strictly()
+    if kind == "server":
+        keep_sites_apart()
+    if kind == "site":
+        close_doors()
+        retry_soon()
+    runpy.run_module(_MODULES[kind], run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""What NVFlare runs in the server's job process: it passes bytes between the coordinator and the sites.
+
+The coordinator listens at a local socket in the server's kit; its name, which nobody can guess, comes with the job.
+When that connection ends, so does the job.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+
+from collegium.flare.nvflare.executor import BLOB, ORDER, PING
+from collegium.flare.nvflare.guarded import follow_parent
+from collegium.flare.supervise.sockets import Channel, ConnectionLost, connect, tagged, untagged
+
+COORDINATOR_FOLDER: Final = "coordinator"
+_READY_SECONDS, _PING_SECONDS, _MISSES = 15.0, 2.0, 3
+_POLL_SECONDS: Final = 0.2
+
+
+class LinkRelay(Controller):  # type: ignore[misc]
+    """One exchange at a time for each site; a site that does not answer pings while it is waited for is lost."""
+
+    def __init__(self, session: str = "") -> None:
+        super().__init__(task_check_period=1.0)
+        self._session = session
+        self._waiting: dict[int, str] = {}
+        self._misses: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def start_controller(self, fl_ctx: Any) -> None:
+        """A job without a server is of no use."""
+        follow_parent()
+
+    def stop_controller(self, fl_ctx: Any) -> None:
+        """Nothing to clean up: the job's process ends."""
+
+    def process_result_of_unknown_task(self, client: Any, task_name: str, task_id: str, result: Any, ctx: Any) -> None:
+        """There are no tasks."""
+
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
+        """Serve the coordinator until its connection ends."""
+        if not re.fullmatch(r"[0-9a-f]{32}", self._session):
+            return
+        root = Path(fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT).get_root_dir())
+        try:
+            channel = connect(root / COORDINATOR_FOLDER / f"{self._session}.sock")
+        except ConnectionLost:
+            return  # the coordinator is gone: there is nobody to work for
+        try:
+            here = self._roll_call(abort_signal, fl_ctx)
+            channel.send(tagged({"ready": here}))
+            _in_background(self._watch, channel, abort_signal, fl_ctx)
+            while not abort_signal.triggered:
+                message = channel.receive(timeout=_POLL_SECONDS)
+                if message is not None:
+                    _in_background(self._pass_on, channel, message, fl_ctx)
+        except ConnectionLost:
+            pass
+        finally:
+            self._session = ""  # ends the watch
+            channel.close()
+
+    def _roll_call(self, abort_signal: Any, fl_ctx: Any) -> list[str]:
+        """The sites whose job processes are up."""
+        ready: list[str] = []
+
+        def wait(site: str) -> None:
+            if self._wait_until_ready(site, abort_signal, fl_ctx):
+                ready.append(site)
+
+        sites = [client.name for client in fl_ctx.get_engine().get_clients()]
+        for thread in [_in_background(wait, site) for site in sites]:
+            thread.join()
+        return sorted(ready)
+
+    def _wait_until_ready(self, site: str, abort_signal: Any, fl_ctx: Any) -> bool:
+        end = time.monotonic() + _READY_SECONDS
+        while time.monotonic() < end and not abort_signal.triggered:
+            if self._ping(site, fl_ctx):
+                return True
+            time.sleep(0.05)
+        return False
+
+    def _ping(self, site: str, fl_ctx: Any) -> bool:
+        code, _ = self._send(site, PING, Shareable(), 1.0, fl_ctx)
+        return code == str(ReturnCode.OK)
+
+    def _send(self, site: str, topic: str, message: Shareable, timeout: float, fl_ctx: Any) -> tuple[str, bytes]:
+        answers = fl_ctx.get_engine().send_aux_request(
+            targets=[site], topic=topic, request=message, timeout=timeout, fl_ctx=fl_ctx, optional=True
+        )
+        reply = (answers or {}).get(site)
+        if reply is None:
+            return ReturnCode.COMMUNICATION_ERROR, b""
+        blob = reply.get(BLOB)
+        return str(reply.get_return_code()), blob if isinstance(blob, bytes) else b""
+
+    def _pass_on(self, channel: Channel, message: bytes, fl_ctx: Any) -> None:
+        header, payload = untagged(message)
+        number, site = int(header["id"]), str(header["party"])
+        with self._lock:
+            self._waiting[number] = site
+        sent = Shareable()
+        sent[BLOB] = payload
+        code, answer = self._send(site, ORDER, sent, float(header["timeout"]), fl_ctx)
+        self._answer(channel, number, code, answer)
+
+    def _answer(self, channel: Channel, number: int, code: str, answer: bytes) -> None:
+        with self._lock:
+            if self._waiting.pop(number, None) is None:
+                return  # it was given up
+        try:
+            channel.send(tagged({"id": number, "code": code}, answer))
+        except ConnectionLost:
+            return  # the coordinator is gone; the main thread finds out by itself
+
+    def _watch(self, channel: Channel, abort_signal: Any, fl_ctx: Any) -> None:
+        """A killed site leaves its requests waiting to the end of their time: ping it meanwhile."""
+        while self._session and not abort_signal.triggered:
+            time.sleep(_PING_SECONDS / 2)
+            with self._lock:
+                busy = set(self._waiting.values())
+            for site in busy:
+                self._misses[site] = 0 if self._ping(site, fl_ctx) else self._misses.get(site, 0) + 1
+                if self._misses[site] >= _MISSES:
+                    self._misses[site] = 0
+                    with self._lock:
+                        numbers = [number for number, party in self._waiting.items() if party == site]
+                    for number in numbers:
+                        self._answer(channel, number, ReturnCode.COMMUNICATION_ERROR, b"")
+
+
+def _in_background(target: Callable[..., None], *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=target, args=args, daemon=True)
+    thread.start()
+    return thread

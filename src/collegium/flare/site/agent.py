@@ -1,0 +1,78 @@
+"""The program of a site's agent: ``python -m collegium.flare.site.agent KIT``.
+
+A process of its own, behind a socket that only its user can open: a crash in a learner's native code takes neither the
+site's connection down nor its ledger, and the process that is started next goes on from the stored state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from collegium import registry
+from collegium.errors import CollegiumError, ConfigError, StorageError
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.site.file import load_public, load_site
+from collegium.flare.site.office import Office
+from collegium.flare.supervise.sockets import LocalListener
+from collegium.links.hosting import threads_per_site
+from collegium.site.ledger import storage_errors
+
+SOCKET: Final = "agent.sock"
+
+
+def main() -> None:
+    """Serve until told to stop. Exit code 2: the owner's file or data need a change, and a restart would not help."""
+    try:
+        serve(Path(sys.argv[1]))
+    except CollegiumError as error:
+        print(f"collegium: {error}", file=sys.stderr)  # noqa: T201 - this is a program
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def serve(kit: Path) -> None:
+    """Answer what comes through the socket."""
+    folder = kit / AGENT
+    with storage_errors(folder, StorageError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    registry.install_steps()
+    setup = load_site(kit)
+    approvals = Approvals(folder, read_keys(folder, setup.file.name))
+    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
+    listener = LocalListener(folder / SOCKET)
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        listener.close()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    try:
+        with threads_per_site():
+            listener.serve(office.answer)
+    finally:
+        listener.close()
+
+
+def instance(kit: Path) -> str:
+    """Tells this installation from any other that has a copy of its kit, be it the whole folder."""
+    folder = (kit / AGENT).resolve()
+    file = folder / "instance"
+    with storage_errors(file, StorageError):
+        if not file.is_file():
+            file.write_text(secrets.token_hex(16), encoding="ascii")
+            file.chmod(0o600)
+        own = file.read_text(encoding="ascii").strip()
+    machine = next((path.read_text().strip() for path in map(Path, _MACHINE_IDS) if path.is_file()), "")
+    return hashlib.sha256(f"{own}\0{machine}\0{folder}".encode()).hexdigest()
+
+
+_MACHINE_IDS: Final = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+
+if __name__ == "__main__":
+    main()

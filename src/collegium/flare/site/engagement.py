@@ -1,0 +1,164 @@
+"""A site's part in one run: its agent, and one thread in which orders are carried out one after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as StillBusy
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+from threadpoolctl import threadpool_limits
+
+from collegium import wire
+from collegium.core.algorithm import Algorithm
+from collegium.core.building import build
+from collegium.core.labels import encode_labels
+from collegium.core.public_set import PublicSet
+from collegium.core.releases import Nothing
+from collegium.core.samples import LabelledData
+from collegium.core.site import ActiveSite
+from collegium.errors import ConfigError, Refused, StorageError, WireError
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.agreement.plan import answer_kind, same_setting
+from collegium.flare.agreement.planning import Plan
+from collegium.flare.site.file import SiteSetup, site_keyring
+from collegium.flare.site.report import SCORES, write_site_report
+from collegium.site.agent import Agent
+from collegium.site.gate import Gate
+from collegium.site.ledger import Ledger, storage_errors
+
+_MOST_WAITING: Final = 64
+Admit: TypeAlias = Callable[[list[dict[str, Any]]], None]
+
+
+class Engagement:
+    """One run at one site, from the first order to the last, over any number of sessions."""
+
+    def __init__(self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None) -> None:
+        self.plan = plan
+        algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
+        self._fixed = algorithm.fixed(plan.public_rows)
+        self.folder = folder / "runs" / run
+        self._run = run
+        classes = np.asarray(plan.classes)
+        site = setup.site if public is None else setup.with_public(public.X)
+        active = ActiveSite(site, classes, public, plan.seed, simulation=False)
+        active.keyring = lambda: site_keyring(folder, setup.file)
+        if setup.held_out is not None:
+            X, y = setup.held_out
+            active.held_out = LabelledData(X, encode_labels(y, classes, "the held-out rows"))
+        self._ledger = Ledger(setup.site.name, folder / "ledger.db", durable=True)
+        gate = Gate(setup.site.name, setup.site.policy, self._ledger, simulation=False, budget=setup.site.budget)
+        self._agent = Agent(active, gate, folder=self.folder, simulation=False)
+        self._agent.restore(run)
+        # One thread; OpenMP counts its own per calling thread, and sums are then the same as in a simulation.
+        self._thread = ThreadPoolExecutor(1, initializer=threadpool_limits, initargs=(1,))
+        self._given: dict[str, Future[bytes]] = {}
+        self._lock = threading.Lock()
+
+    def serve(self, name: str, frame: bytes, wait: float, admit: Admit) -> bytes:
+        """Carry an order out, or find that it was; Refused "busy" if that is not done within `wait` seconds.
+
+        `admit` is given what the frame asks for, and may refuse it.
+        """
+        with self._lock:
+            future = self._given.get(name)
+            if future is None:
+                if len(self._given) >= _MOST_WAITING:
+                    raise Refused("busy", "There are too many orders that wait.")
+                future = self._given[name] = self._thread.submit(self._carry_out, frame, admit)
+        return self.result(name, wait)
+
+    def result(self, name: str, wait: float) -> bytes:
+        """The reply to an order that was given; "not-open" if there is none of that name, so that it is sent again."""
+        with self._lock:
+            future = self._given.get(name)
+        if future is None:
+            raise Refused("not-open", "No such order is being carried out.")
+        try:
+            return future.result(timeout=wait)
+        except StillBusy:
+            raise Refused("busy", "An order takes longer than the coordinator waits for this answer.") from None
+        except CancelledError:
+            raise Refused("cancelled", "The coordinator does not wait for this order any more.") from None
+        finally:
+            if future.done():
+                with self._lock:
+                    self._given.pop(name, None)  # the ledger knows the reply
+
+    def _carry_out(self, frame: bytes, admit: Admit) -> bytes:
+        with suppress(WireError):  # what cannot be read is refused by the agent
+            admit(self._agent.orders_in(frame))
+        self._agent.site.watch.seconds.clear()
+        reply = self._agent.serve(frame)
+        self._note_score()
+        return reply
+
+    def cancel(self, name: str) -> bool:
+        """Give up an order that has not begun. One that has is finished, and its reply kept."""
+        with self._lock:
+            future = self._given.get(name)
+        return future is not None and future.cancel()
+
+    def require_planned(self, orders: list[dict[str, Any]]) -> None:
+        """Refuse what is not in the plan that this site agreed to."""
+        for order in orders:
+            step, digest, masked = str(order["step"]), str(order["digest"]), order.get("mask") is not None
+            if not self.plan.covers(step, digest, order.get("mechanism"), masked=masked):
+                raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
+            fixed = self._fixed.get(step, {})
+            if fixed is None or not all(same_setting(order["args"].get(name), fixed[name]) for name in fixed):
+                raise Refused("not-planned", f"Step {step!r} is asked for with other settings than the plan's.")
+
+    def require_approved(self, frame: bytes, orders: list[dict[str, Any]], approvals: Approvals) -> None:
+        """Refuse, for now, to answer an order that releases something and that the owner has not approved."""
+        steps = [str(order["step"]) for order in orders]
+        kinds = [str(_kind_of(order)) for order in orders]
+        number = int(wire.cut(frame)[0]["last"])
+        done = self._ledger.sent(self._run, number) is not None
+        if done or not kinds or kinds[-1] == Nothing.kind:
+            return
+        digest = hashlib.sha256(frame).hexdigest()
+        if not approvals.order_approved(self._run, number, digest):
+            approvals.propose_order(self._run, number, digest, steps=steps, kinds=kinds)
+            raise Refused("waiting", f"Order {number} of run {self._run} waits for this site's approval.")
+
+    def finish(self) -> None:
+        """The run is over: keep what came of it where its owner finds it."""
+        site = self._agent.site
+        with storage_errors(self.folder, StorageError):
+            if site.model is not None:
+                (self.folder / "model.pkl").write_bytes(cloudpickle.dumps(site.model))
+            if site.found_labels is not None:
+                found = {"label": site.classes[site.found_labels.codes], "confidence": site.found_labels.confidences}
+                pd.DataFrame(found).to_csv(self.folder / "labels.csv", index=False)
+        write_site_report(self.folder, self._run, self.plan, self._ledger)
+        self._agent.end(self._run)
+
+    def close(self) -> None:
+        """Let go of the thread and the ledger."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._ledger.close()
+
+    def _note_score(self) -> None:
+        """For the site's own report: how the model does on held-out rows after an order that trained it."""
+        site = self._agent.site
+        if site.held_out is None or site.model is None or site.watch.seconds.get("fit") is None:
+            return
+        try:
+            right = float(np.mean(site.model.predict_codes(site.held_out.X) == site.held_out.codes))
+        except ConfigError:
+            return
+        with suppress(OSError), (self.folder / SCORES).open("a", encoding="utf-8") as file:
+            file.write(f"{right}\n")
+
+
+def _kind_of(order: dict[str, Any]) -> str | None:
+    return answer_kind(str(order["step"]), order.get("mechanism"), masked=order.get("mask") is not None)

@@ -1,0 +1,218 @@
+"""`site.toml`: what a site brings to a federation and what it allows there. Its owner writes it, nobody else.
+
+The file lies in the site's kit and never leaves it. It names the data, the learner, the policy and the budget; the
+coordinator learns only what passes the gate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from collegium import registry
+from collegium.core.building import build
+from collegium.core.site import Site
+from collegium.errors import ConfigError
+from collegium.flare.kits.identity import read_keys
+from collegium.learners.prepare import with_preparation
+from collegium.privacy.budget import Budget
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.protocols.keyring import Keyring
+from collegium.protocols.keys import SiteKeys
+from collegium.site.policy import Policy
+from collegium.study.sections import File, Section, located, read_toml, validate
+from collegium.wire.tables import Table
+
+SITE_FILE: Final = "site.toml"
+LEDGER: Final = Path("agent") / "ledger.db"
+_HEX_32_BYTES: Final = re.compile(r"[0-9a-f]{64}")
+_SOURCES: Final = ("source", "database", "entry_point")
+
+
+class SiteData(Section):
+    """Where the site's rows are: a file, a query to a database, or a function installed here. One of the three."""
+
+    source: str | None = Field(None, description="a CSV, Parquet or npz file; a relative path starts at the kit")
+    database: str | None = Field(None, description="SQLAlchemy's address; ${NAME} is taken from the environment")
+    query: str | None = Field(None, description="the SQL query that gives the rows")
+    entry_point: str | None = Field(None, description="a function of the entry-point group collegium.site_data")
+    target: str | None = Field(None, description="the column (or array) that holds the labels")
+    columns: list[str] | None = Field(None, min_length=1, description="the features to use, in this order")
+    held_out: float = Field(0.0, ge=0, lt=1, description="share of the rows kept from training, to measure with")
+    unlabeled: str | None = Field(None, description="a file of rows without labels")
+
+    def check(self) -> None:
+        """Exactly one place, and what belongs to it."""
+        given = [name for name in _SOURCES if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = "none is" if not given else f"{' and '.join(given)} are"
+            raise ConfigError(f"data: give one of source, database and entry_point; {what} there.")
+        if self.database is not None and (self.query is None or self.target is None):
+            missing = "query" if self.query is None else "target"
+            raise ConfigError(f"data.{missing}: this setting is needed beside database.")
+        if self.database is None and self.query is not None:
+            raise ConfigError("data.query: a query needs a database to ask.")
+        if self.entry_point is not None and self.target is not None:
+            raise ConfigError("data.target: a function gives X and y by itself; leave target out.")
+        if self.columns is not None:
+            twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
+            if twice:
+                raise ConfigError(f"data.columns: {twice[0]!r} is listed twice.")
+            if self.target in self.columns:
+                raise ConfigError(f"data.columns: {self.target!r} holds the labels and is no feature; leave it out.")
+
+
+class SitePolicy(Section):
+    """What may run here and what may leave. Names may hold ``*``."""
+
+    algorithms: list[str] = Field(["*"], description="algorithms that this site takes part in")
+    steps: list[str] = Field(["*"], description="steps that may run here")
+    unprotected: list[str] = Field(["*"], description="kinds of release that may leave without a privacy mechanism")
+    requires: Literal["dp"] | None = Field(None, description="dp: nothing leaves without differential privacy")
+    max_release_bytes: int = Field(1 << 30, ge=0, description="the largest single release")
+    max_run_bytes: int = Field(1 << 36, ge=0, description="all releases of one run together")
+    max_message_bytes: int = Field(1 << 30, ge=1 << 10, description="the largest message that is accepted")
+    public_sha256: str | None = Field(None, description="the only public set that questions may be about")
+    approval: Literal["auto", "plan", "each"] = Field(
+        "plan", description="auto: the policy decides; plan: a person signs each plan; each: a person signs each order"
+    )
+
+    def check(self) -> None:
+        """Names that exist, and a hash that can be one."""
+        for pattern in self.algorithms:
+            known = registry.names("algorithm")
+            if not re.search(r"[*?\[]", pattern) and pattern not in known:
+                raise ConfigError(
+                    f"policy.algorithms: there is no algorithm {pattern!r}.{registry.nearest(pattern, known)} "
+                    f"Known: {', '.join(known)}."
+                )
+        if self.public_sha256 is not None and not _HEX_32_BYTES.fullmatch(self.public_sha256):
+            raise ConfigError("policy.public_sha256: a hash is 64 digits and letters a to f.")
+
+
+class SiteBudget(Section):
+    """All the privacy that the site may ever spend; how much it has spent is in its ledger."""
+
+    epsilon: float = Field(gt=0, allow_inf_nan=False)
+    delta: float = Field(1e-5, gt=0, lt=1)
+
+
+class SitePublic(Section):
+    """The public set: the site's own copy, or none, and then the coordinator sends it."""
+
+    path: str | None = Field(None, description="the site's own copy; a relative path starts at the kit")
+    target: str | None = Field(None, description="a column of the copy that is no feature and is left out")
+    max_bytes: int = Field(1 << 32, ge=0, description="the largest public set that may be fetched")
+
+
+class SiteFile(File):
+    """A site, as its owner describes it."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)
+    prepare: Literal["auto", "none"] = Field(
+        "auto", description="auto: encode categories, fill missing values and scale where the learner needs it"
+    )
+    data: SiteData
+    learner: dict[str, Any] | str = "random_forest"
+    policy: SitePolicy = SitePolicy()
+    budget: SiteBudget | None = None
+    public: SitePublic = SitePublic()
+    identities: dict[str, str] = Field({}, description="the other sites' identities, by name")
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> SiteFile:
+        """Read and check a site's file; every problem is named by its path, with the nearest right name."""
+        file = Path(path)
+        return validate(cls, read_toml(file, "site file"), str(file), "site")
+
+    def check(self) -> None:
+        """What no single setting can tell: that they fit each other. No data is read."""
+        self.data.check()
+        self.policy.check()
+        build("learner", self.learner, "learner")
+        for party, identity in self.identities.items():
+            if not _HEX_32_BYTES.fullmatch(identity):
+                raise ConfigError(
+                    f"identities.{party}: an identity is 64 digits and letters a to f, as `collegium site init` shows."
+                )
+
+
+@dataclass(frozen=True, eq=False)
+class SiteSetup:
+    """A site with its data loaded."""
+
+    file: SiteFile
+    site: Site
+    held_out: tuple[Table, NDArray[Any]] | None
+
+    def with_public(self, public: Table) -> Site:
+        """The site, once the public set is there.
+
+        What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
+        """
+        return replace(self.site, public=public, learner=_learner(self.file, self.site.X, public))
+
+
+def load_site(kit: str | Path) -> SiteSetup:
+    """Read a kit's site file, and the data that it names."""
+    from collegium.flare.site.data import read_data, split_off
+
+    path = Path(kit) / SITE_FILE
+    file = SiteFile.from_toml(path)
+    try:
+        rows, held_out = split_off(read_data(file.data, Path(kit)), file.data.held_out, file.name)
+        budget = None if file.budget is None else Budget(file.budget.epsilon, file.budget.delta, Path(kit) / LEDGER)
+        learner = _learner(file, rows.X, None)
+        extra = {"policy": site_policy(file), "budget": budget, "unlabeled": rows.unlabeled}
+        return SiteSetup(file, Site(file.name, rows.X, rows.y, learner=learner, **extra), held_out)
+    except ConfigError as error:
+        raise located(error, str(path)) from error.__cause__
+
+
+def load_public(kit: str | Path, file: SiteFile) -> Table | None:
+    """The site's own copy of the public set, the features only; None where the coordinator is to send it."""
+    from collegium.flare.site.data import read_public
+
+    try:
+        return read_public(file, Path(kit))
+    except ConfigError as error:
+        raise located(error, str(Path(kit) / SITE_FILE)) from None
+
+
+def _learner(file: SiteFile, X: Any, public: Any) -> Any:
+    learner = build("learner", file.learner, "learner")
+    shown = public if isinstance(learner, PrivateLearner) else X
+    return with_preparation(learner, shown) if file.prepare == "auto" and shown is not None else learner
+
+
+def site_policy(file: SiteFile) -> Policy:
+    """The part of the policy that the gate keeps to. Algorithms, approval and messages come before it."""
+    return Policy(**file.policy.model_dump(exclude={"algorithms", "max_message_bytes", "approval"}))
+
+
+def site_keys(folder: str | Path, file: SiteFile) -> SiteKeys:
+    """The site's identity key, in its agent's folder."""
+    return read_keys(Path(folder), file.name)
+
+
+def site_keyring(folder: str | Path, file: SiteFile, parties: Iterable[str] = ()) -> Keyring:
+    """The site's own keys, in its agent's folder, and the identities it knows; `parties` must be among them."""
+    own = site_keys(folder, file)
+    if file.identities.get(file.name, own.identity) != own.identity:
+        raise ConfigError(
+            f"identities.{file.name}: this is not the identity of this site's own key, {own.identity}: correct it."
+        )
+    known = {**file.identities, file.name: own.identity}
+    missing = [party for party in parties if party not in known]
+    if missing:
+        raise ConfigError(
+            f"The identity of site {missing[0]!r} is not known here. Ask that site for it by telephone or letter "
+            f"(its `collegium site init` shows it), and write it into {SITE_FILE} under [identities]."
+        )
+    return Keyring(own, known)

@@ -1,0 +1,174 @@
+"""A site's office: answers whatever comes from the coordinator, for every run that the site takes part in.
+
+It trusts nothing that it receives. A plan is checked against the site's own file, and where the site wants it, against
+its owner's signature; orders go through the gate; a refusal is a code, and the reason stays in the site's log.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from collegium import __version__, wire
+from collegium.core.public_set import PublicSet
+from collegium.errors import CollegiumError, ConfigError, Refused, StorageError, WireError
+from collegium.flare import PROTOCOL
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.agreement.planning import Plan, review
+from collegium.flare.site.engagement import Engagement
+from collegium.flare.site.file import SiteSetup
+from collegium.flare.site.public_store import PublicStore
+from collegium.site.agent import SiteLog
+from collegium.site.ledger import Ledger
+
+_LONGEST_WAIT: Final = 3600.0
+_MOST_RUNS: Final = 32
+
+
+class Office:
+    """Answers messages. `instance` tells this installation from another one that has a copy of its kit."""
+
+    def __init__(self, folder: Path, setup: SiteSetup, approvals: Approvals, instance: str, own_public: Any) -> None:
+        self._folder = folder
+        self._setup = setup
+        self._approvals = approvals
+        self._instance = instance
+        self._public = PublicStore(folder / "public", setup.file.public.max_bytes, own_public)
+        self._engagements: dict[str, Engagement] = {}
+        self._opening = threading.Lock()
+        self._log = SiteLog(folder / "site.log")
+        self._ledger = Ledger(setup.site.name, folder / "ledger.db", durable=True)
+        self._answers: dict[str, Callable[[dict[str, Any], bytes], bytes]] = {
+            "hello": self._hello,
+            "open": self._open,
+            "public": self._take_public,
+            "order": self._order,
+            "await": self._await,
+            "cancel": self._cancel,
+            "close": self._close,
+        }
+
+    def answer(self, message: bytes) -> bytes:
+        """One answer to one message, whatever it holds. Never raises."""
+        what, run = "", ""
+        try:
+            if len(message) > self._setup.file.policy.max_message_bytes:
+                raise Refused("too-large", f"A message of {len(message)} bytes is over this site's limit.")
+            header, payload = wire.cut(message)
+            what, run = str(header.get("do")), str(header.get("run", ""))
+            if what not in self._answers:
+                raise Refused("bad-message", "A message asks for something that there is not.")
+            return self._answers[what](header, payload)
+        except Refused as refusal:
+            code, why = refusal.code, str(refusal)
+        except (WireError, KeyError, TypeError, ValueError, AttributeError):
+            code, why = "bad-message", traceback.format_exc()
+        except StorageError as error:
+            code, why = "storage-failed", str(error)
+        except Exception:
+            code, why = "failed", traceback.format_exc()
+        if code not in ("waiting", "busy", "not-open"):  # these are no refusals: ask again
+            with suppress(CollegiumError):
+                self._ledger.note_refusal(run, -1, what[:32], code)
+        with suppress(OSError):  # a full disk must not keep the site from refusing
+            self._log.write(f"{what[:32]!r}: {code}: {why}")
+        return wire.join({"state": "refused", "code": code}, b"")
+
+    def _hello(self, header: dict[str, Any], payload: bytes) -> bytes:
+        name = self._setup.site.name
+        return _reply("hello", party=name, instance=self._instance, protocol=PROTOCOL, version=__version__)
+
+    def _open(self, header: dict[str, Any], payload: bytes) -> bytes:
+        run = _run_name(header)
+        plan = Plan.from_plain(wire.unpack(payload))
+        with self._opening:
+            known = self._engagements.get(run)
+            if known is not None:
+                if known.plan.digest != plan.digest:
+                    raise Refused("other-plan", f"Run {run} was opened with another plan.")
+                return _reply("open")
+            self._require_acceptable(plan)
+            if len(self._engagements) >= _MOST_RUNS:
+                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are open here: end some first.")
+            public: PublicSet | None = None
+            if plan.public_sha256 is not None:
+                public = self._public.get(plan.public_sha256)
+                if public is None:
+                    return _reply("needs-public", have=self._public.have(plan.public_sha256))
+            self._engagements[run] = self._engage(run, plan, public)
+        self._log.write(f"opened run {run}: {plan.study}, plan {plan.digest}")
+        return _reply("open")
+
+    def _require_acceptable(self, plan: Plan) -> None:
+        """Refuse a plan that this site's file does not allow, or whose owner has not signed it where that is asked."""
+        problems = review(plan, self._setup.file, self._setup).refusals
+        if problems:
+            raise Refused(problems[0].code or "refused", "; ".join(problem.why for problem in problems))
+        if self._setup.file.policy.approval != "auto" and not self._approvals.approved(plan.digest):
+            self._approvals.propose(plan)
+            raise Refused("waiting", f"Plan {plan.digest} waits for this site's approval.")
+
+    def _engage(self, run: str, plan: Plan, public: PublicSet | None) -> Engagement:
+        try:
+            return Engagement(self._folder, run, plan, self._setup, public)
+        except ConfigError as error:
+            raise Refused("wrong-data", str(error)) from None
+
+    def _take_public(self, header: dict[str, Any], payload: bytes) -> bytes:
+        sha256 = str(header["sha256"])
+        pinned = self._setup.file.policy.public_sha256
+        if pinned is not None and sha256 != pinned:
+            raise Refused("other-public-set", "This site has pinned another public set.")
+        return _reply("public", have=self._public.add(sha256, int(header["offset"]), int(header["total"]), payload))
+
+    def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
+        engagement = self._engaged(_run_name(header))
+        wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
+        approval = self._setup.file.policy.approval
+
+        def admit(orders: list[dict[str, Any]]) -> None:
+            engagement.require_planned(orders)
+            if approval == "each":
+                engagement.require_approved(payload, orders, self._approvals)
+
+        return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, wait, admit))
+
+    def _await(self, header: dict[str, Any], payload: bytes) -> bytes:
+        """The reply to an order that was given before, without sending it again."""
+        wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
+        return wire.join({"state": "done"}, self._engaged(_run_name(header)).result(str(header["order"]), wait))
+
+    def _cancel(self, header: dict[str, Any], payload: bytes) -> bytes:
+        return _reply("cancelled", done=self._engaged(_run_name(header)).cancel(str(header["order"])))
+
+    def _close(self, header: dict[str, Any], payload: bytes) -> bytes:
+        run = _run_name(header)
+        engagement = self._engaged(run)
+        engagement.finish()
+        with self._opening:
+            self._engagements.pop(run, None)  # it can be opened again, from its stored state
+        engagement.close()
+        self._log.write(f"run {run} is over")
+        return _reply("closed")
+
+    def _engaged(self, run: str) -> Engagement:
+        engagement = self._engagements.get(run)
+        if engagement is None:
+            raise Refused("not-open", f"Run {run} is not open here.")
+        return engagement
+
+
+def _reply(state: str, **words: Any) -> bytes:
+    return wire.join({"state": state, **words}, b"")
+
+
+def _run_name(header: dict[str, Any]) -> str:
+    run = str(header["run"])
+    if not re.fullmatch(r"[0-9a-f]{32}", run):
+        raise Refused("bad-message", "A run is named by 32 hexadecimal digits.")
+    return run

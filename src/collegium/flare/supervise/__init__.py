@@ -1,0 +1,1 @@
+"""Processes: start them, keep them running, end them all."""

@@ -1,0 +1,176 @@
+"""Child processes of a supervisor: their output in a log of limited size, and an end that leaves nobody behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import logging.handlers
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from collegium.errors import ConfigError, MissingExtra
+from collegium.flare.nvflare.guarded import PARENT
+
+MARK: Final = "COLLEGIUM_KIT"
+_LOG_BYTES, _LOG_FILES = 5_000_000, 3
+_FIRST_DELAY, _LONGEST_DELAY, _STEADY_SECONDS = 0.5, 30.0, 60.0
+_TOKEN: Final = re.compile(r"(?i)(token(?:_signature)?['\"]?\s*[:=]\s*['\"]?)[^\s'\",]{8,}")
+_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*")
+
+try:
+    import psutil
+except ImportError:  # it comes with NVFlare
+    raise MissingExtra("flare", "A federation") from None
+
+
+class Child:
+    """One program that is kept running."""
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], kit: Path, hear: Callable[[str], None], pid_file: Path | None = None
+    ) -> None:
+        self.name = name
+        self.restart_at: float | None = None
+        self.last_line = ""
+        self._arguments = list(arguments)
+        self._kit = kit
+        self._hear = hear
+        self._pid_file = pid_file
+        self._delay = _FIRST_DELAY
+        self._started = 0.0
+        self._process: subprocess.Popen[str] | None = None
+        self._log = _log_file(kit / "logs" / f"{name}.log")
+
+    def start(self) -> None:
+        """Start it. Call this from the main thread: the child ends with the thread that started it."""
+        environment = os.environ | {
+            MARK: str(self._kit),
+            PARENT: str(os.getpid()),
+            "PYTHONPATH": import_paths(),
+            "PYTHONUNBUFFERED": "1",
+            "MALLOC_ARENA_MAX": "4",  # NVFlare has many threads, each with a heap of its own
+            "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",  # else a session waits a quarter of an hour for a dead site
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "collegium.flare.nvflare.guarded", *self._arguments],
+            env=environment,
+            cwd=self._kit,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which ends its children in order
+            text=True,
+            errors="replace",
+        )
+        self.restart_at, self._started = None, time.monotonic()
+        if self._pid_file is not None:
+            self._pid_file.write_text(f"{self._process.pid}\n")
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+
+    @property
+    def pid(self) -> int | None:
+        """The running process."""
+        return None if self._process is None else self._process.pid
+
+    def end(self) -> None:
+        """Ask it to end; it is then started again."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def ended(self) -> int | None:
+        """Its exit code, once, when it has ended; the next start is then due at `restart_at`."""
+        if self._process is None or (code := self._process.poll()) is None:
+            return None
+        if time.monotonic() - self._started > _STEADY_SECONDS:
+            self._delay = _FIRST_DELAY
+        self.restart_at = time.monotonic() + self._delay
+        self._delay = min(2 * self._delay, _LONGEST_DELAY)
+        self.forget()
+        return code
+
+    def forget(self) -> None:
+        """It has ended, or is about to."""
+        self._process = None
+        if self._pid_file is not None:
+            self._pid_file.unlink(missing_ok=True)
+
+    def _read(self, output: IO[str] | None) -> None:
+        for line in output or ():
+            text = without_secrets(line.rstrip())
+            if not text:
+                continue
+            self.last_line = text
+            self._log.info(text)
+            self._hear(text)
+
+
+def without_secrets(line: str) -> str:
+    """A line of a log without tokens and keys."""
+    return _KEY.sub("(a private key)", _TOKEN.sub(r"\1***", line))
+
+
+def _log_file(path: Path) -> logging.Logger:
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
+    log = logging.Logger(path.stem)
+    log.addHandler(handler)
+    return log
+
+
+def import_paths() -> str:
+    """Where children find this package, however their parent found it."""
+    here = str(Path(__file__).resolve().parents[3])
+    return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
+def members(kit: Path) -> list[psutil.Process]:
+    """All processes of a kit: the children, and the job processes that NVFlare started in sessions of their own."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid != os.getpid() and process.environ().get(MARK) == str(kit):
+                found.append(process)
+    return found
+
+
+def end_members(kit: Path, grace: float = 3.0) -> None:
+    """Ask all processes of a kit to end; those that have not after `grace` seconds are killed."""
+    for process in members(kit):
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
+    end = time.monotonic() + grace
+    while (left := members(kit)) and time.monotonic() < end:
+        psutil.wait_procs(left, timeout=0.2)
+    while left := members(kit):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=1.0)
+
+
+@contextlib.contextmanager
+def locked(path: Path, kit: Path) -> Iterator[None]:
+    """Hold a kit for this process: started twice, the second would silently push the first out of the federation."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            pid = file.read().strip() or "unknown"
+            raise ConfigError(f"{kit} is running already, as process {pid}: stop that first (kill {pid}).") from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        try:
+            yield
+        finally:
+            file.truncate(0)

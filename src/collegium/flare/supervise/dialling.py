@@ -1,0 +1,62 @@
+"""Why a site does not reach its server, in one line with the remedy. NVFlare itself only retries, without a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+
+from collegium.errors import ConfigError
+from collegium.flare.kits.kit import Kit
+
+_TIMEOUT_SECONDS = 3.0
+_ALERT_SECONDS = 0.5
+
+
+def why_unreachable(kit: Kit) -> str | None:
+    """Dial the server as the kit's holder; None if it answers and takes the certificate."""
+    try:
+        with socket.create_connection((kit.host, kit.port), timeout=_TIMEOUT_SECONDS) as plain:
+            return _why_refused(kit, plain)
+    except socket.gaierror:
+        return f"the name {kit.host} is not known here: check DNS, or the server's host in the kit"
+    except ConnectionRefusedError:
+        return f"nobody listens at {kit.address}: is the server started?"
+    except TimeoutError:
+        return f"{kit.address} does not answer: a firewall must let this machine out to TCP port {kit.port}"
+    except OSError as error:
+        return f"{kit.address} cannot be reached: {error.strerror or 'the network failed'}"
+
+
+def _why_refused(kit: Kit, plain: socket.socket) -> str | None:
+    context = ssl.create_default_context(cafile=str(kit.root))
+    context.load_cert_chain(kit.certificate, kit.key)
+    context.set_alpn_protocols(["h2"])
+    try:
+        with context.wrap_socket(plain, server_hostname=kit.host) as secure:
+            secure.settimeout(_ALERT_SECONDS)
+            with contextlib.suppress(TimeoutError):  # silence is consent: a refusal comes at once
+                secure.recv(1)
+    except ssl.SSLCertVerificationError as error:
+        return (
+            f"{kit.address} shows a certificate that this federation's authority did not sign "
+            f"({error.verify_message}): the server runs another federation's kit, or somebody is in between"
+        )
+    except ssl.SSLError:
+        return f"{kit.address} does not take this kit's certificate: the kit is of another federation, or too old"
+    return None
+
+
+def check_port(kit: Kit) -> None:
+    """An error if the server's port is taken on this machine."""
+    family = socket.AF_INET6 if ":" in kit.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", kit.port))
+        except PermissionError:
+            raise ConfigError(f"This user may not listen on port {kit.port}: choose one above 1023.") from None
+        except OSError:
+            raise ConfigError(
+                f"Port {kit.port} is in use on this machine: stop what listens there, or provision with another port."
+            ) from None

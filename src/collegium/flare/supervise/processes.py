@@ -1,0 +1,198 @@
+"""Run a federation's server, or a site, in the foreground: start its processes, keep them running, end them all.
+
+A site is two processes: NVFlare's, which talks to the server, and the agent, which has the data. What they print goes
+to `logs` in the kit; the console gets a line when something changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from collegium.errors import CollegiumError, ConfigError
+from collegium.flare.kits.kit import Kit, read_kit
+from collegium.flare.kits.local_policy import server_resources
+from collegium.flare.nvflare.guarded import die_with_parent
+from collegium.flare.supervise.children import Child, end_members, locked
+from collegium.flare.supervise.connection import Connection
+from collegium.flare.supervise.dialling import check_port, why_unreachable
+
+Say = Callable[[str], None]
+_TICK_SECONDS: Final = 0.2
+_FIRST_DIAL_SECONDS, _DIAL_SECONDS = 4.0, 5.0
+_OWNER_MUST_ACT: Final = 2  # the agent's exit code when site.toml or the data need a change
+
+
+class Stopped(CollegiumError):
+    """A process cannot go on; restarting it would not help."""
+
+
+class Supervisor:
+    """Keeps children running until a signal comes, or one of them cannot go on."""
+
+    def __init__(self, kit: Kit, children: list[Child], say: Say) -> None:
+        self.kit = kit
+        self._children = children
+        self._say = say
+        self._stop = threading.Event()
+
+    def run(self, watch: Callable[[], None], on_end: Callable[[Child, int], None]) -> None:
+        """Start all; `watch` is called at every tick, `on_end` when a child has ended."""
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        end_members(self.kit.folder)  # left behind by a supervisor that was killed
+        try:
+            for child in self._children:
+                child.start()
+            while not self._stop.wait(_TICK_SECONDS):
+                for child in self._children:
+                    self._tend(child, on_end)
+                watch()
+            self._say("stopping")
+        finally:
+            end_members(self.kit.folder)
+            for child in self._children:
+                child.forget()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stop.set()
+
+    def _tend(self, child: Child, on_end: Callable[[Child, int], None]) -> None:
+        code = child.ended()
+        if code is not None:
+            on_end(child, code)
+            self._say(f"{child.name} ended ({_ending(code)}), restarting; see {self.kit.folder / 'logs'}")
+        if child.restart_at is not None and time.monotonic() >= child.restart_at:
+            child.start()
+
+
+def run_server(folder: str | Path, say: Say) -> None:
+    """Run a federation's server until a signal comes."""
+    kit = _prepared(folder, "server", say)
+    with locked(kit.folder / "server.lock", kit.folder):
+        check_port(kit)
+        (kit.folder / "coordinator").mkdir(mode=0o700, exist_ok=True)
+        resources = kit.folder / "local" / "resources.json"
+        resources.write_text(json.dumps(server_resources(kit.folder), indent=1) + "\n", encoding="utf-8")
+        arguments, refusals = _nvflare_arguments("server", kit, "fed_server.json"), set[str]()
+        server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, refusals, say))
+        Supervisor(kit, [server], say).run(lambda: None, lambda child, code: None)
+
+
+def _hear_server(line: str, refusals: set[str], say: Say) -> None:
+    if re.search(r"root: Server started$", line):
+        say("started; waiting for sites")
+    elif found := re.search(r"New client (\S+?)@\S* joined|Re-activate the client: (\S+)", line):
+        say(f"{found[1] or found[2]} connected")
+    elif found := re.search(r"Remove the dead Client\. Name: (\S+?)\.", line):
+        say(f"{found[1]} lost")
+    elif found := re.search(r"Client (\S+) (disabled|enabled)\.", line):
+        say(f"{found[1]} {found[2]}")
+    elif found := re.search(r"authenticated as '(\S+)' but claimed (?:endpoint )?'(\S+?)'", line):
+        _refuse(f"{found[1]} claimed to be {found[2]}", refusals, say)
+    elif found := re.search(r"refused: ([^\s.]+)\S* sent a message for ([^\s.]+)", line):
+        _refuse(f"{found[1]} sent a message for {found[2]}", refusals, say)
+
+
+def _refuse(what: str, refusals: set[str], say: Say) -> None:
+    """Say it once: whoever does that tries again and again."""
+    if what not in refusals:
+        say(f"refused: {what}")
+    refusals.add(what)
+
+
+def run_site(folder: str | Path, say: Say) -> None:
+    """Run a site until a signal comes, or the server has disabled it."""
+    kit = _prepared(folder, "site", say)
+    agent_folder = kit.folder / "agent"
+    with locked(agent_folder / "join.lock", kit.folder):
+        site = _SiteConsole(kit, say)
+        arguments = _nvflare_arguments("site", kit, "fed_client.json")
+        nvflare = site.nvflare = Child("nvflare", arguments, kit.folder, site.connection.hear)
+        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, agent_folder / "agent.pid")
+        Supervisor(kit, [agent, nvflare], say).run(site.watch, site.on_end)
+
+
+class _SiteConsole:
+    """Says when a site's connection changes, and why there is none."""
+
+    def __init__(self, kit: Kit, say: Say) -> None:
+        self.connection = Connection()
+        self.nvflare: Child | None = None
+        self._kit = kit
+        self._say = say
+        self._was_up: bool | None = None
+        self._reason = ""
+        self._dial_at = time.monotonic() + _FIRST_DIAL_SECONDS
+
+    def watch(self) -> None:
+        """Called at every tick."""
+        if self.connection.rejected:
+            raise Stopped(self._rejection(self.connection.rejected))
+        if self.connection.disowned and self.nvflare is not None:
+            self.connection.forget()
+            self.nvflare.end()
+        up = self.connection.up
+        if up and not self._was_up:
+            self._say(f"connected to {self._kit.address}")
+            self._reason = ""
+        elif self._was_up and not up:
+            self._say(f"lost {self._kit.address}; trying again")
+            self._dial_at = time.monotonic() + 1.0
+        self._was_up = up
+        if not up and time.monotonic() >= self._dial_at:
+            self._explain()
+
+    def _explain(self) -> None:
+        reason = why_unreachable(self._kit) or ""
+        if reason and reason != self._reason:
+            self._say(f"{reason} (trying again every few seconds)")
+        self._reason = reason
+        self._dial_at = time.monotonic() + _DIAL_SECONDS
+
+    def _rejection(self, reason: str) -> str:
+        if reason.endswith("is disabled"):
+            return (
+                f"{self._kit.name} was disabled at {self._kit.address}: ask the coordinator, who can undo it "
+                f"(collegium server enable {self._kit.name})."
+            )
+        return f"{self._kit.address} refused {self._kit.name}: {reason}."
+
+    def on_end(self, child: Child, code: int) -> None:
+        """A child has ended: is it worth starting again?"""
+        if child.name == "agent" and code == _OWNER_MUST_ACT:
+            raise ConfigError(child.last_line.removeprefix("collegium: "))
+        if child.name == "nvflare":
+            if self.connection.rejected:
+                raise Stopped(self._rejection(self.connection.rejected))
+            self.connection.forget()
+
+
+def _prepared(folder: str | Path, kind: str, say: Say) -> Kit:
+    die_with_parent()
+    kit = read_kit(folder, "server" if kind == "server" else "site")
+    for warning in kit.warnings():
+        say(f"warning: {warning}")
+    os.umask(0o077)  # whatever the children write is private
+    for name in ("transfer", "logs"):
+        (kit.folder / name).mkdir(exist_ok=True)
+    return kit
+
+
+def _nvflare_arguments(kind: str, kit: Kit, settings: str) -> list[str]:
+    variables = ["secure_train=true", f"org={kit.organisation}", "config_folder=config"]
+    if kind == "site":
+        variables += [f"uid={kit.name}", "heart_beat_interval=4"]
+    return [kind, "-m", str(kit.folder), "-s", settings, "--set", *variables]
+
+
+def _ending(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,1 @@
+"""RuleFit, and the quick search for its penalty."""

@@ -1,0 +1,1 @@
+"""Neural networks with the scikit-learn interface, and how they are trained."""

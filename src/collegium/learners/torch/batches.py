@@ -1,0 +1,387 @@
+"""Mini-batches of private and pseudo-labelled rows, from whatever holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+
+from collegium.errors import ConfigError
+from collegium.learners.torch import resident
+from collegium.learners.torch.devices import CPU
+
+Floats = NDArray[np.float32]
+Codes = NDArray[np.int64]
+Indices = NDArray[np.intp]
+
+CHUNK_ROWS = 4096
+CHUNK_VALUES = 2**22  # so that a chunk of large images fits into memory too
+
+
+class Rows:
+    """The rows of `X`, read a few at a time as float32 arrays of one `shape`. `X` itself is not copied.
+
+    Only a data frame is turned into one array first.
+    """
+
+    def __init__(self, X: Any, image_shape: Sequence[int] | None = None, *, name: str = "X") -> None:
+        self._name = name
+        self._given = X
+        self._is_sparse = sparse.issparse(X)
+        self._values = _values(X, name)
+        self.are_flat = self._values.ndim == 2
+        self.shape = _row_shape(self._values.shape[1:], image_shape, name)
+
+    def __len__(self) -> int:
+        return int(self._values.shape[0])
+
+    def take(self, rows: Indices | slice) -> Floats:
+        """These rows as a new array; NaN and infinite values are refused."""
+        taken = self._values[rows]
+        with np.errstate(over="ignore"):
+            block: Floats = (taken.toarray() if self._is_sparse else taken).astype(np.float32)
+        if not np.isfinite(block).all():
+            raise ConfigError(
+                f"{self._name} holds NaN, infinite or too large values (beyond float32): impute or drop them first."
+            )
+        return block.reshape(len(block), *self.shape)
+
+    def tensor(self, rows: Indices | slice, device: torch.device) -> torch.Tensor:
+        """The same on a device, from the copy of all rows there if there is one."""
+        everything = self._resident(device)
+        if everything is None:
+            return torch.from_numpy(self.take(rows)).to(device)
+        return everything[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(device)]
+
+    def check(self, device: torch.device) -> None:
+        """Read every row once, so that bad ones are refused before any training."""
+        if self._resident(device) is None:
+            for chunk in self.chunks():
+                self.take(chunk)
+
+    def copy_to(self, device: torch.device) -> torch.Tensor:
+        """All rows, on the device."""
+        with torch.inference_mode(False):  # what is made for predicting is trained with, too
+            everything = torch.empty((len(self), *self.shape), device=device)
+            for chunk in self.chunks():
+                everything[chunk] = torch.from_numpy(self.take(chunk)).to(device)
+        if device.type == "cuda":
+            torch.cuda.current_stream(device).synchronize()  # other streams may read it from now on
+        return everything
+
+    def _resident(self, device: torch.device) -> torch.Tensor | None:
+        if device.type == "cpu" or not resident.can_stay(self._given):
+            return None
+        return resident.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
+
+    def chunks(self) -> Iterator[slice]:
+        """Slices that cover all rows."""
+        size = max(1, min(CHUNK_ROWS, CHUNK_VALUES // max(1, prod(self.shape))))
+        return (slice(start, min(start + size, len(self))) for start in range(0, len(self), size))
+
+
+class Labelled:
+    """Rows with their labels; labels are given out as positions in `classes`. `weights`, if any, have the mean 1."""
+
+    def __init__(self, rows: Rows, y: NDArray[Any], classes: NDArray[Any], weights: Floats | None = None) -> None:
+        self.rows = rows
+        self._y = y
+        self.weights = weights
+        self._position = {label: position for position, label in enumerate(classes.tolist())}
+
+    def __len__(self) -> int:
+        return len(self._y)
+
+    def take(self, rows: Indices | slice) -> tuple[Floats, Codes]:
+        """These rows and their labels' positions."""
+        codes = self.codes(rows)
+        return self.rows.take(rows), codes
+
+    def codes(self, rows: Indices | slice) -> Codes:
+        """The positions of these rows' labels."""
+        codes = [self._position.get(label, -1) for label in self._y[rows].tolist()]
+        if -1 in codes:
+            raise ConfigError("Some labels are not among the classes: give all classes of the study, and only those.")
+        return np.array(codes, dtype=np.int64)
+
+    def check(self, device: torch.device = CPU) -> None:
+        """Read every row and label once, so that bad ones are refused before any training."""
+        self.codes(slice(None))
+        self.rows.check(device)
+
+
+class Soft:
+    """Rows with the class probabilities they should get."""
+
+    def __init__(self, rows: Rows, targets: Any, n_classes: int) -> None:
+        self.rows = rows
+        self._targets = np.asarray(targets)
+        if self._targets.shape != (len(rows), n_classes):
+            raise ConfigError(
+                f"There are {len(rows)} rows and {n_classes} classes, but the soft targets have the shape "
+                f"{self._targets.shape}."
+            )
+        if len(rows) == 0:
+            raise ConfigError("There are no rows to distil into the net.")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def targets(self, rows: Indices | slice) -> Floats:
+        """The probabilities of these rows."""
+        targets: Floats = self._targets[rows].astype(np.float32)
+        # Written so that NaN fails too.
+        if not (np.all(targets >= 0) and np.all(np.abs(targets.sum(axis=1) - 1) <= 1e-3)):
+            raise ConfigError("Soft targets must be probabilities that add up to 1 in each row: softmax logits first.")
+        return targets
+
+    def check(self, device: torch.device = CPU) -> None:
+        """Read every row and target once, so that bad ones are refused before any training."""
+        self.targets(slice(None))
+        self.rows.check(device)
+
+
+class Unlabelled:
+    """Rows without labels."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def targets(self, rows: Indices | slice) -> None:
+        """There are none."""
+
+    def check(self, device: torch.device = CPU) -> None:
+        """Read every row once, so that bad ones are refused before any training."""
+        self.rows.check(device)
+
+
+class Batch(NamedTuple):
+    """The rows of one step, on their device: those with labels, then those with soft targets or without any."""
+
+    X: torch.Tensor
+    codes: torch.Tensor
+    weights: torch.Tensor | None
+    soft: torch.Tensor | None
+    beside: torch.Tensor | None = None
+    """Which of the rows beside the labelled ones these are."""
+
+
+class Deck:
+    """Deals the numbers 0 to n-1 in shuffled order, and shuffles anew whenever all have been dealt."""
+
+    def __init__(self, n: int, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._order: Indices = rng.permutation(n)
+        self._dealt = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def deal(self, k: int) -> Indices:
+        """The next k numbers; a hand may reach into the next shuffle."""
+        hands = []
+        while k > 0:
+            if self._dealt == len(self):
+                self._shuffle()
+            hands.append(self._order[self._dealt : self._dealt + k])
+            self._dealt += len(hands[-1])
+            k -= len(hands[-1])
+        return np.concatenate(hands)
+
+    def restart(self) -> None:
+        """Shuffle now if some numbers have been dealt, so that the next n are all the numbers."""
+        if self._dealt > 0:
+            self._shuffle()
+
+    def _shuffle(self) -> None:
+        self._order = self._rng.permutation(len(self))
+        self._dealt = 0
+
+
+class Batches:
+    """Draws mini-batches, and remembers across calls which rows are still to come."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._decks: list[Deck] = []
+
+    def draw(
+        self,
+        sets: Sequence[Labelled],
+        *,
+        batch_size: int,
+        epochs: int,
+        steps: int | None,
+        beside: Soft | Unlabelled | None = None,
+        device: torch.device = CPU,
+    ) -> Iterator[Batch]:
+        """Batches with equal shares of all sets: `steps` of them, or `epochs` sweeps over the largest set.
+
+        The smaller sets are gone through again and again.
+        """
+        every: list[Labelled | Soft | Unlabelled] = [*sets, *([] if beside is None else [beside])]
+        decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
+        largest = max(len(deck) for deck in decks)
+        share = min(batch_size, largest)
+        if steps is not None:
+            yield from _deal(sets, beside, decks, repeat(share, steps), device)
+            return
+        for _ in range(epochs):
+            for deck in decks:
+                if len(deck) == largest:
+                    deck.restart()
+            yield from _deal(sets, beside, decks, sweep(largest, share), device)
+
+    def _deck(self, place: int, n: int) -> Deck:
+        """The deck of the set at this place: a new one if the set has another length than last time."""
+        if place == len(self._decks):
+            self._decks.append(Deck(n, self._rng))
+        if len(self._decks[place]) != n:
+            self._decks[place] = Deck(n, self._rng)
+        return self._decks[place]
+
+
+def _deal(
+    sets: Sequence[Labelled],
+    beside: Soft | Unlabelled | None,
+    decks: Sequence[Deck],
+    sizes: Iterable[int],
+    device: torch.device,
+) -> Iterator[Batch]:
+    every: list[Labelled | Soft | Unlabelled] = [*sets, *([] if beside is None else [beside])]
+    weighted = any(labelled.weights is not None for labelled in sets)
+
+    def there(values: NDArray[Any] | None) -> torch.Tensor | None:
+        return None if values is None else torch.from_numpy(values).to(device)
+
+    for k in sizes:
+        hands = [deck.deal(k) for deck in decks]
+        X = [each.rows.tensor(hand, device) for each, hand in zip(every, hands, strict=True)]
+        labelled = list(zip(sets, hands, strict=False))
+        codes = np.concatenate([each.codes(hand) for each, hand in labelled] or [np.zeros(0, dtype=np.int64)])
+        yield Batch(
+            X[0] if len(X) == 1 else torch.cat(X),
+            torch.from_numpy(codes).to(device),
+            there(np.concatenate([_weights(each, hand) for each, hand in labelled]) if weighted else None),
+            there(None if beside is None else beside.targets(hands[-1])),
+            there(None if beside is None else hands[-1]),
+        )
+
+
+def _weights(rows: Labelled, hand: Indices) -> Floats:
+    return np.ones(len(hand), dtype=np.float32) if rows.weights is None else rows.weights[hand]
+
+
+def sweep(n: int, size: int) -> list[int]:
+    """Batch sizes that add up to n. A last row on its own joins the batch before it: batch norm needs two."""
+    full, rest = divmod(n, size)
+    sizes = [size] * full
+    if rest == 1 and full:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return sizes
+
+
+def labels_of(y: Any, rows: Rows, name: str = "y") -> NDArray[Any]:
+    """`y` as an array with one label per row."""
+    if y is None:
+        raise ConfigError(f"A classifier requires y to be passed, but the target {name} is None.")
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise ConfigError(f"{name} must hold one label per row, but has {labels.ndim} dimensions.")
+    if len(labels) != len(rows):
+        raise ConfigError(f"There are {len(rows)} rows, but {len(labels)} labels in {name}.")
+    return labels
+
+
+def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
+    """`sample_weight` as one number per row, brought to the mean 1; None stays None."""
+    if sample_weight is None or len(rows) == 0:
+        return None
+    weights: NDArray[Any] = np.asarray(sample_weight)
+    if weights.shape != (len(rows),) or weights.dtype.kind not in "biuf":
+        raise ConfigError(f"sample_weight must hold one number for each of the {len(rows)} rows.")
+    weights = weights.astype(np.float64)
+    # Written so that NaN fails too.
+    if not (np.all(weights >= 0) and 0 < weights.sum() < np.inf):
+        raise ConfigError("sample_weight must hold finite numbers that are zero or more, and not all zero.")
+    normalised: Floats = (weights / weights.mean()).astype(np.float32)
+    return normalised
+
+
+def confidences_of(confidences: Any, rows: Rows) -> Floats | None:
+    """`confidences` as one number per row, as they are; None stays None."""
+    if confidences is None:
+        return None
+    weights: NDArray[Any] = np.asarray(confidences)
+    # Written so that NaN fails too.
+    if (
+        weights.shape != (len(rows),)
+        or weights.dtype.kind not in "biuf"
+        or not np.all((weights >= 0) & (weights < np.inf))
+    ):
+        raise ConfigError(f"confidences must hold one number of at least 0 for each of the {len(rows)} rows.")
+    return weights.astype(np.float32)
+
+
+def classes_in(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """The sorted distinct labels."""
+    if any(pd.isna(part).any() for part in labels):
+        raise ConfigError("Some labels are missing: drop those rows first.")
+    if any(part.dtype.kind == "f" and not (np.isfinite(part) & (part == np.round(part))).all() for part in labels):
+        raise ConfigError("The labels are continuous numbers: a classifier needs classes. Unknown label type.")
+    try:
+        return np.unique(np.concatenate(labels))
+    except TypeError:
+        raise ConfigError("The labels are of different types, such as numbers and text: make them alike.") from None
+
+
+def _values(X: Any, name: str) -> Any:
+    """`X` as something whose rows can be taken: an array of numbers, or a csr matrix."""
+    values: Any = X
+    if isinstance(X, pd.DataFrame):
+        values = _frame_values(X, name)
+    elif sparse.issparse(X):
+        values = values.tocsr()
+    else:
+        values = np.asarray(X)
+    if values.ndim < 2:
+        raise ConfigError(f"{name} must have at least two dimensions, (rows, features): Reshape your data.")
+    if values.dtype.kind not in "biuf":
+        raise ConfigError(f"{name} must hold real numbers, but has dtype {values.dtype}. Encode text first.")
+    if 0 in values.shape[1:]:
+        raise ConfigError(f"{name} has 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
+    return values
+
+
+def _frame_values(frame: pd.DataFrame, name: str) -> Floats:
+    text = [str(column) for column, dtype in frame.dtypes.items() if not _is_number(dtype)]
+    if text:
+        raise ConfigError(f"Columns of {name} that are not numbers: {', '.join(text)}. Encode or drop them first.")
+    return frame.to_numpy(dtype=np.float32, na_value=np.nan)
+
+
+def _is_number(dtype: Any) -> bool:
+    return pd.api.types.is_any_real_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
+
+
+def _row_shape(given: tuple[int, ...], image_shape: Sequence[int] | None, name: str) -> tuple[int, ...]:
+    """The shape of a row: as given, or flat features (or images without a channel axis) as `image_shape`."""
+    if image_shape is None:
+        return given
+    wanted = tuple(image_shape)
+    if given == wanted or (1, *given) == wanted or given == (prod(wanted),):
+        return wanted
+    hint = f"{prod(wanted)} features are needed" if len(given) == 1 else "bring the axes into that order"
+    raise ConfigError(f"A row of {name} has the shape {given}, which is no image_shape={wanted}: {hint}.")

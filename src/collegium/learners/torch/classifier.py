@@ -1,0 +1,379 @@
+"""Neural networks with the scikit-learn interface."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from math import inf, prod
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from collegium.errors import ConfigError, MissingExtra
+
+try:
+    from torch import nn
+except ModuleNotFoundError as missing:
+    raise MissingExtra("torch", "TorchClassifier") from missing
+
+from collegium.core.terms import LocalTerms, Part, Trained, UpdateReport, Weights, check_trained
+from collegium.learners.nets import named as nets
+from collegium.learners.torch.batches import (
+    Floats,
+    Labelled,
+    Rows,
+    Soft,
+    Unlabelled,
+    classes_in,
+    confidences_of,
+    labels_of,
+    weights_of,
+)
+from collegium.learners.torch.devices import find_device
+from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_optimizer, check_output
+
+__all__ = ["TorchClassifier"]
+
+
+class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A neural network as a scikit-learn classifier that can also go on training, round after round.
+
+    Parameters
+    ----------
+    net
+        A name from `learners.nets.named.NETS`, an ``nn.Module`` (copied, never trained in place), or a function
+        ``(input_shape, n_classes) -> nn.Module``. The net returns one logit per class.
+    norm
+        "group" puts group norm in the place of the batch norm of a net from `NETS`: it has no running statistics, which
+        sites with different data do not share, and lets no row depend on the others in its batch, as DP-SGD needs.
+    lr, weight_decay, optimizer
+        The optimizer is "adam", "adamw", "sgd" or "momentum" (sgd with momentum .9); it is made together with the net
+        and reset only by an update whose terms say so.
+    batch_size
+        Rows per mini-batch. With pseudo-labelled rows, a batch has as many of those again.
+    epochs, steps
+        How long `fit` and `update` train: `epochs` sweeps over the data or, when given, `steps` mini-batches.
+    augment
+        Whether training sees a random view of each row: a shifted image, mirrored too where it is in colour, or a row
+        some of whose features are another row's (`collegium.learners.torch.views`).
+    warm_start
+        Whether `fit` goes on from the present weights, as `update` always does.
+    device
+        Where it trains: "cpu" or "cuda". Where there is no CUDA, the CPU takes its place and a `CollegiumWarning` says
+        so; `last_update_.device` tells where it was.
+    image_shape
+        (channels, height, width), when the rows of X are flat but the net takes images.
+    random_state
+        An integer makes the weights the same, bit for bit, on the same CPU, torch version and number of torch
+        threads. None starts from fresh entropy. torch's own generator is left as it was. Nets with dropout, and all
+        nets that are not from `NETS`, train one at a time within a process, since torch's layers share one generator;
+        code of your own that draws from it in another thread meanwhile would disturb them.
+
+    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
+    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
+
+    Attributes
+    ----------
+    classes_ : the classes, in the order of the columns of `predict_proba`.
+    input_shape_ : the shape of a row as the net sees it.
+    last_update_ : an `UpdateReport` of the last `fit`, `update` or `distill`: steps, learning rate, mean loss, device.
+    diverged_ : whether some weight is NaN or infinite.
+    """
+
+    _training: Training
+    classes_: NDArray[Any]
+    input_shape_: tuple[int, ...]
+    last_update_: UpdateReport
+
+    def __init__(
+        self,
+        net: Any = "mlp",
+        *,
+        norm: str = "batch",
+        lr: float = 1e-3,
+        batch_size: int = 64,
+        epochs: int = 10,
+        steps: int | None = None,
+        optimizer: str = "adam",
+        weight_decay: float = 0.0,
+        augment: bool = False,
+        warm_start: bool = False,
+        device: str = "cpu",
+        image_shape: Sequence[int] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.net = net
+        self.norm = norm
+        self.lr = lr
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.steps = steps
+        self.optimizer = optimizer
+        self.weight_decay = weight_decay
+        self.augment = augment
+        self.warm_start = warm_start
+        self.device = device
+        self.image_shape = image_shape
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TorchClassifier:
+        """Train anew (or go on, with `warm_start`) on (X, y) and the pseudo-labelled rows `pseudo=(U, L)`, if any.
+
+        The classes are all those in y and L. Every row is checked before the training starts. `sample_weight` holds
+        the weights of the rows of X, whose mean is brought to 1, the weight of a pseudo-labelled row.
+        """
+        anew = not (self.warm_start and self.__sklearn_is_fitted__())
+        given = self._read(X, y, pseudo, sample_weight, anew=anew)
+        classes = classes_in([each.y for each in given]) if anew else self.classes_
+        return self._train(given, classes, self.epochs, self.steps, anew=anew, check_all=True)
+
+    def initialize(self, X: Any, classes: Any) -> TorchClassifier:
+        """Make the net for rows like those of X and for these classes, with new weights, and train nothing.
+
+        The weights are those that `update` would start from.
+        """
+        check_optimizer(self.optimizer)
+        order = _class_order(classes)
+        shape = self._rows(X, None).shape
+        self._training, self.classes_, self.input_shape_ = self._new_training(shape, len(order)), order, shape
+        return self
+
+    def update(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        classes: Any,
+        pseudo: tuple[Any, Any] | None = None,
+        epochs: int | None = None,
+        steps: int | None = None,
+        sample_weight: Any = None,
+        terms: LocalTerms | None = None,
+    ) -> TorchClassifier:
+        """Go on training from the present weights, optimizer state and place in the shuffled data.
+
+        `classes` are all classes of the study, also those that this site has no case of; they must be the same in
+        every call. Each mini-batch has `batch_size` rows of X and as many of `pseudo=(U, L)`; an epoch covers the
+        larger of the two once. `epochs` or `steps` stand in for the constructor's in this call. With `steps`, only
+        the rows that are drawn are checked, so that a single step is cheap however long the data.
+
+        `terms` add to the loss or the gradient, or train the head only: see `LocalTerms`. With terms the optimizer is
+        made anew, unless they say `keep_optimizer`. Rows to distil are one more share of each mini-batch.
+        """
+        anew = not self.__sklearn_is_fitted__()
+        order = _class_order(classes)
+        if not anew and not np.array_equal(order, self.classes_):
+            raise ConfigError("These are not the classes, in their order, that this classifier was first trained with.")
+        if epochs is None:
+            epochs = self.epochs
+            steps = self.steps if steps is None else steps
+        terms = terms or NO_TERMS
+        given = self._read(X, y, pseudo, sample_weight, anew=anew, terms=terms)
+        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms)
+
+    def distill(
+        self,
+        X: Any,
+        targets: Any,
+        *,
+        epochs: int = 1,
+        lr: float = 5e-5,
+        batch_size: int = 128,
+        steps: int | None = None,
+        temperature: float = 1.0,
+        train: Trained = "all",
+    ) -> TorchClassifier:
+        """Learn to answer the rows of X with the class probabilities `targets`, from the present weights.
+
+        The loss is KL(targets || answers), the optimizer an Adam of this call's own; that of `update` stays as it is.
+        A `temperature` T softens both: targets to their power 1/T, and logits divided by T. The defaults are FedAUX's.
+        """
+        check_is_fitted(self)
+        check_trained(train)
+        if not 0 < temperature < inf:
+            raise ConfigError(f"temperature must be a number above 0, not {temperature!r}.")
+        schedule = self._schedule(epochs, steps, lr, batch_size, weight_decay=0)
+        soft = Soft(self._rows(X, self.input_shape_), targets, len(self.classes_))
+        if steps is None:
+            soft.check(schedule.device)
+        self.last_update_ = self._training.distill(soft, schedule, temperature=temperature, train=train)
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row."""
+        logits = self.predict_logits(X)
+        labels: NDArray[Any] = self.classes_[logits.argmax(axis=1)]
+        return labels
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Class probabilities, with columns in the order of `classes_`."""
+        probabilities: NDArray[np.float64] = softmax(self.predict_logits(X).astype(np.float64), axis=1)
+        return probabilities
+
+    def predict_logits(self, X: Any) -> Floats:
+        """The net's outputs before the softmax, with columns in the order of `classes_`."""
+        check_is_fitted(self)
+        rows = self._rows(X, self.input_shape_)
+        return self._training.logits(rows, len(self.classes_), find_device(self.device, quietly=True))
+
+    def embed(self, X: Any) -> Floats:
+        """The features of each row: what the net's last linear layer is given."""
+        check_is_fitted(self)
+        rows = self._rows(X, self.input_shape_)
+        return self._training.embed(rows, find_device(self.device, quietly=True))
+
+    def get_weights(self, part: Part = "all") -> dict[str, NDArray[np.float32]]:
+        """A copy of the weights by name; `part` may be the "features" or the "head", the last linear layer.
+
+        Batch norm's running means and variances are among them, since a net that is sent or averaged without them
+        predicts nonsense: average them like weights. Its `num_batches_tracked` is not: it only counts batches.
+        """
+        check_is_fitted(self)
+        return self._training.get_weights(part)
+
+    def set_weights(self, weights: Weights, part: Part = "all") -> TorchClassifier:
+        """Put in weights of the names and shapes that `get_weights(part)` has. The optimizer's state stays as it is."""
+        check_is_fitted(self)
+        self._training.set_weights(weights, part)
+        return self
+
+    def to_module(self) -> nn.Module:
+        """A copy of the net, on the CPU and in eval mode."""
+        check_is_fitted(self)
+        return self._training.copy_net()
+
+    @property
+    def diverged_(self) -> bool:
+        """Whether some weight is NaN or infinite."""
+        check_is_fitted(self)
+        return self._training.has_diverged()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_training")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.three_d_array = True
+        return tags
+
+    def _read(
+        self,
+        X: Any,
+        y: Any,
+        pseudo: tuple[Any, Any] | None,
+        sample_weight: Any,
+        *,
+        anew: bool,
+        terms: LocalTerms = NO_TERMS,
+    ) -> list[_Given]:
+        """The private and, if there are any, the pseudo-labelled rows, each with their labels."""
+        private = self._rows(X, None if anew else self.input_shape_)
+        given = [_Given(private, labels_of(y, private), weights_of(sample_weight, private))]
+        if pseudo is not None:
+            public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
+            labels = labels_of(pseudo[1], public, name="the pseudo-labels")
+            given.append(_Given(public, labels, confidences_of(terms.confidences, public)))
+        learned = [each for each in given if len(each.rows) > 0]
+        if not learned and terms.unlabelled is None:
+            raise ConfigError("There are no rows to learn from.")
+        return learned or given[:1]
+
+    def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
+        rows = Rows(X, self.image_shape, name=name)
+        if rows.are_flat:
+            validate_data(self, X, reset=expected is None, skip_check_array=True)
+        elif expected is None:
+            self.n_features_in_ = prod(rows.shape)
+        if expected not in (None, rows.shape):
+            raise ConfigError(f"A row of {name} has the shape {rows.shape}, but the net takes {expected}.")
+        return rows
+
+    def _train(
+        self,
+        given: list[_Given],
+        classes: NDArray[Any],
+        epochs: int,
+        steps: int | None,
+        *,
+        anew: bool,
+        check_all: bool,
+        terms: LocalTerms = NO_TERMS,
+    ) -> TorchClassifier:
+        schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
+        sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
+        input_shape = given[0].rows.shape
+        beside = self._beside(terms, input_shape, len(classes))
+        if check_all:
+            for each in (*sets, *([] if beside is None else [beside])):
+                each.check(schedule.device)
+        training = self._new_training(input_shape, len(classes)) if anew else self._training
+        sets = [each for each in sets if len(each) > 0]
+        self.last_update_ = training.train(sets, schedule, terms, beside, optimizer=self.optimizer)
+        self._training, self.classes_, self.input_shape_ = training, classes, input_shape
+        return self
+
+    def _beside(self, terms: LocalTerms, shape: tuple[int, ...], n_classes: int) -> Soft | Unlabelled | None:
+        """The rows that a step has beside those with labels."""
+        if terms.distill is not None:
+            return Soft(self._rows(terms.distill.X, shape, name="the X to distil"), terms.distill.targets, n_classes)
+        if terms.unlabelled is None:
+            return None
+        return Unlabelled(self._rows(terms.unlabelled, shape, name="the unlabelled X"))
+
+    def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
+        return Training(
+            lambda: self._new_net(input_shape, n_classes),
+            input_shape,
+            optimizer=self.optimizer,
+            seed=self.random_state,
+            deterministic=isinstance(self.net, str),
+        )
+
+    def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        if isinstance(self.net, str):
+            return nets.build(self.net, input_shape, n_classes, self.norm)
+        if self.norm != "batch":
+            raise ConfigError(f"norm={self.norm!r} is for nets by name: build your own net with nn.GroupNorm.")
+        if isinstance(self.net, nn.Module):
+            net = copy.deepcopy(self.net)
+        else:
+            net = self.net(input_shape, n_classes) if callable(self.net) else self.net
+        return check_output(net, input_shape, n_classes)
+
+    def _schedule(self, epochs: int, steps: int | None, lr: float, batch_size: int, weight_decay: float) -> Schedule:
+        """Refuse settings that cannot be trained with."""
+        check_optimizer(self.optimizer)
+        _check_number("epochs", epochs, Integral, at_least=1)
+        _check_number("batch_size", batch_size, Integral, at_least=1)
+        _check_number("lr", lr, Real, at_least=0)
+        _check_number("weight_decay", weight_decay, Real, at_least=0)
+        if steps is not None:
+            _check_number("steps", steps, Integral, at_least=1)
+        if self.random_state is not None:
+            _check_number("random_state", self.random_state, Integral, at_least=0)
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
+
+
+class _Given(NamedTuple):
+    rows: Rows
+    y: NDArray[Any]
+    weights: Floats | None
+
+
+def _class_order(classes: Any) -> NDArray[Any]:
+    order = np.array(classes)
+    if order.ndim != 1 or len(order) == 0 or len(set(order.tolist())) < len(order):
+        raise ConfigError("classes must be a list of the distinct classes of the study.")
+    return order
+
+
+def _check_number(name: str, value: Any, kind: Any, *, at_least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, kind) or not at_least <= value < inf:
+        what = "a whole number" if kind is Integral else "a number"
+        raise ConfigError(f"{name} must be {what} of at least {at_least}, not {value!r}.")

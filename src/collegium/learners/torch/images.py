@@ -1,0 +1,203 @@
+"""Unlabelled images in any usual layout, and SimCLR's random views of them, made a batch at a time on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, pi
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch.nn import functional
+
+from collegium.core.terms import check_not_negative
+from collegium.errors import ConfigError
+from collegium.learners.torch.resident import MOST_VALUES
+
+_COLOUR_OR_GREY = (1, 3)
+# NTSC: brightness, and two axes of colour. A hue is an angle in the plane of these two, a saturation a length.
+_YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+
+
+class Images:
+    """Images as (n, channels, height, width), without a copy, and the range of their values."""
+
+    def __init__(self, X: Any, image_shape: Sequence[int] | None = None) -> None:
+        self.values = _channels_first(_array(X), image_shape)
+        if len(self.values) < 2:
+            raise ConfigError(f"Pre-training compares images with one another: {len(self.values)} are too few.")
+        is_byte = self.values.dtype == np.uint8
+        self.low, self.high = (0.0, 255.0) if is_byte else (float(self.values.min()), float(self.values.max()))
+        if not np.isfinite([self.low, self.high]).all():
+            raise ConfigError("The images hold NaN or infinite values: drop those images first.")
+        if self.low == self.high:
+            raise ConfigError("The images are all of one value: there is nothing to learn from them.")
+        self._there: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        _, channels, height, width = self.values.shape
+        return channels, height, width
+
+    def take(self, rows: NDArray[np.intp], device: torch.device) -> torch.Tensor:
+        """These images, with values from 0 to 1."""
+        if self._there is not None:
+            return self._scaled(self._there[torch.from_numpy(rows).to(device)])
+        taken = np.ascontiguousarray(self.values[rows])
+        if taken.dtype != np.uint8:  # bytes go to the device as they are: a quarter of the way
+            taken = taken.astype(np.float32)
+        return self._scaled(torch.from_numpy(taken).to(device))
+
+    def stay_on(self, device: torch.device) -> None:
+        """Bring all images to a GPU, if they are not too many, so that batches need not come one by one."""
+        if device.type == "cuda" and self.values.size <= MOST_VALUES:
+            values = np.ascontiguousarray(self.values)
+            is_byte = values.dtype == np.uint8
+            self._there = torch.from_numpy(values if is_byte else values.astype(np.float32)).to(device)
+
+    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
+        return (images.float() - self.low) / (self.high - self.low)
+
+    def as_given(self, images: torch.Tensor) -> torch.Tensor:
+        """Values from 0 to 1 back on the scale of the images as given, on which a classifier sees them too."""
+        return images * (self.high - self.low) + self.low
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """SimCLR's random views (Chen et al. 2020, App. A), as tensor operations on a whole batch.
+
+    Differs from the paper in two ways that change little: colours are jittered in a fixed order, and hue is turned in
+    YIQ instead of HSV, which makes hue and saturation one matrix per image. Grey images are only made brighter or
+    darker, with more or less contrast.
+    """
+
+    smallest_crop: float = 0.08
+    """A crop covers from this share of the image up to all of it."""
+    flip: bool = True
+    """Whether half of the views are mirrored. Turn it off for digits and letters."""
+    jitter: float = 0.5
+    """The strength of the colour jitter: .5 for small images, 1 for ImageNet."""
+    jitter_share: float = 0.8
+    grey_share: float = 0.2
+    """The share of colour views that lose their colours."""
+    blur_share: float = 0.0
+    """The share of views that are blurred: 0 for small images, .5 for ImageNet."""
+
+    def __post_init__(self) -> None:
+        check_not_negative("Augmentation: jitter", self.jitter)
+        for name in ("smallest_crop", "jitter_share", "grey_share", "blur_share"):
+            share = getattr(self, name)
+            if not 0 <= share <= 1 or (name == "smallest_crop" and share == 0):
+                raise ConfigError(f"Augmentation: {name} is a share between 0 and 1, not {share!r}.")
+
+    def __call__(self, images: torch.Tensor) -> torch.Tensor:
+        """A random view of each image (n, channels, height, width), values from 0 to 1."""
+        views = self._crop(images)
+        if self.jitter > 0 and self.jitter_share > 0:
+            views = _sometimes(self.jitter_share, self._jitter(views), views)
+        if images.shape[1] == 3 and self.grey_share > 0:
+            grey = (views * _YIQ[0].to(views).view(1, 3, 1, 1)).sum(dim=1, keepdim=True).expand_as(views)
+            views = _sometimes(self.grey_share, grey, views)
+        if self.blur_share > 0:
+            views = _sometimes(self.blur_share, _blur(views), views)
+        return views
+
+    def _crop(self, images: torch.Tensor) -> torch.Tensor:
+        """A random part of each image, of random proportions, brought to the size of the whole; perhaps mirrored."""
+        n = len(images)
+        share = _uniform(images, self.smallest_crop, 1)
+        # At most 4:3, and no wider or higher than the image.
+        most = (-share.log()).clamp(max=log(4 / 3)) / 2
+        stretch = (most * _uniform(images, -1, 1)).exp()
+        width, height = share.sqrt() * stretch, share.sqrt() / stretch
+        theta = torch.zeros(n, 2, 3, device=images.device)
+        theta[:, 0, 0], theta[:, 1, 1] = width, height
+        theta[:, 0, 2] = _uniform(images, -1, 1) * (1 - width)
+        theta[:, 1, 2] = _uniform(images, -1, 1) * (1 - height)
+        if self.flip:
+            theta[:, 0, 0] *= _uniform(images, -1, 1).sign()
+        grid = functional.affine_grid(theta, list(images.shape), align_corners=False)
+        return functional.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+
+    def _jitter(self, images: torch.Tensor) -> torch.Tensor:
+        most = 0.8 * self.jitter
+        brightness, contrast = (_uniform(images, max(0.0, 1 - most), 1 + most).view(-1, 1, 1, 1) for _ in range(2))
+        views = (images * brightness).clamp(0, 1)
+        mean = views.mean(dim=(1, 2, 3), keepdim=True)
+        views = (mean + (views - mean) * contrast).clamp(0, 1)
+        return self._recolour(views) if images.shape[1] == 3 else views
+
+    def _recolour(self, images: torch.Tensor) -> torch.Tensor:
+        """Saturation and hue: colours in YIQ scaled and turned around grey, as one 3x3 matrix per image."""
+        most = 0.8 * self.jitter
+        saturation = _uniform(images, max(0.0, 1 - most), 1 + most)
+        angle = 2 * pi * _uniform(images, -0.2 * self.jitter, 0.2 * self.jitter)
+        turn = torch.zeros(len(images), 3, 3, device=images.device)
+        turn[:, 0, 0] = 1
+        turn[:, 1, 1] = turn[:, 2, 2] = saturation * angle.cos()
+        turn[:, 1, 2], turn[:, 2, 1] = -saturation * angle.sin(), saturation * angle.sin()
+        to_yiq = _YIQ.to(images)
+        colours = torch.linalg.inv(to_yiq) @ turn @ to_yiq
+        return torch.einsum("nij,njhw->nihw", colours, images).clamp(0, 1)
+
+
+def _sometimes(share: float, changed: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
+    """The changed images in this share of cases, else the images as they are."""
+    return torch.where(_uniform(images, 0, 1).view(-1, 1, 1, 1) < share, changed, images)
+
+
+def _blur(images: torch.Tensor) -> torch.Tensor:
+    """Gaussian blur with a kernel of a tenth of the image's side and a width between .1 and 2 pixels per image."""
+    n, channels, height, width = images.shape
+    reach = max(1, min(height, width) // 20)
+    offsets = torch.arange(-reach, reach + 1, device=images.device)
+    kernel = torch.exp(-0.5 * (offsets / _uniform(images, 0.1, 2).view(-1, 1)) ** 2)
+    kernel = (kernel / kernel.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)
+    # Each channel of each image is a channel of one big image, with a kernel of its own.
+    flat = functional.pad(images, (reach,) * 4, mode="reflect").reshape(1, n * channels, height + 2 * reach, -1)
+    flat = functional.conv2d(flat, kernel.view(n * channels, 1, 1, -1), groups=n * channels)
+    flat = functional.conv2d(flat, kernel.view(n * channels, 1, -1, 1), groups=n * channels)
+    return flat.view(n, channels, height, width)
+
+
+def _uniform(images: torch.Tensor, low: float, high: float) -> torch.Tensor:
+    """One random number per image."""
+    return torch.empty(len(images), device=images.device).uniform_(low, high)
+
+
+def _array(X: Any) -> NDArray[Any]:
+    if sparse.issparse(X):
+        raise ConfigError("Images are arrays, not sparse matrices: use X.toarray().")
+    values = np.asarray(X)
+    if values.dtype.kind not in "uif":
+        raise ConfigError(f"Images hold numbers, but these have dtype {values.dtype}.")
+    return values
+
+
+def _channels_first(values: NDArray[Any], image_shape: Sequence[int] | None) -> NDArray[Any]:
+    """(n, channels, height, width), from that, (n, height, width[, channels]), or flat rows of a known shape."""
+    if values.ndim == 2:
+        if image_shape is None or len(image_shape) != 3 or values.shape[1] != np.prod(image_shape):
+            raise ConfigError(
+                f"Rows of {values.shape[1]} values are images of no known shape: give the learner "
+                "image_shape=(channels, height, width)."
+            )
+        return values.reshape(len(values), *image_shape)
+    if values.ndim == 3:
+        return values[:, None]
+    if values.ndim == 4 and values.shape[1] in _COLOUR_OR_GREY:
+        return values
+    if values.ndim == 4 and values.shape[3] in _COLOUR_OR_GREY:
+        return values.transpose(0, 3, 1, 2)
+    raise ConfigError(
+        "Images are (n, channels, height, width) or (n, height, width, channels) with 1 or 3 channels, "
+        f"not {values.shape}."
+    )

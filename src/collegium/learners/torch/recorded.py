@@ -1,0 +1,153 @@
+"""Steps of training on a GPU, recorded as a CUDA graph and replayed.
+
+A step of a small net is a hundred pieces of work of a few microseconds each. Starting them one by one takes longer than
+doing them; a graph starts them all at once. It does what the step does, on a batch that is put where the first one was.
+
+The environment variable COLLEGIUM_CUDA_GRAPHS=0 turns recording off.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import torch
+
+from collegium.learners.torch.batches import Batch
+from collegium.learners.torch.descent import Descent
+
+WARM_UP: Final = 3
+"""Steps before the first recording: libraries set themselves up in them, which no graph may hold."""
+
+MOST_IDLE: Final = 2**31
+"""Bytes that PyTorch may hold of the GPU's memory without using them, after a recording."""
+
+# While one net is recorded on the side stream, no other may put its work there, and none asks for memory.
+_one_at_a_time = threading.RLock()
+
+
+class _Recording(NamedTuple):
+    graph: Any
+    places: Batch
+    loss: torch.Tensor
+
+
+class Replayed:
+    """A step that is recorded when batches of one shape come again. The net must not draw random numbers."""
+
+    def __init__(self, descent: Descent) -> None:
+        self._descent = descent
+        self._taken = 0
+        self._seen: set[Any] = set()
+        self._recordings: dict[Any, _Recording] = {}
+
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        """Take the step; the loss before it, which the next call overwrites."""
+        shapes = tuple(None if part is None else tuple(part.shape) for part in batch)
+        self._taken += 1
+        if shapes not in self._recordings:
+            known = shapes in self._seen
+            self._seen.add(shapes)
+            if not known or self._taken <= WARM_UP:
+                return self._descent.step(batch)
+            self._recordings[shapes] = self._record(batch)
+        recording = self._recordings[shapes]
+        for place, part in zip(recording.places, batch, strict=True):
+            if place is not None and part is not None:
+                place.copy_(part)
+        recording.graph.replay()
+        return recording.loss
+
+    def _record(self, batch: Batch) -> _Recording:
+        """Write the step down. Nothing is done yet: neither weights nor optimizer change."""
+        places = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
+        graph = torch.cuda.CUDAGraph()
+        with _capturable(self._descent.optimizer), _no_garbage_collected():
+            # Other threads may go on working with the GPU meanwhile. Each graph has memory of its own, which goes with
+            # it: PyTorch 2.11 does not record into a pool again after the last graph in it has gone.
+            graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                loss = self._descent.step(places)
+            finally:
+                graph.capture_end()
+        return _Recording(graph, places, loss)
+
+
+@contextmanager
+def turn(device: torch.device) -> Iterator[None]:
+    """Work with a GPU by itself: sites in threads of one process take turns there."""
+    if device.type != "cuda":
+        yield
+        return
+    with _one_at_a_time:
+        yield
+
+
+@contextmanager
+def stepping(descent: Descent, device: torch.device, *, recorded: bool) -> Iterator[Callable[[Batch], torch.Tensor]]:
+    """How to take steps of this descent, inside the block: as they are, or recorded where there is a GPU."""
+    if not recorded or device.type != "cuda" or os.environ.get("COLLEGIUM_CUDA_GRAPHS") == "0":
+        yield descent.step
+        return
+    with _one_at_a_time:
+        main, side = torch.cuda.current_stream(device), _side_stream(device)
+        side.wait_stream(main)
+        with torch.cuda.stream(side):  # the main one cannot be recorded
+            yield Replayed(descent)
+            side.synchronize()  # a graph must not go while it is at work
+        descent.optimizer.zero_grad()  # the gradients are in the graph's memory
+        # The memory of a graph that has gone serves no other: others who work with this GPU would run out of it.
+        if torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > MOST_IDLE:
+            torch.cuda.empty_cache()
+
+
+def put_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
+    """Bring its state to where the parameters are. On a GPU Adam is one piece of work, and counts its steps there."""
+    fused = True if device.type == "cuda" else None
+    state = optimizer.state_dict()
+    adams = [group for group in state["param_groups"] if "capturable" in group]
+    for group in adams:
+        group["fused"] = True  # so that loading moves the count of steps too
+    optimizer.load_state_dict(state)
+    for group in optimizer.param_groups:
+        if "capturable" in group:
+            group["fused"] = fused
+    for parameter, values in optimizer.state.items():
+        for name, value in values.items():
+            if torch.is_tensor(value) and value.shape == parameter.shape and value.dim() > 0:
+                values[name] = torch.empty_like(parameter).copy_(value)  # in the parameter's layout
+
+
+@contextmanager
+def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Adam wants to be told that it is recorded; told at other times, it warns."""
+    groups = [group for group in optimizer.param_groups if "capturable" in group]
+    for group in groups:
+        group["capturable"] = True
+    try:
+        yield
+    finally:
+        for group in groups:
+            group["capturable"] = False
+
+
+@contextmanager
+def _no_garbage_collected() -> Iterator[None]:
+    """An old graph that is thrown away in the middle of a recording would break it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

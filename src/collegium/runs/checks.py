@@ -1,0 +1,366 @@
+"""What is checked before anything is trained. Each error names the site and the remedy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import is_regressor
+from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
+
+from collegium.core.algorithm import Algorithm
+from collegium.core.labels import as_labels, encode_labels, shorten
+from collegium.core.public_set import PublicSet
+from collegium.core.site import Site
+from collegium.errors import CollegiumWarning, ConfigError, Refused, SiteError
+from collegium.learners.base import LocalUpdate, Trainer
+from collegium.privacy.budget import Budget
+from collegium.privacy.claims import Charge
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.mechanisms.base import Mechanism
+from collegium.runs.callbacks import Callback
+from collegium.site.ledger import Ledger, verify_ledger
+from collegium.wire import tables
+
+
+def check_algorithm(algorithm: Any) -> None:
+    """An instance, not a class or a name."""
+    if not isinstance(algorithm, Algorithm):
+        hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
+        raise ConfigError(f"The first argument is an algorithm, such as {hint}, not {type(algorithm).__name__}.")
+
+
+def check_callbacks(callbacks: Any) -> None:
+    """Objects with the methods of a Callback."""
+    for callback in callbacks:
+        if isinstance(callback, type) or not isinstance(callback, Callback):
+            name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
+            raise ConfigError(
+                f"callbacks holds {name}: each must be an instance of a class that derives from Callback."
+            )
+
+
+def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]:
+    """At least one site, with the rows and the learner that the algorithm needs, and a name of its own."""
+    if isinstance(sites, Site):
+        raise ConfigError("sites is a list: pass sites=[site].")
+    if not sites:
+        raise ConfigError("There are no sites: pass sites=[cg.Site(name, X, y, learner=...), ...].")
+    for site in sites:
+        if not isinstance(site, Site):
+            raise ConfigError(f"sites holds a {type(site).__name__}: each must be a cg.Site.")
+        if not len(site) and (algorithm.needs_labels or site.unlabeled is None or not tables.n_rows(site.unlabeled)):
+            what = "no samples" if site.unlabeled is None else f"no samples with labels for {type(algorithm).__name__}"
+            raise SiteError(site.name, f"it has {what}. Leave it out, or give it data.")
+        problem = None if site.unlabeled is None else _mismatch(site.X, site.unlabeled)
+        if problem:
+            raise SiteError(site.name, f"the features of unlabeled differ from those of X: {problem}.")
+        if algorithm.needs_learner or site.learner is not None:
+            _check_learner(site)
+        try:
+            algorithm.check_site(site)
+        except SiteError:
+            raise
+        except ConfigError as error:
+            raise SiteError(site.name, str(error)) from None
+    names = [site.name for site in sites]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ConfigError(f"Two sites are called {twice[0]!r}: give each a name of its own.")
+    if not any(len(site) for site in sites):
+        me = type(algorithm).__name__
+        raise ConfigError(f"{me} learns from labels, and no site has any: give at least one site labelled rows.")
+    if algorithm.labels_own_points:
+        _check_points_to_label(algorithm, sites)
+    if len(sites) == 1:
+        warnings.warn("There is one site only: it can learn from nobody else.", CollegiumWarning, stacklevel=3)
+    return tuple(sites)
+
+
+def _check_points_to_label(algorithm: Algorithm, sites: Sequence[Site]) -> None:
+    me = type(algorithm).__name__
+    if not any(site.unlabeled is not None and tables.n_rows(site.unlabeled) for site in sites):
+        raise ConfigError(f"{me} labels the sites' own points: pass them as cg.Site(..., unlabeled=X).")
+
+
+def _check_learner(site: Site) -> None:
+    learner = site.learner
+    if learner is None:
+        raise SiteError(site.name, "it has no learner. Pass learner=..., for example a scikit-learn classifier.")
+    if isinstance(learner, type):
+        raise SiteError(site.name, f"its learner is a class. Pass an instance: {learner.__name__}().")
+    for method in ("fit", "predict"):
+        if not callable(getattr(learner, method, None)):
+            kind = type(learner).__name__
+            raise SiteError(
+                site.name, f"its learner, a {kind}, has no {method!r} method. Use a scikit-learn classifier."
+            )
+    if _is_regressor(learner):
+        raise SiteError(site.name, f"its learner, a {type(learner).__name__}, is a regressor. Use a classifier.")
+
+
+def _is_regressor(learner: Any) -> bool:
+    try:
+        return bool(is_regressor(learner))
+    except (AttributeError, TypeError):
+        return False
+
+
+def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -> NDArray[Any]:
+    """The study's classes: those given, or all that any site or the labelled public set has."""
+    sites = [site for site in sites if len(site)]
+    kinds = {site.name: _label_kind(site.y) for site in sites}
+    if len(set(kinds.values())) > 1:
+        first, *others = kinds
+        other = next(name for name in others if kinds[name] != kinds[first])
+        raise SiteError(
+            other, f"its labels are {kinds[other]}, those of site {first!r} are {kinds[first]}. Use one type."
+        )
+    if given is None:
+        public = [] if public_labels is None else [public_labels]
+        if public and _label_kind(public_labels) != next(iter(kinds.values())):
+            raise ConfigError(
+                f"The public labels are {_label_kind(public_labels)}; the sites' are {next(iter(kinds.values()))}."
+            )
+        return np.unique(np.concatenate([np.unique(y) for y in (*(site.y for site in sites), *public)]))
+    classes = np.unique(as_labels(given, "classes"))
+    if _label_kind(classes) != next(iter(kinds.values())):
+        raise ConfigError(f"classes are {_label_kind(classes)}, the sites' labels are {next(iter(kinds.values()))}.")
+    for site in sites:
+        unknown = np.setdiff1d(site.y, classes)
+        if len(unknown):
+            raise SiteError(site.name, f"it has labels that are not among classes: {shorten(unknown)}.")
+    return classes
+
+
+def _label_kind(y: NDArray[Any]) -> str:
+    return "numbers" if y.dtype.kind in "iufb" else "strings" if y.dtype.kind in "US" else str(y.dtype)
+
+
+def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Algorithm | None = None) -> None:
+    """All tables have the same columns: the sites' and, by name, the public and the test set.
+
+    Missing values are for learners that take them: the algorithm's, or (no algorithm) the sites' own.
+    """
+    first = sites[0]
+    for site in sites[1:]:
+        problem = _mismatch(first.X, site.X)
+        if problem:
+            raise SiteError(site.name, f"its features differ from those of site {first.name!r}: {problem}.")
+    for name, table in others.items():
+        problem = _mismatch(first.X, table)
+        if problem:
+            raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
+    shared = [f"the {name} set" for name, table in others.items() if _has_missing_values(table)]
+    for site in sites:
+        own = {"X": site.X, "unlabeled": site.unlabeled}
+        where = [f"its {name}" for name, table in own.items() if _has_missing_values(table)] + shared
+        for learner in [site.learner] if algorithm is None else algorithm.learners(site):
+            if where and not takes_missing_values(learner):
+                raise SiteError(
+                    site.name,
+                    f"{type(learner).__name__} does not take missing values, and {where[0]} has some (NaN or "
+                    "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
+                )
+
+
+def _mismatch(X: Any, other: Any) -> str | None:
+    if isinstance(X, pd.DataFrame) != isinstance(other, pd.DataFrame):
+        return "one is a DataFrame and the other is not"
+    if sparse.issparse(X) != sparse.issparse(other):
+        return "one is sparse and the other is not"
+    if tables.row_shape(X) != tables.row_shape(other):
+        return f"shape {tables.row_shape(other)} per row instead of {tables.row_shape(X)}"
+    if isinstance(X, pd.DataFrame) and list(X.columns) != list(other.columns):
+        differing = next(a for a, b in zip(other.columns, X.columns, strict=True) if a != b)
+        return f"column {differing!r} is not there or stands elsewhere"
+    return None
+
+
+def _has_missing_values(table: Any) -> bool:
+    if isinstance(table, pd.DataFrame):
+        return any(_has_missing_values(table[name].to_numpy()) for name in table) or bool(table.isna().any(axis=None))
+    values = getattr(table, "data", None) if sparse.issparse(table) else table
+    return isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all()
+
+
+def takes_missing_values(learner: Any) -> bool:
+    """What scikit-learn's tags say; pipelines and learners without tags are trusted."""
+    if isinstance(learner, Pipeline) or not hasattr(learner, "__sklearn_tags__"):
+        return True
+    try:
+        return bool(get_tags(learner).input_tags.allow_nan)
+    except (AttributeError, TypeError):
+        return True
+
+
+def check_labelled(algorithm: Algorithm, public: Any) -> tuple[Any, NDArray[Any] | None]:
+    """The public set's rows, and its labels where the algorithm learns from them."""
+    if not algorithm.learns_public_labels:
+        return public, None
+    if not isinstance(public, tuple) or len(public) != 2:
+        raise ConfigError(
+            f"{type(algorithm).__name__} learns from a labelled public set: pass public=(X, y). "
+            "(public_truth only measures, and trains nothing.)"
+        )
+    return public[0], as_labels(public[1], "public: y")
+
+
+def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> PublicSet | None:
+    """The public set, the same for everybody."""
+    if public is None:
+        if algorithm.needs_public:
+            raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set: pass public=X.")
+        return None
+    if isinstance(public, tuple):
+        raise ConfigError("public is X only, without labels; pass its labels, if known, as public_truth.")
+    table = tables.as_table(public, "public")
+    if not tables.n_rows(table):
+        if algorithm.needs_public:
+            raise ConfigError("The public set has no rows.")
+        return None
+    shared = PublicSet(table)
+    for site in sites:
+        own = None if site.public is None else tables.digest(site.public)
+        pinned = site.policy.public_sha256
+        for digest, which in ((own, "its own copy of"), (pinned, "the pinned hash of")):
+            if digest is not None and digest != shared.digest:
+                raise SiteError(
+                    site.name,
+                    f"{which} the public set has hash {digest[:12]}..., the study's has {shared.digest[:12]}.... Give "
+                    "every site the same public set.",
+                )
+    return shared
+
+
+def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | None:
+    """The test set as (X, codes)."""
+    if test is None:
+        return None
+    if not isinstance(test, tuple | list) or len(test) != 2:
+        raise ConfigError("test is a pair (X, y).")
+    X, y = tables.as_table(test[0], "test: X"), as_labels(test[1], "test: y")
+    if tables.n_rows(X) != len(y):
+        raise ConfigError(f"The test set has {tables.n_rows(X)} rows and {len(y)} labels.")
+    if not len(y):
+        return None
+    return X, _encode(y, classes, "The test set")
+
+
+def check_privacy(algorithm: Algorithm, sites: Sequence[Site], public: PublicSet | None, n_classes: int) -> None:
+    """Private learners, required claims and budgets: all that can be known before anything is trained."""
+    size = 0 if public is None else len(public)
+    for site in sites:
+        try:
+            charge = _first_charge(algorithm, site, size, n_classes)
+        except SiteError:
+            raise
+        except ConfigError as error:
+            raise SiteError(site.name, str(error)) from None
+        guaranteed = charge is not None and charge.kind == "dp"
+        if site.policy.requires == "dp" and not guaranteed:
+            raise SiteError(
+                site.name,
+                f"its policy requires differential privacy, and neither its learner {type(site.learner).__name__} nor "
+                f"{type(algorithm).__name__}'s mechanism gives it. Use PrivateVoting(learner), or a mechanism such as "
+                "RandomizedResponse(epsilon=4) with the worst-case sensitivity.",
+            )
+        if site.budget is not None:
+            _check_budget(site, site.budget, [charge] if charge is not None and guaranteed else [])
+
+
+def _first_charge(algorithm: Algorithm, site: Site, size: int, n_classes: int) -> Charge | None:
+    """What a site's first release will cost; None where nothing protects it."""
+    if isinstance(site.learner, PrivateLearner):
+        site.learner.check()
+        if not size:
+            raise ConfigError("its private learner labels a public set, and this study has none.")
+    mechanism = algorithm.protection()
+    if mechanism is not None:
+        _check_observable(site, mechanism)
+        observed = None if mechanism.neighbours is None else 1
+        return mechanism.charge(size, n_classes, records=len(site), observed=observed)
+    in_steps = algorithm.site_charge(size)
+    if in_steps is not None:
+        return in_steps
+    return site.learner.charge(len(site), size, n_classes) if isinstance(site.learner, PrivateLearner) else None
+
+
+def _check_observable(site: Site, mechanism: Mechanism) -> None:
+    if mechanism.neighbours is not None and not Trainer(site.learner, np.arange(2)).fits_anew(LocalUpdate()):
+        raise SiteError(
+            site.name,
+            f"observed_max_change fits the learner on neighbouring data, and {type(site.learner).__name__} goes on "
+            "from its weights. Use a learner that is fitted anew, or another sensitivity.",
+        )
+
+
+def _check_budget(site: Site, budget: Budget, first: list[Charge]) -> None:
+    path = None if budget.ledger is None else Path(budget.ledger)
+    if path is not None and not path.parent.is_dir():
+        raise SiteError(site.name, f"the folder of its ledger {path} does not exist: create it first.")
+    spent: list[Charge] = []
+    if path is not None and path.exists():
+        verify_ledger(path)
+        with closing(Ledger(site.name, path)) as ledger:
+            spent = ledger.charges()
+    try:
+        budget.require(spent, first)
+    except Refused as refusal:
+        raise SiteError(site.name, f"its budget is smaller than one round costs. {refusal}") from None
+
+
+_CAPABILITIES: Final = {
+    "weights": ("initialize", "update", "get_weights", "set_weights"),
+    "soft": ("predict_proba",),
+    "distill": ("distill",),
+    "embed": ("embed",),
+}
+
+
+def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
+    """Every learner can do what the method needs; the error names methods that need less."""
+    for capability, purpose in algorithm.needs.items():
+        for site in sites:
+            missing = [name for name in _CAPABILITIES[capability] if not hasattr(site.learner, name)]
+            if missing and isinstance(site.learner, Pipeline):
+                raise SiteError(
+                    site.name,
+                    f"{type(algorithm).__name__} {purpose}, but its learner is a Pipeline, which prepares rows in "
+                    "another way at each site. Prepare the data beforehand (a study: prepare = 'none'), or use a "
+                    "method that shares labels: fedct, fedkt.",
+                )
+            if missing:
+                raise SiteError(
+                    site.name,
+                    f"{type(algorithm).__name__} {purpose}, but {type(site.learner).__name__} has no {missing[0]!r}. "
+                    "Use a learner that has, such as cg.TorchClassifier, or a method that shares labels: fedct, fedkt.",
+                )
+
+
+def check_truth(
+    truth: Any, public: PublicSet | None, classes: NDArray[Any], name: str = "public_truth"
+) -> NDArray[Any] | None:
+    """The public set's labels as codes, where they are given."""
+    if truth is None:
+        return None
+    y = as_labels(truth, name)
+    if public is None or len(y) != len(public):
+        raise ConfigError(
+            f"{name} has {len(y)} labels; the public set has {0 if public is None else len(public)} rows."
+        )
+    return _encode(y, classes, name)
+
+
+def _encode(y: NDArray[Any], classes: NDArray[Any], where: str) -> NDArray[Any]:
+    if _label_kind(y) != _label_kind(classes):
+        raise ConfigError(f"{where} has labels that are {_label_kind(y)}; the sites' are {_label_kind(classes)}.")
+    return encode_labels(y, classes, where)

@@ -1,0 +1,142 @@
+"""The coordinator's record: every exchange of a run, so that a killed run goes on where it was.
+
+A SQLite file with one transaction per exchange: after a kill the record holds whole exchanges only. Rows are
+chained by hashes like a ledger's, so a damaged or shortened record is found before anything is trained.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from collegium.errors import RecordError
+from collegium.site.ledger import storage_errors
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS exchange (number INTEGER PRIMARY KEY, orders TEXT NOT NULL, hash TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS reply (
+    exchange INTEGER NOT NULL, seq INTEGER NOT NULL, party TEXT NOT NULL, frame BLOB NOT NULL,
+    PRIMARY KEY (exchange, seq));
+CREATE TABLE IF NOT EXISTS newcomer (exchange INTEGER NOT NULL, party TEXT PRIMARY KEY);
+"""
+
+
+class Record:
+    """All exchanges of one run. `about` identifies the run: settings, seed, sites, public set."""
+
+    def __init__(self, path: Path, about: Mapping[str, Any], *, resume: bool) -> None:
+        self.path = path
+        existed = path.exists()
+        with storage_errors(path, RecordError):
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.executescript(_SCHEMA)
+            self._identify(dict(about), continues=resume and existed)
+        self.length = self._check()
+
+    def _identify(self, about: dict[str, Any], *, continues: bool) -> None:
+        text = self._get("about")
+        if text is None:
+            if continues and self._db.execute("SELECT COUNT(*) FROM exchange").fetchone()[0]:
+                raise RecordError(f"{self.path} does not say which run it belongs to: it is damaged.")
+            self._db.execute("INSERT INTO run VALUES ('about', ?)", (json.dumps(about, sort_keys=True),))
+            return
+        before = json.loads(text)
+        differing = [key for key in sorted(about) if key != "run" and before.get(key) != about[key]]
+        if differing:
+            raise RecordError(
+                f"{self.path} belongs to another run: {', '.join(differing)} differ. Resume with the same settings, "
+                "or choose another folder."
+            )
+
+    def _get(self, key: str) -> str | None:
+        row = self._db.execute("SELECT value FROM run WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    @property
+    def run(self) -> str:
+        """The run's id; a resumed run keeps it."""
+        with storage_errors(self.path, RecordError):
+            return str(json.loads(self._get("about") or "{}")["run"])
+
+    def _check(self) -> int:
+        """The number of whole exchanges, after checking the chain."""
+        with storage_errors(self.path, RecordError):
+            prev = ""
+            rows = self._db.execute("SELECT number, orders, hash FROM exchange ORDER BY number").fetchall()
+            for position, (number, orders, digest) in enumerate(rows):
+                if number != position or digest != self._hash(number, orders, prev):
+                    raise RecordError(
+                        f"{self.path}: exchange {position} is damaged or missing. Restore the file, or start a new run."
+                    )
+                prev = digest
+            head = self._get("length")
+        if head is not None and int(head) != len(rows):
+            raise RecordError(f"{self.path} is cut short: {len(rows)} of {head} exchanges are there. Restore the file.")
+        return len(rows)
+
+    def _hash(self, number: int, orders: str, prev: str) -> str:
+        digest = hashlib.sha256(f"{prev}:{number}:{orders}".encode())
+        for party, frame in self._db.execute(
+            "SELECT party, frame FROM reply WHERE exchange = ? ORDER BY seq", (number,)
+        ):
+            digest.update(party.encode() + b"\0" + hashlib.sha256(frame).digest())
+        return digest.hexdigest()
+
+    def orders_hash(self, number: int) -> str:
+        """Identifies the orders of a recorded exchange."""
+        with storage_errors(self.path, RecordError):
+            return str(self._db.execute("SELECT orders FROM exchange WHERE number = ?", (number,)).fetchone()[0])
+
+    def replies(self, number: int) -> Iterator[tuple[str, bytes]]:
+        """The recorded replies of an exchange, in the order they came."""
+        with storage_errors(self.path, RecordError):
+            yield from self._db.execute("SELECT party, frame FROM reply WHERE exchange = ? ORDER BY seq", (number,))
+
+    def newcomers(self, number: int) -> tuple[str, ...]:
+        """The sites that joined before an exchange."""
+        with storage_errors(self.path, RecordError):
+            query = "SELECT party FROM newcomer WHERE exchange = ? ORDER BY rowid"
+            return tuple(party for (party,) in self._db.execute(query, (number,)))
+
+    def write_newcomers(self, number: int, parties: tuple[str, ...]) -> tuple[str, ...]:
+        """Keep that sites joined before an exchange; returns those that are not known yet."""
+        with storage_errors(self.path, RecordError):
+            known = {party for (party,) in self._db.execute("SELECT party FROM newcomer")}
+            fresh = tuple(party for party in parties if party not in known)
+            self._db.executemany("INSERT INTO newcomer VALUES (?, ?)", [(number, party) for party in fresh])
+        return fresh
+
+    def write(self, number: int, orders: str, replies: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+        """Pass replies on as they come, and keep them; the exchange counts once all have come."""
+        with storage_errors(self.path, RecordError):
+            self._db.execute("BEGIN IMMEDIATE")
+        try:
+            for seq, (party, frame) in enumerate(replies):
+                with storage_errors(self.path, RecordError):
+                    self._db.execute("INSERT INTO reply VALUES (?, ?, ?, ?)", (number, seq, party, frame))
+                yield party, frame
+            with storage_errors(self.path, RecordError):
+                self._finish(number, orders)
+        except BaseException:
+            if self._db.in_transaction:  # a full disk ends it by itself
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _finish(self, number: int, orders: str) -> None:
+        row = self._db.execute("SELECT hash FROM exchange WHERE number = ?", (number - 1,)).fetchone()
+        digest = self._hash(number, orders, row[0] if row else "")
+        self._db.execute("INSERT INTO exchange VALUES (?, ?, ?)", (number, orders, digest))
+        self._db.execute("INSERT OR REPLACE INTO run VALUES ('length', ?)", (str(number + 1),))
+        self._db.execute("COMMIT")
+        self.length = number + 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()

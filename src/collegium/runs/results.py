@@ -1,0 +1,353 @@
+"""`Run`: what came out of a run, as tables, models and pictures."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import cloudpickle
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from collegium.core.labels import Labels
+from collegium.core.observations import COST_COLUMNS, Observations
+from collegium.errors import CollegiumWarning, ConfigError, StorageError
+from collegium.privacy.tables import privacy_table
+from collegium.runs.environment import environment
+from collegium.site.ledger import storage_errors
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from collegium.graphs import Labelled
+    from collegium.learners.base import SiteModel
+
+_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "metrics": ("round", "party", "split", "metric", "value"),
+    "releases": ("party", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "entry", "protected", "privacy"),
+    "costs": ("round", "party", *COST_COLUMNS),
+    "refusals": ("round", "party", "step", "code"),
+    "orders": ("round", "party", "steps", "bytes"),
+}
+_FORMAT: Final = 1
+
+
+@dataclass(eq=False)
+class Run:
+    """The results of one run.
+
+    Attributes:
+        metrics: One row per number: round, party, split, metric, value. Rounds count from 0.
+        releases: One row per release that left a site: party, round, step, kind, bytes, sha256, ...
+        costs: Per round and party: bytes up and down on the wire, seconds in fit, predict, consensus and wire,
+            and in what the algorithm times beside these (parts of them), such as teachers and students.
+        orders: What each site was asked to run, and in how many bytes.
+        privacy: What may be said about each site's privacy, and what that stands on.
+        refusals: Who refused, failed or was missing, and with which code.
+        about: The run's id, algorithm, seed, sites and versions.
+        classes: The study's classes.
+        labels: The last consensus, as class codes (None where the algorithm makes none). Of a method that labels the
+            sites' own unlabelled points: by site, the user's own label values in the order of those points.
+        confidences: How sure each of those labels is, 0 to 1, by site. In a real run only the site itself has either.
+        logs: The sites' own logs, in a simulation. They are not saved with the run.
+        study: The study file's text, for a run of a study.
+        environment: Versions of Python and libraries, and the kind of machine.
+        finished: False for the folder of a run that was killed and not resumed.
+    """
+
+    metrics: pd.DataFrame
+    releases: pd.DataFrame
+    costs: pd.DataFrame
+    refusals: pd.DataFrame
+    orders: pd.DataFrame
+    about: dict[str, Any]
+    classes: NDArray[Any]
+    class_counts: pd.DataFrame
+    labels: Labels | dict[str, NDArray[Any]] | None
+    _models: Mapping[str, Any] = field(repr=False)
+    _global_models: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    confidences: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
+    logs: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    study: str | None = None
+    environment: dict[str, Any] = field(default_factory=dict, repr=False)
+    finished: bool = True
+
+    @classmethod
+    def from_observations(
+        cls,
+        observed: Observations,
+        *,
+        about: dict[str, Any],
+        classes: NDArray[Any],
+        labels: Labels | None,
+        models: Mapping[str, SiteModel],
+        global_models: Mapping[str, SiteModel],
+        logs: dict[str, list[str]],
+        class_counts: dict[str, list[int]],
+        found: Mapping[str, Labelled] | None = None,
+        study: str | None = None,
+    ) -> Run:
+        """Build from what the coordinator noted."""
+        costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
+        rows = {
+            "metrics": observed.metrics,
+            "releases": observed.releases,
+            "costs": costs,
+            "refusals": observed.refusals,
+            "orders": observed.orders,
+        }
+        activities = sorted({name for row in costs for name in row} - set(_COLUMNS["costs"]))
+        columns = _COLUMNS | {"costs": (*_COLUMNS["costs"], *activities)}
+        frames: dict[str, Any] = {
+            name: _tidy(pd.DataFrame(rows[name], columns=list(columns[name])), about["parties"]) for name in rows
+        }
+        frames["costs"] = frames["costs"].fillna(0.0).astype({"bytes_up": "int64", "bytes_down": "int64"})
+        counts = pd.DataFrame.from_dict(
+            class_counts, orient="index", columns=[str(value) for value in classes.tolist()]
+        )
+        counts.index.name = "party"
+        return cls(
+            **frames,
+            about=about,
+            classes=classes,
+            class_counts=counts,
+            labels={party: classes[each.codes] for party, each in found.items()} if found else labels,
+            confidences={party: each.confidences for party, each in (found or {}).items()},
+            _models=models,
+            _global_models=global_models,
+            logs=logs,
+            study=study,
+            environment=environment(),
+        )
+
+    @cached_property
+    def models(self) -> dict[str, SiteModel]:
+        """Each site's final model; `predict` answers in the user's own label values."""
+        return {party: _read_model(model) for party, model in self._models.items()}
+
+    @cached_property
+    def global_models(self) -> dict[str, SiteModel]:
+        """Models that belong to no site: one of (U, final consensus), or averaged nets by a site with such a net."""
+        return {name: _read_model(model) for name, model in self._global_models.items()}
+
+    @property
+    def global_model(self) -> SiteModel | None:
+        """The first of the global models, where the algorithm made one."""
+        return next(iter(self.global_models.values()), None)
+
+    @cached_property
+    def privacy(self) -> pd.DataFrame:
+        """What may be said about each site's privacy: one row per site and kind of claim.
+
+        A kind of ``unprotected`` means what it says: those releases left as they were.
+        """
+        return privacy_table(self.releases, self.about["parties"], self.about.get("claims", {}))
+
+    @property
+    def accuracy(self) -> pd.DataFrame:
+        """Test accuracy: one row per round, one column per site."""
+        rows = self.metrics[(self.metrics["split"] == "test") & (self.metrics["metric"] == "accuracy")]
+        wide = rows.pivot_table(index="round", columns="party", values="value", aggfunc="last")
+        return wide.reindex(columns=[party for party in self.about["parties"] if party in wide.columns])
+
+    @property
+    def one_shot(self) -> pd.DataFrame:
+        """What a method of one round costs: rounds, bytes, seconds per site; the coordinator fits the final model."""
+        parts = ("seconds_teachers", "seconds_students", "seconds_final")
+        spent = self.costs.reindex(
+            columns=[*self.costs.columns, *(p for p in parts if p not in self.costs)], fill_value=0.0
+        )
+        table = spent.groupby("party")[["bytes_up", "bytes_down", *parts]].sum()
+        table.insert(0, "rounds", self.releases.groupby("party")["round"].nunique())
+        parties = [*self.about["parties"], "coordinator"]
+        return table.reindex(parties).fillna(0).astype(dict.fromkeys(("rounds", "bytes_up", "bytes_down"), "int64"))
+
+    def summary(self) -> pd.DataFrame:
+        """One row per site, and their mean: learner, samples, first and last accuracy, bytes sent, failures."""
+        parties: list[str] = self.about["parties"]
+        accuracy = self.accuracy
+        table = pd.DataFrame(index=pd.Index(parties, name="party"))
+        if self.about["samples"]:  # in a real run only the sites know
+            table["learner"] = pd.Series(self.about["learners"])
+            table["samples"] = pd.Series(self.about["samples"])
+        first, last = accuracy.bfill(), accuracy.ffill()
+        table["first_accuracy"] = first.iloc[0] if len(first) else np.nan
+        table["accuracy"] = last.iloc[-1] if len(last) else np.nan
+        for column in ("bytes_up", "bytes_down"):
+            table[column] = self.costs.groupby("party")[column].sum().reindex(parties, fill_value=0)
+        table["releases"] = self.releases.groupby("party").size().reindex(parties, fill_value=0)
+        table["failures"] = self.refusals.groupby("party").size().reindex(parties, fill_value=0)
+        numbers = table.drop(columns="learner", errors="ignore")
+        mean = pd.DataFrame([numbers.mean(skipna=True)], index=["mean"]).assign(learner="")
+        counts = ["samples", "bytes_up", "bytes_down", "releases", "failures"]
+        counts = [column for column in counts if column in table]
+        mean[counts] = mean[counts].round().astype("int64")
+        both = pd.concat([table, mean[table.columns]])
+        both.index.name = "party"
+        return both
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Accuracy per site over rounds, the consensus, and what left each site; saved where a path is given."""
+        from collegium.reports.plots import plot_run
+
+        figure = plot_run(self)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write tables, models and settings to a folder; `cg.load` reads it back."""
+        folder = Path(path)
+        if (folder / "run.json").exists() and not overwrite:
+            raise ConfigError(f"There is a run in {folder} already: choose another folder, or pass overwrite=True.")
+        with storage_errors(folder, StorageError):
+            self.write_tables(folder)
+            files, shared = self._write_models(folder)
+            if isinstance(self.labels, Labels):
+                codes = self.labels.codes
+                write_file(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))
+            elif self.labels is not None:
+                _write_by_site(folder / "labels.npz", self.labels)
+                _write_by_site(folder / "confidences.npz", self.confidences)
+            self.write_about(folder, files, shared, finished=True)
+        return folder
+
+    def report(self, path: str | Path) -> Path:
+        """Write one self-contained HTML file that people can read and print."""
+        from collegium.reports.html import render_report
+
+        file = Path(path)
+        text = render_report(self).encode()
+        with storage_errors(file, StorageError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, lambda out: out.write(text))
+        return file
+
+    def write_tables(self, folder: Path) -> None:
+        """The tables alone, as Parquet."""
+        (folder / "tables").mkdir(parents=True, exist_ok=True)
+        for name in (*_COLUMNS, "class_counts"):
+            write_file(folder / "tables" / f"{name}.parquet", lambda file, n=name: getattr(self, n).to_parquet(file))
+
+    def write_about(
+        self, folder: Path, models: dict[str, str], shared: dict[str, str] | None = None, *, finished: bool
+    ) -> None:
+        """What the run is, and which files belong to it."""
+        about = {"format": _FORMAT, "finished": finished, "about": self.about, "models": models}
+        about |= {"global": shared or {}, "classes": self.classes.tolist()}
+        texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
+        if self.study is not None:
+            texts["study.toml"] = self.study
+        for name, text in texts.items():
+            write_file(folder / name, lambda file, t=text: file.write(t.encode()))
+
+    def _write_models(self, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
+        """Each model in a file of its own, the sites' and the global ones; what cannot be pickled is left out."""
+        (folder / "models").mkdir(exist_ok=True)
+        written: list[dict[str, str]] = []
+        for prefix, models in (("", self.models), ("global-", self.global_models)):
+            files = {}
+            for number, (name, model) in enumerate(models.items()):
+                try:
+                    data = cloudpickle.dumps(model)
+                except Exception as error:
+                    what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
+                    warnings.warn(what, CollegiumWarning, stacklevel=2)
+                    continue
+                files[name] = f"{prefix}{number}-{_file_name(name)}.pkl"
+                write_file(folder / "models" / files[name], lambda file, d=data: file.write(d))
+            written.append(files)
+        return written[0], written[1]
+
+
+def load(path: str | Path) -> Run:
+    """Read a run's folder, also that of a run that was killed (`run.finished` is False, and it has no models).
+
+    Models are unpickled when first used: load only runs that you trust.
+    """
+    folder = Path(path)
+    if not (folder / "run.json").is_file():
+        hint = " One was begun there: go on with it by cg.run(..., out=..., resume=True)."
+        raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
+    try:
+        stored = json.loads((folder / "run.json").read_text())
+        if stored["format"] != _FORMAT:
+            raise StorageError(f"{folder} was written by another version of Collegium (format {stored['format']}).")
+        frames: dict[str, Any] = {
+            name: pd.read_parquet(folder / "tables" / f"{name}.parquet") for name in (*_COLUMNS, "class_counts")
+        }
+        classes = np.array(stored["classes"])
+        codes = np.load(folder / "labels.npy", allow_pickle=False) if (folder / "labels.npy").is_file() else None
+        own = _read_by_site(folder / "labels.npz")
+        return Run(
+            **frames,
+            about=stored["about"],
+            classes=classes,
+            labels=own or (None if codes is None else Labels(codes, len(classes))),
+            confidences=_read_by_site(folder / "confidences.npz"),
+            _models={party: folder / "models" / file for party, file in stored["models"].items()},
+            _global_models={name: folder / "models" / file for name, file in stored["global"].items()},
+            study=_text(folder / "study.toml"),
+            environment=json.loads(_text(folder / "env.json") or "{}"),
+            finished=stored["finished"],
+        )
+    except StorageError:
+        raise
+    except Exception:  # JSON, Parquet and numpy each raise their own kinds on a damaged file
+        raise StorageError(f"The run in {folder} cannot be read: a file is damaged or missing. Restore it.") from None
+
+
+def _tidy(frame: pd.DataFrame, parties: list[str]) -> pd.DataFrame:
+    """Rows by round, then by party in the sites' order: replies come in any order."""
+    order = {party: number for number, party in enumerate(parties)}
+    ranks = frame["party"].map(lambda party: order.get(party, len(order)))
+    keyed = frame.assign(_rank=ranks.astype("int64") if len(frame) else ranks)
+    return keyed.sort_values(["round", "_rank"], kind="stable").drop(columns="_rank").reset_index(drop=True)
+
+
+def _read_model(stored: Any) -> Any:
+    if not isinstance(stored, Path):
+        return stored
+    try:
+        return cloudpickle.loads(stored.read_bytes())
+    except FileNotFoundError:
+        raise StorageError(f"The model {stored} is missing.") from None
+
+
+def _write_by_site(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    marked = {f"site {party}": array for party, array in arrays.items()}  # savez has parameters with names of their own
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **marked))
+
+
+def _read_by_site(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as stored:
+        return {name.removeprefix("site "): stored[name] for name in stored.files}
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.is_file() else None
+
+
+def _file_name(party: str) -> str:
+    return re.sub(r"[^\w.-]", "_", party)
+
+
+def write_file(path: Path, write: Any) -> None:
+    """All of a file or nothing: written beside it, then moved into place."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        with beside.open("wb") as file:
+            write(file)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,334 @@
+"""`run`: one algorithm over sites that live on this machine."""
+
+from __future__ import annotations
+
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.algorithm import Algorithm
+from collegium.core.federation import COORDINATOR, Federation
+from collegium.core.labels import Labels
+from collegium.core.public_set import PublicSet
+from collegium.core.samples import LabelledData
+from collegium.core.site import Exam, Site
+from collegium.core.workbench import Workbench
+from collegium.errors import BudgetSpent, CollegiumWarning, ConfigError, QuorumLost, StorageError
+from collegium.graphs import Labelled
+from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
+from collegium.links.hosting import Hosting, threads_per_site
+from collegium.links.replay import ReplayLink
+from collegium.links.simulated import AUTO, link_class
+from collegium.privacy.budget import write_charges
+from collegium.privacy.learners.base import PrivateLearner
+from collegium.reports.progress import progress_bar
+from collegium.runs import checks
+from collegium.runs.callbacks import Callback, RoundReport
+from collegium.runs.folder import RunFolder
+from collegium.runs.record import Record
+from collegium.runs.results import Run
+from collegium.site.ledger import verify_ledger
+from collegium.wire import tables
+
+if TYPE_CHECKING:
+    from collegium.study.study import Study
+
+
+def run(
+    algorithm: Algorithm,
+    *,
+    sites: Sequence[Site],
+    public: Any = None,
+    test: tuple[Any, Any] | None = None,
+    test_sites: bool = True,
+    public_truth: Any = None,
+    seed: int = 0,
+    workers: int = 0,
+    link: str = AUTO,
+    address: str | None = None,
+    classes: Any = None,
+    quorum: float = 0.0,
+    deadline: float | None = None,
+    global_learner: Any = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    callbacks: Sequence[Callback] = (),
+    study: Study | None = None,
+) -> Run:
+    """Run an algorithm over sites on this machine and return its results.
+
+    Args:
+        algorithm: For example ``cg.FedCT(rounds=5)``.
+        sites: The sites, each with data and a learner.
+        public: The unlabelled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
+        test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
+        test_sites: Whether every site takes the test, too (False saves time: only the common model of each round does).
+        public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
+        seed: Same seed, same result, bit for bit, whatever `workers` and `link` are.
+        workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
+        link: How sites are hosted: 'local', 'workers' or 'ray' (default: by `workers` alone). 'ray' and 'workers'
+            take as many processes as there are cores, if `workers` does not say.
+        address: A Ray cluster that is there already, as `ray.init` takes it (default: Ray is started for this run).
+        classes: All classes, if no site has some of them (default: all that any site has).
+        quorum: The share of the asked sites that must answer; below it the run ends with QuorumLost.
+        deadline: Seconds that sites have for an answer; one that takes longer is reported as missing that time.
+        global_learner: What `run.global_model` is fitted with (default: the algorithm's, or the first site's learner).
+        out: A folder for record, ledger and results. A run with a folder can be resumed.
+        resume: Go on with the run in `out` (or start it, if there is none).
+        progress: Show a progress bar (default: when the run takes long and somebody is watching).
+        callbacks: Told of the start, each round and the end; they may add metrics or stop the run.
+        study: The study that this run carries out; it is kept in the run's folder.
+    """
+    checks.check_algorithm(algorithm)
+    checked = checks.check_sites(sites, algorithm)
+    public, labels = checks.check_labelled(algorithm, public)
+    all_classes = checks.find_classes(checked, classes, labels)
+    shared = checks.check_public(algorithm, public, checked)
+    exam = checks.check_test(test, all_classes)
+    others = ({"public": shared.X} if shared else {}) | ({"test": exam[0]} if exam else {})
+    checks.check_features(checked, others, algorithm)
+    truth = checks.check_truth(public_truth, shared, all_classes)
+    codes = checks.check_truth(labels, shared, all_classes, "public=(X, y)")
+    checks.check_capabilities(algorithm, checked)
+    checks.check_privacy(algorithm, checked, shared, len(all_classes))
+    seed = _whole_number("seed", seed)
+    workers = _whole_number("workers", workers)
+    link, make_link = link_class(link, workers)
+    checks.check_callbacks(callbacks)
+
+    folder = None if out is None else RunFolder(Path(out), resume=resume)
+    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1])
+    path = None if folder is None else folder.path
+    hosting = Hosting(checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path)
+    about = about_run(algorithm, hosting, quorum)
+    if path is not None and resume and (path / "ledger.db").exists():
+        verify_ledger(path / "ledger.db")
+    with ExitStack() as stack:
+        record = None if path is None else Record(path / "record", about, resume=resume)
+        if record is not None:
+            stack.callback(record.close)
+            hosting = replace(hosting, run=record.run)
+        live = make_link.open(hosting, workers, address)
+        stack.callback(live.close)
+        fed = Federation(
+            live if record is None else ReplayLink(live, record),
+            run=hosting.run,
+            n_classes=len(all_classes),
+            seed=seed,
+            public=shared,
+            public_truth=truth,
+            public_labels=None if codes is None else Labels(codes, len(all_classes)),
+            workbench=Workbench(checked, all_classes, shared, test_set, seed),
+            quorum=quorum,
+            deadline=deadline,
+        )
+        course = Course(
+            fed, hosting, about | {"run": hosting.run, "workers": workers, "link": link}, folder, callbacks, study
+        )
+        learners = (global_learner, algorithm.final_learner(), public_part(checked[0].learner))
+        try:
+            global_models = course.complete(algorithm, learners, progress=progress)
+        except QuorumLost as lost:
+            with suppress(Exception):  # logs of processes that were killed cannot be had
+                lost.logs = dict(live.logs)
+            where = "this error's `logs`, by site" if path is None else path / "sites" / "*" / "site.log"
+            lost.add_note(f"The sites' logs: {where}")
+            raise
+        outcome = course.outcome(live.models, global_models, live.logs, live.found_labels)
+
+    def site_log(party: str) -> str:
+        return f"run.logs[{party!r}]" if path is None else str(path / "sites" / party / "site.log")
+
+    warn_of_failures(outcome, site_log)
+    if folder is not None:
+        folder.finish(outcome)
+    for callback in callbacks:
+        callback.on_end(outcome)
+    return outcome
+
+
+class Course:
+    """A run on its way: what it has come to so far, its folder, and who is told of each round."""
+
+    def __init__(
+        self,
+        fed: Federation,
+        hosting: Hosting,
+        about: dict[str, Any],
+        folder: RunFolder | None,
+        callbacks: Sequence[Callback],
+        study: Study | None,
+    ) -> None:
+        self._fed = fed
+        self._hosting = hosting
+        self._folder = folder
+        self._callbacks = callbacks
+        self._study = None if study is None else study.to_toml()
+        self._clock = time.perf_counter()
+        # Of sites elsewhere the coordinator knows the names only.
+        self._known = sites = [
+            site for site in hosting.sites if len(site) or site.learner is not None or site.unlabeled is not None
+        ]
+        self._about = about | {
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "learners": {site.name: "" if site.learner is None else learner_name(site.learner) for site in sites},
+            "samples": {site.name: len(site) for site in sites},
+            "study": None if study is None else study.name,
+        }
+
+    def begin(self) -> None:
+        """Tell the callbacks, and listen for the ends of rounds."""
+        for callback in self._callbacks:
+            callback.on_start(dict(self._about))
+        self._fed.observed.on_round_end = self._round_ends
+        if self._folder is not None:
+            self._folder.snapshot(self.outcome({}, {}, {}))
+
+    def complete(self, algorithm: Algorithm, learners: Sequence[Any], *, progress: bool | None) -> dict[str, SiteModel]:
+        """The whole run, from its beginning to its global models; the first of `learners` that there is makes one."""
+        hosting, fed = self._hosting, self._fed
+        with threads_per_site():  # what the coordinator does with nets is the same on every link, too
+            with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
+                self.begin()
+                self.run(algorithm)
+            learner = next((each for each in learners if each is not None), None)
+            with fed.observed.watch("final"):
+                # The nets whose weights the algorithm published, one per architecture.
+                nets = {like: fed.workbench.net(like, weights) for like, weights in fed.final_weights.items()}
+                return nets or _global_model(fed, learner, hosting.public, hosting.classes, hosting.exam)
+
+    def run(self, algorithm: Algorithm) -> None:
+        """Let the algorithm coordinate; whatever ends it, the folder holds what there is."""
+        try:
+            try:
+                algorithm.coordinate(self._fed)
+            except BudgetSpent as spent:
+                warnings.warn(f"{spent} The run ends here, with what it has.", CollegiumWarning, stacklevel=4)
+            self._fed.flush()
+            self._fed.observed.end_round()
+        except BaseException:
+            if self._folder is not None:
+                with suppress(StorageError):
+                    self._folder.snapshot(self.outcome({}, {}, {}), now=True)
+            raise
+
+    def _round_ends(self, number: int, of: int) -> bool:
+        stop = False
+        for callback in self._callbacks:
+            metrics = tuple(row for row in self._fed.observed.metrics if row["round"] == number)
+            answer = callback.on_round(RoundReport(number, of, metrics))
+            if isinstance(answer, dict):
+                for metric, value in answer.items():
+                    self._fed.note(metric, value, split="callback")
+            elif answer is not None and bool(answer):
+                stop = True
+        if self._folder is not None:
+            self._folder.snapshot(self.outcome({}, {}, {}))
+        return stop
+
+    def _claims(self) -> dict[str, str]:
+        return {what: write_charges(charges) for what, charges in self._fed.observed.claims.items()}
+
+    def outcome(
+        self,
+        models: dict[str, SiteModel],
+        global_models: dict[str, SiteModel],
+        logs: dict[str, list[str]],
+        found: dict[str, Labelled] | None = None,
+    ) -> Run:
+        """The results so far."""
+        classes = self._hosting.classes
+        counts = {site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in self._known}
+        now = {"seconds": time.perf_counter() - self._clock, "parties": list(self._fed.parties)}  # some may have joined
+        return Run.from_observations(
+            self._fed.observed,
+            about=self._about | now | {"claims": self._claims()},
+            classes=classes,
+            labels=self._fed.final_labels,
+            models=models,
+            global_models=global_models,
+            logs=logs,
+            class_counts=counts,
+            found=found,
+            study=self._study,
+        )
+
+
+def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, Any]:
+    return {
+        "run": hosting.run,
+        "algorithm": repr(algorithm),
+        "seed": hosting.seed,
+        "parties": [site.name for site in hosting.sites],
+        "classes": [str(value) for value in hosting.classes.tolist()],
+        "public_sha256": None if hosting.public is None else hosting.public.digest,
+        "public_size": 0 if hosting.public is None else len(hosting.public),
+        "quorum": quorum,
+    }
+
+
+def _whole_number(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
+        raise ConfigError(f"{name} is a whole number of at least 0, not {value!r}.")
+    return int(value)
+
+
+def public_part(learner: Any) -> Any:
+    """What a learner goes on with on public rows: a private one has no private rows there to protect."""
+    return learner.public_learner() if isinstance(learner, PrivateLearner) else learner
+
+
+def _global_model(
+    fed: Federation, learner: Any, public: PublicSet | None, classes: NDArray[Any], exam: Exam | None
+) -> dict[str, SiteModel]:
+    """A model of (U, final L): everybody may have it, since everybody knows both."""
+    labels = fed.final_labels
+    if labels is None or public is None or learner is None:
+        return {}
+    if not labels.known.any():
+        warnings.warn(
+            "No global model: no public sample has a label. No vote reached what the consensus asks for, or noise let "
+            "no answer through.",
+            CollegiumWarning,
+            stacklevel=3,
+        )
+        return {}
+    nothing = LabelledData(tables.take(public.X, np.zeros(0, dtype=np.intp)), labels.codes[:0])
+    with threads_per_site():
+        rng = np.random.default_rng([fed.seed, 1])
+        try:
+            model = Trainer(learner, classes).fit(public.labelled(labels) + nothing, None, rng, LocalUpdate())
+            accuracy = None if exam is None else float(np.mean(model.predict_codes(exam.X) == exam.codes))
+        except Exception as error:
+            warnings.warn(
+                f"No global model: {learner_name(learner)} raised {type(error).__name__} on the public set. Choose "
+                "another one with global_learner=....",
+                CollegiumWarning,
+                stacklevel=3,
+            )
+            return {}
+    if accuracy is not None:
+        fed.note("global_accuracy", accuracy, COORDINATOR, "test")
+    return {"model": model}
+
+
+def warn_of_failures(outcome: Run, where: Callable[[str], str]) -> None:
+    """Say who did not answer, and where the reasons are."""
+    for party, rows in outcome.refusals.groupby("party", sort=False):
+        code, step = rows["code"].iloc[0], rows["step"].iloc[0]
+        warnings.warn(
+            f"Site {party!r} did not answer {len(rows)} time(s) (first: {step}, {code}). Its own log says why: "
+            f"{where(str(party))}",
+            CollegiumWarning,
+            stacklevel=3,
+        )

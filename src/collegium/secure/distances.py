@@ -1,0 +1,97 @@
+"""Secure Hamming distances as orders: sites talk in pairs through the coordinator, which sees the distances only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, Final
+
+from collegium.core.steps import step
+from collegium.protocols.errors import ProtocolError
+from collegium.protocols.hamming.dialogues import Dialogues, DistanceServer
+from collegium.protocols.hamming.distances import Bits, Distances
+from collegium.protocols.hamming.ot import TransferPlan
+from collegium.secure.acquaintance import Accusations, relay, session_of, without
+from collegium.secure.messages import DistanceShares, Letters
+
+if TYPE_CHECKING:
+    from collegium.core.federation import Federation
+    from collegium.core.site import ActiveSite
+
+_CODES: Final = "codes for distances"
+_DIALOGUES: Final = "dialogues about distances"
+
+
+def offer_codes(site: ActiveSite, bits: Bits, key: bytes) -> None:
+    """At a site: the codes that it will be asked about; `key` is what all sites share and the coordinator lacks."""
+    site.state[_CODES] = bits, key
+    site.state.pop(_DIALOGUES, None)
+
+
+def forget(site: ActiveSite) -> bool:
+    """At a site, when a run is over: drop codes, keys and conversations; whether there were any."""
+    dropped = [site.state.pop(each, None) for each in (_CODES, _DIALOGUES)]
+    return any(each is not None for each in dropped)
+
+
+@step
+def talk(site: ActiveSite, session: str, backend: str, points: dict[str, int], letters: dict[str, Any]) -> Letters:
+    """Take what other sites wrote about distances, and write to them; the first time, with no letters, open."""
+    if _DIALOGUES not in site.state:
+        bits, key = site.state[_CODES]
+        site.state[_DIALOGUES] = Dialogues(backend, bits, session_of(site, session), points, key)
+    with site.watch.time("hamming"):
+        written, faults = site.state[_DIALOGUES].talk(letters)
+    for why in faults.values():
+        site.log(why)
+    return Letters(written, sorted(faults))
+
+
+@step
+def share(site: ActiveSite, partners: list[str]) -> DistanceShares:
+    """This site's shares of the distances to its partners' points."""
+    with site.watch.time("hamming"):
+        shares = site.state[_DIALOGUES].shares(partners)
+    del site.state[_DIALOGUES], site.state[_CODES]
+    return DistanceShares(shares)
+
+
+def secure_distances(
+    fed: Federation, session: str, backend: str, length: int, points: Mapping[str, int]
+) -> tuple[list[str], dict[tuple[str, str], Distances]]:
+    """At the coordinator: who took part to the end, and the distances of each pair of them, first by name first.
+
+    A site that drops out, or does not follow, is left out; what it sent by then stays unreadable without the others.
+    """
+    sizes = {party: points[party] for party in sorted(points)}
+    most = _most_letters(backend, length, list(sizes.values()))
+    here, accusations = relay(fed, lambda letters: talk(session, backend, sizes, letters), sizes, most)
+    here = without(fed, here, accusations, talk.name)
+    answers = fed.ask({party: share([other for other in here if other != party]) for party in here})
+    server = DistanceServer(backend, length, sizes)
+    faults: Accusations = []
+    found: dict[tuple[str, str], Distances] = {}
+    for party in sorted(answers):
+        try:
+            server.add(party, answers[party].shares)
+        except ProtocolError as error:
+            faults.append(error.parties)
+    for one, other in combinations([party for party in sorted(answers) if (party,) not in faults], 2):
+        try:
+            found[one, other] = server.between(one, other)
+        except ProtocolError as error:
+            faults.append(error.parties)
+    here = without(fed, sorted(answers), faults, share.name)
+    return here, {pair: table for pair, table in found.items() if set(pair) <= set(here)}
+
+
+def _most_letters(backend: str, length: int, sizes: Sequence[int]) -> int:
+    """How many letters the longest conversation of two of these sites takes, the first of them being the one to open.
+
+    By oblivious transfer: an offer and its answer, then a request and its answer for every block.
+    """
+    if backend == "masked" or len(sizes) < 2:
+        return 0
+    if backend != "ot":
+        return 2
+    return 2 + 2 * max(TransferPlan(rows, points, length).blocks for rows, points in combinations(sizes, 2))

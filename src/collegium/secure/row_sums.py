@@ -1,0 +1,79 @@
+"""Secure row sums as orders: every site adds to the rows of every other, and only their owner can read the sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.steps import step
+from collegium.protocols.errors import ProtocolError
+from collegium.protocols.row_sums import RowSums, RowSumServer
+from collegium.secure.acquaintance import NOT_FOLLOWED, session_of
+from collegium.secure.messages import MaskedRows
+
+if TYPE_CHECKING:
+    from collegium.core.federation import Federation
+    from collegium.core.site import ActiveSite
+
+_BLOCKS: Final = "summands by the owner of the rows"
+_SUMS: Final = "row sums under way"
+
+
+def offer_rows(site: ActiveSite, blocks: Mapping[str, NDArray[np.float64]]) -> None:
+    """At a site: what it adds to the rows of each site, its own among them."""
+    site.state[_BLOCKS] = dict(blocks)
+    site.state.pop(_SUMS, None)  # of a session that went on without this site
+
+
+def forget(site: ActiveSite) -> bool:
+    """At a site, when a run is over: drop summands, masks and keys; whether there were any."""
+    dropped = [site.state.pop(each, None) for each in (_BLOCKS, _SUMS)]
+    return any(each is not None for each in dropped)
+
+
+@step
+def submit(site: ActiveSite, session: str, mode: str, round_name: str, participants: list[str]) -> MaskedRows:
+    """What this site adds to the participants' rows, masked. The rows of all others are left out."""
+    blocks = {party: site.state[_BLOCKS][party] for party in participants}
+    sums = site.state.get(_SUMS)
+    if sums is None:
+        site.state[_SUMS] = sums = RowSums(session_of(site, session), mode)
+    if set(blocks) == {site.name}:  # everybody else has gone: there is nothing to hide from anybody
+        return MaskedRows({})
+    return MaskedRows(sums.submit(round_name, blocks))
+
+
+def finish(site: ActiveSite, round_name: str, answer: Mapping[str, Any] | None) -> NDArray[np.float64]:
+    """At a site: the sums of its own rows. No answer: it is the only participant."""
+    sums, blocks = site.state.pop(_SUMS), site.state.pop(_BLOCKS)
+    total: NDArray[np.float64] = blocks[site.name] if answer is None else sums.finish(round_name, answer)
+    return total
+
+
+def secure_row_sums(
+    fed: Federation, session: str, mode: str, sizes: Mapping[str, int], columns: int
+) -> tuple[str, dict[str, dict[str, Any] | None]]:
+    """At the coordinator: the name of the round that came to an end, and for each participant what it needs.
+
+    A site that drops out of a round of pairwise masks ends it: the others begin one with a fresh name, and nobody sends
+    the rows of the one that left.
+    """
+    here, attempt = sorted(sizes), 0
+    while True:
+        round_name = f"rows {attempt}"
+        server = RowSumServer({party: sizes[party] for party in here}, columns, mode)
+        added = []
+        for party, release in fed.ask(submit(session, mode, round_name, here), here).items():
+            try:
+                server.add(party, release.rows)
+                added.append(party)
+            except ProtocolError:
+                fed.observed.refusal(fed.round, party, submit.name, NOT_FOLLOWED)
+        if len(here) == 1:
+            return round_name, dict.fromkeys(added)
+        if not server.missing or mode == "recipient":
+            return round_name, dict(server.answers())
+        here, attempt = sorted(added), attempt + 1

@@ -1,0 +1,187 @@
+"""Secret totals: votes are masked at each site's gate, and the coordinator sees their sum only.
+
+When all have sent their votes, the sites open their masks together, and the sum can be read. If a site drops out
+before, the others mask the same votes again, in a round with a fresh name and without that site: no step runs again,
+noise is not drawn a second time, and the masks of the former round are never opened. Votes whose masks were opened are
+not masked again: of one vote there is one sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.releases import ApprovalBits, HardLabels, Release
+from collegium.core.steps import step
+from collegium.errors import ConfigError, QuorumLost, Refused
+from collegium.privacy.claims import Charge
+from collegium.protocols import masked_sum
+from collegium.protocols.errors import ProtocolError
+from collegium.protocols.masks import company
+from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, session_of
+from collegium.secure.messages import MaskedVotes, MaskShares
+from collegium.site.exposure import POST_PROCESSING
+
+if TYPE_CHECKING:
+    from collegium.core.federation import Federation
+    from collegium.core.site import ActiveSite
+    from collegium.core.steps import Order
+
+_KEPT: Final = "votes that may have to be masked again"
+_SUM: Final = "masked sums"
+
+
+def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release) -> Release:
+    """At a site's gate: votes, masked for the round that the coordinator names. No other round can be opened then."""
+    try:
+        participants = [str(party) for party in spec["participants"]]
+        _require_company(site, participants)
+        sums = _sums_of(site, str(spec["session"]))
+        for other in site.state[_SUM].values():
+            other.forget()
+        sent = sums.submit(str(spec["round"]), _counts(release), participants)
+    except (ConfigError, ProtocolError, KeyError, TypeError) as error:
+        raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
+    return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
+
+
+@step
+def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[str, Any]) -> MaskShares:
+    """This site's shares of the masks on all participants' votes. Its own votes are not masked again after that.
+
+    Where a letter cannot be opened nothing is, and the sender is named.
+    """
+    shares, faults = _sums_of(site, session).open(round_name, letters)
+    if not faults:
+        site.state.pop(_KEPT, None)
+    return MaskShares(shares, faults)
+
+
+def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
+    sums: dict[str, masked_sum.MaskedSum] = site.state.setdefault(_SUM, {})
+    if session not in sums:
+        sums[session] = masked_sum.MaskedSum(session_of(site, session))
+    return sums[session]
+
+
+def keep(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> None:
+    """At a site's gate: remember votes that may leave and are paid for, in case they have to be masked again."""
+    free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
+    site.state[_KEPT] = (str(spec["session"]), str(spec["round"])), release, free
+
+
+def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charge] | None]:
+    """At a site's gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
+    stored, release, free = site.state.get(_KEPT, (None, None, None))
+    if stored != (str(spec.get("session")), str(spec["again"])):
+        raise Refused("mask-denied", f"{site.name} has kept no votes of round {spec['again']!r}.")
+    return release, free
+
+
+def forget(site: ActiveSite) -> bool:
+    """At a site, when a run is over: no votes are masked again, and no masks opened; whether there were any."""
+    dropped = [site.state.pop(each, None) for each in (_SUM, _KEPT)]
+    return any(each is not None for each in dropped)
+
+
+def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
+    """Of a sum over two sites each one's votes can be read off where they agree."""
+    known, many = {*site.keyring().identities, site.name}, len(set(participants))
+    if many < company(len(known)):
+        raise ConfigError(f"a sum of {many} sites hides too little: {company(len(known))} are needed.")
+
+
+def _counts(release: Release) -> NDArray[np.uint8]:
+    """Votes as numbers 0 and 1, of shape (classes, samples)."""
+    if isinstance(release, HardLabels):
+        return masked_sum.votes(release.labels.codes, release.labels.n_classes)
+    if isinstance(release, ApprovalBits):
+        return release.to_bits().T.astype(np.uint8)
+    raise ConfigError(f"{release.kind} are no votes.")
+
+
+class SecretTotals:
+    """At the coordinator: one session for all rounds of a run; sites join it when they are first asked."""
+
+    def __init__(self, fed: Federation) -> None:
+        self._fed = fed
+        self._circle = Circle(fed, f"{fed.run} secret totals", aside=True)
+        self._rounds = 0
+
+    def total(self, orders: Mapping[str, Order[Any]], deadline: float | None, quorum: float) -> Any:
+        """The sum over the parties that answered, of the kind that these orders' votes have."""
+        if len(orders) < (fewest := company(len(self._fed.parties))):
+            raise ConfigError(
+                f"Secret votes need at least {fewest} sites, better 3, in every communication, and here are "
+                f"{len(orders)}: the sum of so few tells what each has voted. Let more sites take part, or use plain "
+                "votes."
+            )
+        here, first = self._circle.gather(orders), None
+        while True:
+            self._require(len(here), len(orders), quorum)
+            self._rounds += 1
+            name = f"sum {self._rounds}"
+            server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
+            mask = {"session": self._circle.session, "round": name, "participants": here, "again": first}
+            secret = {party: replace(orders[party], mask=mask, gives=MaskedVotes.kind) for party in here}
+            for party, sent in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
+                try:
+                    server.add(party, masked_sum.Submission(sent.counts, sent.letters, sent.digests, sent.key_digest))
+                except ProtocolError:
+                    self._fed.observed.refusal(self._fed.round, party, orders[party].step, NOT_FOLLOWED)
+            left = server.senders if server.missing else self._open(server, name, deadline)
+            if left == here:
+                break
+            here, first = left, first or name
+        with self._fed.observed.watch("consensus"):
+            answer, counts = orders[here[0]].answer, server.total()
+            if issubclass(answer, HardLabels) and counts.sum(axis=0, dtype=np.int64).max(initial=0) > len(here):
+                raise ProtocolError(here, "sent more votes than one for a sample.")
+            total: Any = answer.empty_sum(len(here))
+            total.add_counts(counts, len(here))
+        return total
+
+    def _open(self, server: masked_sum.SumServer, name: str, deadline: float | None) -> list[str]:
+        """Have the participants open their masks: all of them, if the sum can be read now.
+
+        Where nobody but those at fault could open anything, the others may begin again. Otherwise there is no other
+        round for these votes.
+        """
+        letters = {party: server.letters_for(party) for party in server.senders}
+        orders = {party: open_masks(self._circle.session, name, letters[party]) for party in letters}
+        accusations: Accusations = []
+        answered, openers = [], []
+        for party, opened in self._fed.stream(orders, deadline=deadline, quorum=0, aside=True):
+            answered.append(party)
+            accusations += [(sender, party) for sender in opened.faults]
+            try:
+                if not opened.faults:
+                    openers.append(party)
+                    server.opened(party, opened.shares)
+            except ProtocolError as error:
+                accusations.append(error.parties)
+        out = culprits(pair for pair in accusations if set(pair) <= set(letters))
+        for party in out:
+            self._fed.observed.refusal(self._fed.round, party, open_masks.name, NOT_FOLLOWED)
+        if server.readable:
+            return list(letters)
+        left = [party for party in sorted(answered) if party not in out]
+        if left == list(letters) or not set(left).isdisjoint(openers):
+            raise QuorumLost(
+                f"Too few sites are left to open a secret total in round {self._fed.round}: nothing was revealed. "
+                "The reasons are in the sites' own logs."
+            )
+        return left
+
+    def _require(self, here: int, asked: int, quorum: float) -> None:
+        needed = max(company(len(self._fed.parties)), math.ceil(quorum * asked - 1e-9))
+        if here < needed:
+            raise QuorumLost(
+                f"{here} of {asked} sites are left for a secret total in round {self._fed.round}; {needed} are needed. "
+                "The reasons are in the sites' own logs."
+            )

@@ -1,0 +1,215 @@
+"""The only door out of a site: admit -> run -> seal. What passes is written to the ledger first."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+
+from collegium import registry, wire
+from collegium.core.labels import Labels
+from collegium.core.releases import REFUSAL, Nothing, Release
+from collegium.core.site import ActiveSite
+from collegium.core.steps import INSTALLED, Step
+from collegium.errors import ConfigError, LedgerError, Refused, WireError
+from collegium.privacy.budget import Budget, write_charges
+from collegium.privacy.claims import SEEDED_NOISE, Account, Charge
+from collegium.privacy.mechanisms.base import Mechanism
+from collegium.secure import secret_votes
+from collegium.site.exposure import NO_PRIVATE_DATA, Exposure
+from collegium.site.ledger import Entry, Ledger
+from collegium.site.policy import Policy
+
+_GATE_ONLY: Final = object()
+
+
+@dataclass(frozen=True)
+class Request:
+    """One order as it reached the site."""
+
+    run: str
+    number: int
+    round: int
+    step: str
+    digest: str
+    public_sha256: str | None
+    mechanism: dict[str, Any] | None = None
+    mask: dict[str, Any] | None = None
+
+
+class Sealed:
+    """A release that passed the gate, as bytes, with the hash of its ledger row. Only the gate makes one."""
+
+    def __init__(
+        self,
+        kind: str,
+        packed: wire.Packed,
+        sha256: str,
+        entry: str | None = None,
+        charges: tuple[Charge, ...] | None = None,
+        *,
+        key: object = None,
+    ) -> None:
+        if key is not _GATE_ONLY:
+            raise TypeError("Only Gate.seal makes a Sealed: return a Release from the step instead.")
+        self.kind, self.packed, self.sha256, self.entry, self.charges = kind, packed, sha256, entry, charges
+
+
+class Gate:
+    """A site's gate: its policy, its privacy budget and its ledger."""
+
+    def __init__(
+        self, site: str, policy: Policy, ledger: Ledger, *, simulation: bool, budget: Budget | None = None
+    ) -> None:
+        self.site = site
+        self.policy = policy
+        self.ledger = ledger
+        self.budget = budget
+        self._simulation = simulation
+
+    def admit(self, request: Request) -> Step[Any, Any]:
+        """The step to run, or a refusal."""
+        installed = INSTALLED.get(request.step)
+        if installed is None:
+            raise Refused("unknown-step", f"{self.site} has no step {request.step!r} installed.")
+        if installed.digest != request.digest:
+            raise Refused("other-version", f"{self.site} has another version of step {request.step!r}.")
+        if not self.policy.allows_step(request.step):
+            raise Refused("step-denied", f"{self.site} does not allow step {request.step!r}.")
+        if self.policy.public_sha256 is not None and request.public_sha256 != self.policy.public_sha256:
+            raise Refused("other-public-set", f"{self.site} answers only about the public set that it has pinned.")
+        return installed
+
+    def require_budget(self, charges: Sequence[Charge]) -> None:
+        """Refuse what the budget does not cover. A ledger that was tampered with covers nothing."""
+        if self.budget is None:
+            return
+        try:
+            spent = self.ledger.charges()
+        except LedgerError as error:
+            raise Refused("ledger-damaged", f"{error} Nothing more is spent from it.") from None
+        self.budget.require(spent, charges)
+
+    def seal(self, request: Request, release: object, reference: Labels | None, site: ActiveSite) -> Sealed:
+        """Check a release, protect it, write it to the ledger and turn it into bytes. Call inside a transaction."""
+        again = None if request.mask is None else request.mask.get("again")
+        charges: list[Charge] | None = None
+        if again is None:
+            checked = self._checked(request, release)
+        else:
+            checked, charges = secret_votes.kept(site, request.mask or {})
+        if isinstance(checked, Nothing):
+            packed = self._pack(request, checked, reference)
+            return Sealed(checked.kind, packed, hashlib.sha256(packed.data).hexdigest(), key=_GATE_ONLY)
+        if checked.simulation_only and not self._simulation:
+            raise Refused("release-denied", f"{checked.kind} never leaves a site outside a simulation.")
+        if again is None and request.mechanism is None:
+            charges = self._bill(checked, site)
+        elif again is None and request.mechanism is not None:
+            checked, charge = self._protect(request.mechanism, checked, site)
+            charges = [charge]
+        bare = checked
+        if request.mask is not None:
+            checked = secret_votes.masked(site, request.mask, bare)
+        self._require_claim(checked, charges)
+        self.require_budget(charges or ())
+        packed = self._pack(request, checked, reference)
+        self._check_size(request, packed)
+        if request.mask is not None and again is None:
+            secret_votes.keep(site, request.mask, bare, charges)
+        return self._written(request, checked.kind, packed, charges)
+
+    def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
+        """Write down what a refusal costs that depends on private fits. Call inside a transaction."""
+        return self._written(request, REFUSAL, wire.Packed(b"", 0), exposure.bill())
+
+    def _written(self, request: Request, kind: str, packed: wire.Packed, charges: list[Charge] | None) -> Sealed:
+        """The row in the ledger without which nothing leaves, and what may leave then."""
+        sha256 = hashlib.sha256(packed.data).hexdigest()
+        entry = Entry(
+            request.run,
+            request.number,
+            request.round,
+            request.step,
+            kind,
+            packed.content_bytes,
+            len(packed.data),
+            sha256,
+            event=None if charges is None else write_charges(charges, self.budget),
+            claim=None if charges is None else "; ".join(str(claim) for claim in Account(tuple(charges)).claims()),
+        )
+        privacy = None if charges is None else tuple(charges)
+        return Sealed(kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
+
+    @staticmethod
+    def _bill(release: Release, site: ActiveSite) -> list[Charge] | None:
+        """What a release without a mechanism costs; None where nothing protects it."""
+        if release.never_protected:
+            return None
+        return site.exposure.bill() if release.holds_data else [Charge((), assumptions=(NO_PRIVATE_DATA,))]
+
+    def _checked(self, request: Request, release: object) -> Release:
+        if not isinstance(release, Release):
+            raise Refused("not-a-release", f"Step {request.step!r} returned {type(release).__name__}, not a Release.")
+        declared = INSTALLED[request.step].releases
+        if type(release) is not declared:
+            raise Refused(
+                "not-declared", f"Step {request.step!r} declares {declared.kind} and returned {release.kind}."
+            )
+        return release
+
+    def _pack(self, request: Request, release: Release, reference: Labels | None) -> wire.Packed:
+        try:
+            return wire.pack(release.to_plain(), reference)
+        except WireError as error:
+            raise Refused(
+                "not-a-release", f"Step {request.step!r} returned something that is no plain data: {error}"
+            ) from None
+
+    def _protect(self, plain: dict[str, Any], release: Release, site: ActiveSite) -> tuple[Release, Charge]:
+        """Noise on a release, and what it costs."""
+        try:
+            mechanism = build_mechanism(plain)
+            if mechanism.takes is not type(release):
+                raise ConfigError(f"{mechanism.name} is for {mechanism.takes.kind}, not for {release.kind}.")
+            observed = None if mechanism.neighbours is None else site.observed_change(mechanism.neighbours)
+            charge = mechanism.charge(_size(release), site.n_classes, records=site.records, observed=observed)
+            noisy = mechanism.apply(release, site.noise)
+        except ConfigError as error:
+            raise Refused("mechanism-denied", f"{self.site} cannot answer through that mechanism: {error}") from None
+        return noisy, charge.assuming(SEEDED_NOISE) if site.noise.seeded else charge
+
+    def _require_claim(self, release: Release, charges: Sequence[Charge] | None) -> None:
+        """Without a claim of differential privacy, only what the policy allows."""
+        if charges is not None and all(charge.kind == "dp" for charge in charges):
+            return
+        if not self.policy.allows_unprotected(release.kind, strict=self.budget is not None):
+            raise Refused("unprotected", f"{self.site} does not release {release.kind} without differential privacy.")
+
+    def _check_size(self, request: Request, packed: wire.Packed) -> None:
+        if len(packed.data) > self.policy.max_release_bytes:
+            raise Refused("too-large", f"A release of {len(packed.data)} bytes is over {self.site}'s limit.")
+        if self.ledger.bytes_of(request.run) + packed.content_bytes > self.policy.max_run_bytes:
+            raise Refused("bytes-exhausted", f"{self.site} would pass its limit of bytes for this run.")
+
+
+def _size(release: Release) -> int:
+    """How many answers a release holds: one per public sample, or per row of an array."""
+    values = [getattr(release, field.name) for field in fields(release)]
+    return max(len(value) if isinstance(value, Labels) or np.ndim(value) else 1 for value in values)
+
+
+def build_mechanism(plain: dict[str, Any]) -> Mechanism:
+    """A mechanism by the name in an order: one that is installed here, never code that was sent."""
+    settings = dict(plain)
+    cls = registry.lookup("mechanism", str(settings.pop("name", "")))
+    try:
+        mechanism = cls(**settings)
+    except TypeError:
+        raise ConfigError(f"{cls.__name__} does not take the settings {sorted(settings)}.") from None
+    if not isinstance(mechanism, Mechanism):
+        raise ConfigError(f"{cls.__name__} is no mechanism.")
+    return mechanism

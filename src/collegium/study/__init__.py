@@ -1,0 +1,1 @@
+"""The one typed configuration of a run: its TOML, its parts, its data, and a rehearsal of it."""

@@ -1,0 +1,303 @@
+"""`Study`: the one typed configuration, the same for Python, TOML files and the command line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import tomli_w
+from pydantic import ConfigDict, Field, model_validator
+
+from collegium import registry
+from collegium.core.building import build, settings_of
+from collegium.errors import ConfigError
+from collegium.study.sections import File, Section, located, read_toml, validate
+
+Count = int | float
+_COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
+
+
+class DataSection(Section):
+    """Where the data comes from, and how much of it is public and for testing."""
+
+    source: str = Field(
+        description="breast_cancer, digits, iris, wine, a benchmark set, or a path to CSV, Parquet, npz"
+    )
+    target: str | None = Field(None, description="the column (or array) that holds the labels")
+    public: Count = Field(0.5, description="rows of the public set: a count, or a fraction of all rows")
+    test: Count | Literal["own"] | None = Field(
+        None, description="rows for testing: a count, a fraction, or 'own' for the data set's own test rows"
+    )
+    train: Count | None = Field(None, description="private rows in all sites together (default: the rest)")
+    unlabeled: float = Field(
+        0.0, ge=0, lt=1, description="share of each site's rows that lose their labels, for methods that label them"
+    )
+
+
+class PartitionSection(Section):
+    """How the private rows are dealt to sites. Settings of the partition stand beside its name."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = "iid"
+    sites: int | None = Field(None, ge=1, description="how many sites")
+
+
+class PolicySection(Section):
+    """What a site allows."""
+
+    steps: list[str] = Field(["*"])
+    unprotected: list[str] = Field(["*"])
+    requires: Literal["dp"] | None = Field(None, description="dp: nothing leaves without differential privacy")
+    max_release_bytes: int = Field(1 << 30, ge=0)
+    max_run_bytes: int = Field(1 << 36, ge=0)
+    public_sha256: str | None = None
+
+
+class BudgetSection(Section):
+    """All the privacy that a site may ever spend."""
+
+    epsilon: float = Field(gt=0)
+    delta: float = Field(1e-5, gt=0, lt=1)
+    ledger: str | None = Field(
+        None, description="where it is kept over runs; {site} stands for the site's name (default: for one run)"
+    )
+
+
+class SiteSection(Section):
+    """What a site brings besides data. The sections are cycled over the sites."""
+
+    learner: dict[str, Any] | str = "random_forest"
+    prepare: Literal["auto", "none"] = Field(
+        "auto", description="auto: encode categories, fill missing values and scale where the learner needs it"
+    )
+    policy: PolicySection = PolicySection()
+    budget: BudgetSection | None = None
+
+
+class EngineSection(Section):
+    """How the run is carried out. It does not change the result."""
+
+    workers: int = Field(0, ge=0, description="worker processes; 0 keeps the sites in this process")
+    link: str = Field("auto", description="local, workers or ray: how sites are hosted (auto: by workers alone)")
+    address: str | None = Field(None, description="a Ray cluster that is there already (default: one for this run)")
+    quorum: float = Field(0.0, ge=0, le=1, description="share of the asked sites that must answer")
+    deadline: float | None = Field(None, gt=0, description="seconds that sites have for an answer")
+
+
+class FederationSection(Section):
+    """How the study is carried out between organisations, by `collegium coordinate`. Sites bring their own data."""
+
+    classes: list[bool | int | float | str] | None = Field(
+        None, min_length=2, description="all classes; data.source then holds the public rows, every one of them"
+    )
+    parties: list[str] | None = Field(
+        None, min_length=1, description="the sites that take part (default: all that are there, or come later)"
+    )
+    at_least: int = Field(1, ge=1, description="how many sites must be there before the study begins")
+    wait: float = Field(60.0, ge=0, description="seconds to wait for them")
+    metrics: bool = Field(True, description="ask sites, each round, for their accuracy on the rows that they hold out")
+    patience: float = Field(30.0, ge=0, description="seconds to wait for a site that is away before going on without")
+    outage: float = Field(600.0, ge=0, description="seconds to wait for a server that is away before giving up")
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A study with its data loaded and its components built: what `cg.run` takes."""
+
+    algorithm: Any
+    sites: list[Any]
+    public: Any
+    public_truth: Any
+    test: tuple[Any, Any] | None
+    classes: Any
+    global_learner: Any
+
+    @property
+    def shared(self) -> Any:
+        """What `cg.run` takes as public: with labels only where the algorithm learns from them."""
+        return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
+
+
+class Study(File):
+    """One experiment: data, partition, algorithm, sites, engine."""
+
+    name: str = "study"
+    seed: int = Field(0, ge=0)
+    data: DataSection
+    partition: PartitionSection = PartitionSection()
+    algorithm: dict[str, Any] | str
+    sites: list[SiteSection] = Field([SiteSection()], min_length=1)
+    global_learner: dict[str, Any] | str | None = None
+    engine: EngineSection = EngineSection()
+    federation: FederationSection = FederationSection()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_site_may_stand_alone(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("sites"), dict):
+            return values | {"sites": [values["sites"]]}
+        return values
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any], where: str = "study") -> Study:
+        """Check a table of settings; every problem is named by its path, with the nearest right name."""
+        return validate(cls, table, where, "study")
+
+    @classmethod
+    def from_toml(cls, path: str | Path, changes: Sequence[str] = ()) -> Study:
+        """Read a study file; `changes` are settings such as ``algorithm.rounds=3`` that replace those of the file."""
+        file = Path(path)
+        table = read_toml(file, "study file")
+        for change in changes:
+            _apply(table, change)
+        return cls.from_dict(table, where=str(file))
+
+    def to_toml(self) -> str:
+        """The study as a file."""
+        return tomli_w.dumps(json.loads(self.model_dump_json(exclude_none=True)))
+
+    def check(self) -> None:
+        """Build every component, so that a wrong name or value is found before any data is read."""
+        from collegium.links.simulated import link_class
+
+        self.build_algorithm()
+        self.build_partition()
+        for number, site in enumerate(self.sites):
+            build("learner", site.learner, f"sites[{number}].learner")
+        if self.global_learner is not None:
+            build("learner", self.global_learner, "global_learner")
+        try:
+            link_class(self.engine.link, self.engine.workers)
+        except ConfigError as error:
+            raise located(error, "engine.link") from None
+
+    def build_algorithm(self) -> Any:
+        """The algorithm."""
+        return build("algorithm", self.algorithm, "algorithm")
+
+    def build_partition(self) -> Any:
+        """The partition."""
+        settings = {"name": self.partition.name} | (self.partition.model_extra or {})
+        return build("partition", settings, "partition")
+
+    def prepare(self, base: Path | None = None, folder: Path | None = None) -> Prepared:
+        """Load the data and build everything. Relative paths are looked up in `base`."""
+        from collegium.study.preparing import prepare_study
+
+        return prepare_study(self, base, folder)
+
+    def run(
+        self,
+        out: str | Path | None = None,
+        *,
+        base: Path | None = None,
+        resume: bool = False,
+        progress: bool | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> Any:
+        """Run the study; `out` is the run's folder. Returns a `Run`."""
+        from collegium.runs.runner import run
+
+        prepared = self.prepare(base)
+        return run(
+            prepared.algorithm,
+            sites=prepared.sites,
+            public=prepared.shared,
+            test=prepared.test,
+            public_truth=prepared.public_truth,
+            classes=prepared.classes,
+            global_learner=prepared.global_learner,
+            seed=self.seed,
+            workers=self.engine.workers,
+            link=self.engine.link,
+            address=self.engine.address,
+            quorum=self.engine.quorum,
+            deadline=self.engine.deadline,
+            out=out,
+            resume=resume,
+            progress=progress,
+            callbacks=callbacks,
+            study=self,
+        )
+
+
+def json_schema() -> dict[str, Any]:
+    """A JSON Schema of study files, with the settings of every registered component."""
+    schema = Study.model_json_schema()
+    kinds = ("algorithm", "consensus", "voters", "learner", "mechanism", "pretraining")
+    schema["$defs"] |= {kind: _component_schema(kind) for kind in kinds}
+    schema["properties"]["algorithm"] = {"$ref": "#/$defs/algorithm"}
+    schema["properties"]["global_learner"] = {"$ref": "#/$defs/learner"}
+    schema["$defs"]["SiteSection"]["properties"]["learner"] = {"$ref": "#/$defs/learner"}
+    schema["$defs"]["PartitionSection"]["properties"]["name"] = {"enum": registry.names("partition"), "default": "iid"}
+    schema["$defs"]["EngineSection"]["properties"]["link"]["enum"] = ["auto", *registry.names("link")]
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def _component_schema(kind: str) -> dict[str, Any]:
+    options: list[dict[str, Any]] = [{"enum": registry.names(kind)}]
+    for name in registry.names(kind):
+        try:
+            known = settings_of(registry.lookup(kind, name))
+        except ConfigError:  # an extra that is not installed: its settings are not known here
+            options.append({"type": "object", "properties": {"name": {"const": name}}, "required": ["name"]})
+            continue
+        properties = {key: _type_schema(hint) for key, hint in known.items()}
+        options.append(
+            {
+                "type": "object",
+                "title": name,
+                "properties": {"name": {"const": name}} | properties,
+                "required": ["name"],
+                "additionalProperties": False,
+            }
+        )
+    return {"anyOf": options}
+
+
+def _type_schema(hint: Any) -> dict[str, Any]:
+    from collegium.core.building import _nested_kind
+
+    nested = _nested_kind(hint)
+    if nested is not None:
+        return {"$ref": f"#/$defs/{nested}"}
+    names = {int: "integer", float: "number", bool: "boolean", str: "string"}
+    return {"type": names[hint]} if hint in names else {}
+
+
+def _apply(table: dict[str, Any], change: str) -> None:
+    """Put ``a.b.0.c=value`` into a table."""
+    path, equals, text = change.partition("=")
+    if not equals or not path.strip():
+        raise ConfigError(f"--set takes PATH=VALUE, such as algorithm.rounds=3, not {change!r}.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    *parents, last = path.strip().split(".")
+    place: Any = table
+    for step in parents:
+        place = _enter(place, step, change)
+    if isinstance(place, list) and last.isdigit() and int(last) < len(place):
+        place[int(last)] = value
+    elif isinstance(place, dict):
+        place[last] = value
+    else:
+        raise ConfigError(f"--set {change}: there is no {path} in the study.")
+
+
+def _enter(place: Any, step: str, change: str) -> Any:
+    if isinstance(place, list) and step.isdigit() and int(step) < len(place):
+        return place[int(step)]
+    if isinstance(place, dict):
+        inner = place.setdefault(step, {})
+        if isinstance(inner, str) and step in _COMPONENTS:
+            place[step] = inner = {"name": inner}
+        if isinstance(inner, dict | list):
+            return inner
+    raise ConfigError(f"--set {change}: {step!r} is not a table in the study.")

@@ -1,0 +1,316 @@
+"""A real server and real sites over loopback: they start, they are refused, they recover, and they end without rest."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from collegium.errors import ConfigError
+from collegium.flare.kits.federation_file import LeadSection
+from collegium.flare.kits.identity import make_agent_folder
+from collegium.flare.kits.kit import read_kit
+from collegium.flare.kits.provision import provision, renew
+from collegium.flare.supervise.dialling import why_unreachable
+from collegium.flare.supervise.sockets import LocalListener
+
+pytest.importorskip("nvflare")
+from collegium.flare.nvflare.admin import registered_sites, session, set_enabled
+from collegium.flare.supervise.children import members, without_secrets
+from collegium.flare.supervise.loopback import LoopbackFederation, free_port
+
+pytestmark = pytest.mark.xdist_group("many processes")
+COLLEGIUM = [sys.executable, "-c", "from collegium.cli import main; main()"]
+PATHS = {"PYTHONPATH": os.pathsep.join(str(Path(path).resolve()) for path in sys.path)}
+ROGUE = """
+import runpy
+import nvflare.private.fed.server.shell_cmd as shell
+from nvflare.private.admin_defs import Message
+from nvflare.private.defs import RequestHeader, TrainingTopic
+
+def unasked(conn, topic, body, require_authz):
+    if body.startswith("cat DELETE "):
+        message = Message(topic=TrainingTopic.DELETE_RUN, body="")
+        message.set_header(RequestHeader.JOB_ID, body.split()[-1])
+        return message
+    return Message(topic=topic, body=body)
+
+shell.new_message = unasked
+for name in dir(shell):
+    executor = getattr(shell, name)
+    if isinstance(executor, type) and issubclass(executor, shell._CommandExecutor):
+        executor.validate_shell_command = lambda self, args, result: ""
+runpy.run_module("nvflare.private.fed.app.server.server_train", run_name="__main__", alter_sys=True)
+"""
+
+INTRUDER = """
+import os, sys, threading, time
+
+def attack():
+    while not hasattr(sys.modules.get("collegium.flare.nvflare.executor"), "LinkExecutor"):
+        time.sleep(0.02)
+    executor = sys.modules["collegium.flare.nvflare.executor"].LinkExecutor
+    answer = executor._on_ping
+
+    def on_ping(self, topic, request, fl_ctx):
+        executor._on_ping = answer
+        threading.Thread(target=order, args=(fl_ctx.get_engine(),), daemon=True).start()
+        return answer(self, topic, request, fl_ctx)
+
+    executor._on_ping = on_ping
+
+def order(engine):
+    from nvflare.apis.shareable import Shareable
+    for _ in range(20):
+        request = Shareable()
+        request["blob"] = b"an order"
+        replies = engine.send_aux_request(
+            targets=["site-1"], topic="collegium.order", request=request, timeout=1.0, fl_ctx=engine.new_context()
+        )
+        with open(os.environ["INTRUDER"], "a") as file:
+            file.write(str((replies or {}).get("site-1", {}).get("blob")) + "\\n")
+
+if "worker_process" in " ".join(sys.orig_argv) and "site-2" in " ".join(sys.orig_argv):
+    threading.Thread(target=attack, daemon=True).start()
+"""
+
+
+def until(condition, seconds: float = 60.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
+    return found
+
+
+def gone(kit: Path) -> bool:
+    return not members(kit)
+
+
+def write_site(kit: Path) -> None:
+    make_agent_folder(kit)
+    (kit / "rows.csv").write_text("a,b,y\n" + "".join(f"{i % 7},{i % 5},{i % 2}\n" for i in range(40)))
+    (kit / "site.toml").write_text(
+        f'name = "{kit.name}"\nlearner = "decision_tree"\n[data]\nsource = "rows.csv"\ntarget = "y"\n'
+    )
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory):
+    """One for the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("federation")
+        made = LoopbackFederation(folder, ("site-1", "site-2", "site-3"))
+        for name in made.sites:
+            write_site(made.site_kit(name))
+        # Python runs it first: site-2's sessions are not to be trusted.
+        (folder / "sitecustomize.py").write_text(INTRUDER)
+        patch.setenv("PYTHONPATH", os.pathsep.join([PATHS["PYTHONPATH"], str(folder)]))
+        patch.setenv("INTRUDER", str(folder / "stolen.txt"))
+        with made:
+            yield made
+        for name in ("server", *made.sites):
+            assert gone(made.kits / name)
+
+
+def join(kit: Path) -> subprocess.CompletedProcess[str]:
+    command = [*COLLEGIUM, "site", "join", str(kit)]
+    return subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=60, check=False)
+
+
+def start_nvflare(command: list[str], kit: Path, *variables: str) -> subprocess.Popen[bytes]:
+    """NVFlare's own process, without a supervisor."""
+    settings = "fed_server.json" if kit.name == "server" else "fed_client.json"
+    more = ["secure_train=true", "config_folder=config", *variables]
+    return subprocess.Popen(
+        [sys.executable, *command, "-m", str(kit), "-s", settings, "--set", *more],
+        env=os.environ | PATHS,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def start_session(federation: LoopbackFederation, folder: Path) -> LocalListener:
+    """A job like the coordinator's; it lasts until the listener is closed."""
+    name = uuid.uuid4().hex
+    listener = LocalListener(federation.server_kit / "coordinator" / f"{name}.sock")
+    config = folder / "job" / "app" / "config"
+    config.mkdir(parents=True)
+    deploy = {"app": ["server", "site-1", "site-2"]}
+    meta = {"name": "run", "resource_spec": {}, "min_clients": 1, "deploy_map": deploy}
+    relay = {"id": "link", "path": "collegium.flare.nvflare.relay.LinkRelay", "args": {"session": name}}
+    executor = {"path": "collegium.flare.nvflare.executor.LinkExecutor", "args": {}}
+    files = {
+        folder / "job" / "meta.json": meta,
+        config / "config_fed_server.json": {"format_version": 2, "workflows": [relay], "components": []},
+        config / "config_fed_client.json": {
+            "format_version": 2,
+            "executors": [{"tasks": ["order"], "executor": executor}],
+            "components": [],
+        },
+    }
+    for file, content in files.items():
+        file.write_text(json.dumps(content))
+    with session(read_kit(federation.lead_kit)) as opened:
+        opened.submit_job(str(folder / "job"))
+    channel = listener.accept(timeout=30)
+    assert channel is not None
+    assert channel.receive(timeout=30) is not None  # the sites' job processes are up
+    return listener
+
+
+def test_all_sites_are_registered(federation):
+    with session(read_kit(federation.lead_kit)) as opened:
+        assert set(registered_sites(opened)) == {"site-1", "site-2", "site-3"}
+
+
+def test_the_same_kit_is_not_started_twice(federation):
+    done = join(federation.site_kit("site-1"))
+    assert done.returncode == 2
+    assert f"is running already, as process {federation.supervisor('site-1')}" in done.stderr
+
+
+def test_a_kit_of_another_kind_is_refused(federation):
+    done = join(federation.server_kit)
+    assert done.returncode == 2
+    assert "is a kit for a server, not for a site" in done.stderr
+
+
+def test_a_port_that_is_taken_is_named(federation, tmp_path):
+    other = LoopbackFederation(tmp_path, ("site-1",), port=federation.port)
+    command = [*COLLEGIUM, "server", "start", str(other.server_kit)]
+    done = subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert f"Port {federation.port} is in use" in done.stderr
+
+
+def test_a_kit_of_another_federation_hears_why_and_ctrl_c_ends_it(federation, tmp_path):
+    provision(federation.file, tmp_path / "kits")
+    kit = tmp_path / "kits" / "site-1"
+    write_site(kit)
+    console = tmp_path / "console.txt"
+    with console.open("w") as output:
+        stranger = subprocess.Popen(
+            [*COLLEGIUM, "site", "join", str(kit)],
+            env=os.environ | PATHS | {"PYTHONUNBUFFERED": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    until(lambda: "shows a certificate that this federation's authority did not sign" in console.read_text())
+    assert len(members(kit)) == 2
+    stranger.send_signal(signal.SIGINT)
+    assert stranger.wait(20) == 0
+    assert gone(kit)
+
+
+def test_another_sites_name_is_refused(federation):
+    kit = federation.site_kit("site-2")
+    command = ["-m", "nvflare.private.fed.app.client.client_train"]
+    thief = start_nvflare(command, kit, "org=owner_of_site_2", "uid=site-1")
+    try:
+        federation.wait_for("server", "refused: site-2 claimed to be site-1")
+    finally:
+        thief.kill()
+        thief.wait()
+
+
+def test_an_agent_that_dies_is_started_again(federation):
+    file = federation.site_kit("site-1") / "agent" / "agent.pid"
+    old = int(file.read_text())
+    assert federation.kill("site-1", "agent") == [old]
+    assert until(lambda: file.exists() and int(file.read_text()) != old)
+    assert "agent ended (signal SIGKILL), restarting" in federation.console("site-1")
+
+
+def test_a_connection_that_dies_comes_back(federation):
+    seen = len(federation.console("site-1"))
+    assert len(federation.kill("site-1", "nvflare")) == 1
+    federation.wait_for("site-1", "connected", seen)
+
+
+def test_a_lead_of_another_organisation_may_not_disable(federation):
+    visitor = LeadSection(name="lead@elsewhere.org", organisation="elsewhere")
+    file = federation.file.model_copy(update={"leads": [*federation.file.leads, visitor]})
+    renew(file, visitor.name, federation.kits)
+    with pytest.raises(ConfigError, match="only leads of the organisation that runs the server may"):
+        set_enabled(federation.kits / visitor.name, "site-1", enabled=False)
+
+
+def test_sites_come_back_when_the_server_was_killed(federation):
+    seen = {name: len(federation.console(name)) for name in federation.sites}
+    federation.kill_server()
+    federation.start_server()
+    for name, start in seen.items():
+        federation.wait_for(name, "connected", start, timeout=30)
+
+
+def test_an_unreachable_server_is_explained(federation, tmp_path):
+    other = LoopbackFederation(tmp_path, ("site-1",), port=free_port())
+    assert "nobody listens at" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
+
+
+def test_logs_hold_no_tokens_and_no_keys():
+    assert without_secrets("token='0123456789abcdef', x=1") == "token='***', x=1"
+    assert without_secrets("-----BEGIN RSA PRIVATE KEY-----MIIEpAIB") == "(a private key)"
+    assert without_secrets("a new client with a token. Total: 3") == "a new client with a token. Total: 3"
+
+
+def test_a_disabled_site_stops_and_says_so_until_it_is_enabled(federation):
+    set_enabled(federation.lead_kit, "site-3", enabled=False)
+    federation.wait_for("site-3", "site-3 was disabled at")
+    assert "collegium server enable site-3" in federation.console("site-3")
+    until(lambda: gone(federation.site_kit("site-3")))
+    set_enabled(federation.lead_kit, "site-3", enabled=True)
+    federation.start_site("site-3")
+
+
+def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_process(federation, tmp_path):
+    listener = start_session(federation, tmp_path)
+    federation.wait_for("server", "refused: site-2 sent a message for site-1")
+    stolen = federation.kits.parent / "stolen.txt"
+    until(stolen.exists)
+    assert set(stolen.read_text().split()) == {"None"}
+    killed, stopped = federation.site_kit("site-1"), federation.site_kit("site-2")
+    for kit in (killed, stopped):
+        assert len(members(kit)) == 3  # NVFlare's, the agent, the session's job
+    os.kill(federation.supervisor("site-1"), signal.SIGKILL)
+    os.kill(federation.supervisor("site-2"), signal.SIGINT)
+    until(lambda: gone(stopped), 30)
+    until(lambda: gone(killed), 5)  # long since: it is NVFlare's own watch that would take longer
+    listener.close()
+
+
+def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(tmp_path):
+    kits = LoopbackFederation(tmp_path / "rogue", ("site-1",))
+    site, lead = kits.site_kit("site-1"), read_kit(kits.lead_kit)
+    write_site(site)
+    (tmp_path / "rogue.py").write_text(ROGUE)
+    server = start_nvflare([str(tmp_path / "rogue.py")], kits.server_kit, "org=coordinator")
+    guarded = start_nvflare(
+        ["-m", "collegium.flare.nvflare.guarded", "site"], site, "org=owner_of_site_1", "uid=site-1"
+    )
+    try:
+        until(lambda: why_unreachable(lead) is None)
+        with session(lead) as opened:
+            until(lambda: registered_sites(opened))
+            files = [
+                opened.api.do_command(f"cat site-1 {file}")["data"][0]["data"]
+                for file in (site / "rows.csv", "startup/client.key")
+            ]
+            for folder in ("agent", "local"):
+                opened.api.do_command(f"cat site-1 DELETE {folder}")
+        assert files == ["invalid_request", "invalid_request"]
+        assert (site / "agent" / "identity.key").exists()
+        assert (site / "local" / "resources.json").exists()
+    finally:
+        for process in (server, guarded):
+            process.kill()
+            process.wait()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+import collegium as cg
+from collegium.runs.callbacks import Callback
+
+
+class Interrupted(Callback):
+    """A run that dies in its third round."""
+
+    def on_round(self, report):
+        if report.round == 2:
+            raise KeyboardInterrupt
+
+
+def test_a_run_that_dies_leaves_a_folder_that_can_be_read(cancer, tmp_path, monkeypatch):
+    monkeypatch.setattr("collegium.runs.folder._SECONDS_BETWEEN_SNAPSHOTS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        cancer.run(cg.FedCT(rounds=5), out=tmp_path / "run", callbacks=[Interrupted()])
+    run = cg.load(tmp_path / "run")
+    assert not run.finished
+    assert set(run.metrics["round"]) == {0, 1, 2}
+    assert run.models == {}
+    assert len(run.releases) == 15
+    assert run.summary().loc["mean", "accuracy"] > 0.6
+    run.report(tmp_path / "report.html")
+    cg.verify_ledger(tmp_path / "run" / "ledger.db")
+
+    resumed = cancer.run(cg.FedCT(rounds=5), out=tmp_path / "run", resume=True)
+    whole = cancer.run(cg.FedCT(rounds=5))
+    assert resumed.metrics.equals(whole.metrics)
+    assert cg.load(tmp_path / "run").finished
+
+
+def test_the_environment_names_versions_and_no_machine(cancer, tmp_path):
+    import getpass
+    import platform
+
+    cancer.run(cg.Local(), out=tmp_path / "run")
+    text = (tmp_path / "run" / "env.json").read_text()
+    assert "scikit-learn" in json.loads(text)["packages"]
+    assert platform.node() not in text or len(platform.node()) < 3
+    assert str(tmp_path) not in text
+    assert getpass.getuser() not in json.loads(text)["packages"]
+
+
+def test_a_study_of_a_learner_defined_in_a_script_is_kept(cancer, tmp_path):
+    class Mine(DecisionTreeClassifier):
+        pass
+
+    cancer.run(cg.FedCT(rounds=1), Mine(), out=tmp_path / "run")
+    assert len(cg.load(tmp_path / "run").models) == 5

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from collegium.errors import RecordError, StorageError
+from collegium.runs.record import Record
+
+ABOUT = {"run": "r1", "algorithm": "FedCT()", "seed": 0}
+
+
+def write(record: Record, number: int) -> None:
+    list(record.write(number, f"orders{number}", iter([("a", b"one"), ("b", b"two")])))
+
+
+@pytest.fixture
+def path(tmp_path):
+    record = Record(tmp_path / "record", ABOUT, resume=False)
+    for number in range(3):
+        write(record, number)
+    record.close()
+    return tmp_path / "record"
+
+
+def test_exchanges_come_back_and_the_run_keeps_its_id(path):
+    record = Record(path, ABOUT | {"run": "another"}, resume=True)
+    assert record.length == 3
+    assert record.run == "r1"
+    assert list(record.replies(1)) == [("a", b"one"), ("b", b"two")]
+    assert record.orders_hash(2) == "orders2"
+    write(record, 3)
+    assert record.length == 4
+
+
+def test_an_exchange_counts_only_when_it_is_whole(tmp_path):
+    record = Record(tmp_path / "record", ABOUT, resume=False)
+
+    def breaks():
+        yield "a", b"one"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        list(record.write(0, "orders0", breaks()))
+    assert record.length == 0
+    write(record, 0)
+    record.close()
+    assert Record(tmp_path / "record", ABOUT, resume=True).length == 1
+
+
+def test_another_run_is_refused_and_the_difference_named(path):
+    with pytest.raises(RecordError, match="seed differ"):
+        Record(path, ABOUT | {"seed": 1}, resume=True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE reply SET frame = x'00' WHERE exchange = 1 AND party = 'a'",
+        "DELETE FROM reply WHERE exchange = 2 AND party = 'b'",
+        "DELETE FROM exchange WHERE number = 1",
+        "DELETE FROM exchange WHERE number = 2",
+        "UPDATE exchange SET orders = 'x' WHERE number = 0",
+    ],
+)
+def test_every_change_is_found(path, statement):
+    db = sqlite3.connect(path)
+    db.execute(statement)
+    db.commit()
+    db.close()
+    with pytest.raises(RecordError):
+        Record(path, ABOUT, resume=True)
+
+
+def test_a_truncated_record_is_found(path):
+    data = path.read_bytes()
+    for size in (len(data) // 2, 100):
+        path.write_bytes(data[:size])
+        with pytest.raises(RecordError):
+            Record(path, ABOUT, resume=True)
+
+
+def test_a_file_that_is_no_record_is_refused(tmp_path):
+    (tmp_path / "record").write_text("not a database, not a database, not a database" * 30)
+    with pytest.raises(StorageError):
+        Record(tmp_path / "record", ABOUT, resume=True)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+
+import collegium as cg
+
+
+@pytest.fixture(scope="module")
+def run(cancer):
+    return cancer.run(cg.FedCT(rounds=3), public_truth=cancer.split.public_truth)
+
+
+def test_the_summary_has_a_row_per_site_and_their_mean(run):
+    table = run.summary()
+    assert list(table.index) == [f"site{i}" for i in range(5)] + ["mean"]
+    assert (table["learner"].iloc[:5] == "DecisionTreeClassifier").all()
+    assert table.loc["mean", "accuracy"] == pytest.approx(table["accuracy"].iloc[:5].mean())
+    assert table.loc["site0", "accuracy"] == run.accuracy["site0"].iloc[-1]
+    assert table.loc["site0", "first_accuracy"] == run.accuracy["site0"].iloc[0]
+    assert (table["releases"] == 3).all()
+    assert (table["failures"] == 0).all()
+
+
+def test_tables_are_in_the_order_of_rounds_and_sites(run):
+    releases = run.releases
+    assert list(releases["party"]) == [f"site{i}" for i in range(5)] * 3
+    assert list(releases["round"]) == [0] * 5 + [1] * 5 + [2] * 5
+    assert releases["sha256"].str.len().eq(64).all()
+    assert not releases["protected"].any()
+
+
+def test_the_plot_has_a_line_per_site_and_the_consensus(run, tmp_path):
+    figure = run.plot(tmp_path / "run.png")
+    accuracy, consensus, traffic = figure.axes
+    assert len(accuracy.lines) == 6
+    assert len(consensus.lines) == 3
+    assert len(traffic.patches) == 5
+    assert (tmp_path / "run.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("algorithm", [cg.Local(), cg.FedCT(rounds=1)])
+def test_runs_without_consensus_or_test_set_can_be_drawn(cancer, algorithm):
+    assert cancer.run(algorithm, test=None).plot() is not None
+
+
+def test_many_sites_can_be_drawn_and_summed_up():
+    rng = np.random.default_rng(0)
+    sites = [cg.Site(f"s{i}", rng.normal(size=(6, 2)), [0, 1] * 3, learner=DecisionTreeClassifier()) for i in range(30)]
+    run = cg.run(cg.FedCT(rounds=2), sites=sites, public=rng.normal(size=(10, 2)))
+    assert len(run.summary()) == 31
+    assert run.plot() is not None
+
+
+def test_a_saved_run_comes_back(run, cancer, tmp_path):
+    run.save(tmp_path / "run")
+    back = cg.load(tmp_path / "run")
+    for name in ("metrics", "releases", "costs", "refusals", "class_counts"):
+        pd.testing.assert_frame_equal(getattr(back, name), getattr(run, name), check_dtype=False)
+    assert back.labels == run.labels
+    assert back.about == run.about
+    X = cancer.split.test[0]
+    for party, model in run.models.items():
+        np.testing.assert_array_equal(back.models[party].predict(X), model.predict(X))
+    np.testing.assert_array_equal(back.global_model.predict(X), run.global_model.predict(X))
+    pd.testing.assert_frame_equal(back.summary(), run.summary())
+    assert back.plot() is not None
+
+
+def test_a_run_that_made_no_global_model_comes_back(cancer, tmp_path):
+    cancer.run(cg.Local()).save(tmp_path / "run")
+    back = cg.load(tmp_path / "run")
+    assert back.global_model is None
+    assert back.labels is None
+    assert len(back.models) == 5
+
+
+def test_saving_does_not_overwrite_another_run(run, tmp_path):
+    run.save(tmp_path / "run")
+    with pytest.raises(cg.ConfigError, match="already"):
+        run.save(tmp_path / "run")
+    run.save(tmp_path / "run", overwrite=True)
+
+
+def test_a_run_with_a_folder_is_saved_there_as_it_ends(cancer, tmp_path):
+    run = cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run")
+    assert cg.load(tmp_path / "run").metrics.equals(run.metrics)
+    assert cg.verify_ledger(tmp_path / "run" / "ledger.db") == {f"site{i}": 2 for i in range(5)}
+    assert list(run.releases["entry"]) != []
+
+
+def test_the_coordinator_holds_the_hash_of_every_ledger_row(cancer, tmp_path):
+    from collegium.site.ledger import read_ledger
+
+    run = cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run")
+    rows = read_ledger(tmp_path / "run" / "ledger.db")
+    assert {row["hash"] for row in rows} == set(run.releases["entry"])
+    assert {row["sha256"] for row in rows} == set(run.releases["sha256"])
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut table", "no table", "no json", "unfinished"])
+def test_a_folder_that_holds_no_readable_run_says_so(run, tmp_path, damage):
+    folder = tmp_path / "run"
+    if damage == "empty":
+        folder.mkdir()
+    elif damage == "unfinished":
+        folder.mkdir()
+        (folder / "record").touch()
+    elif damage != "missing":
+        run.save(folder)
+        table = folder / "tables" / "metrics.parquet"
+        if damage == "cut table":
+            table.write_bytes(table.read_bytes()[:100])
+        elif damage == "no table":
+            table.unlink()
+        else:
+            (folder / "run.json").write_text("{")
+    with pytest.raises(cg.StorageError, match="resume" if damage == "unfinished" else "run"):
+        cg.load(folder)
+
+
+def test_a_full_disk_loses_nothing_that_was_there(run, tmp_path, monkeypatch):
+    import errno
+
+    run.save(tmp_path / "run")
+    good = (tmp_path / "run" / "run.json").read_text()
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pandas.DataFrame.to_parquet", full)
+    with pytest.raises(cg.StorageError, match="No space left"):
+        run.save(tmp_path / "run", overwrite=True)
+    monkeypatch.undo()
+    assert (tmp_path / "run" / "run.json").read_text() == good
+    assert cg.load(tmp_path / "run").metrics.equals(run.metrics)
+    assert not list((tmp_path / "run").rglob("*.part"))

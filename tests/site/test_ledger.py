@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from collegium.errors import LedgerError, StorageError
+from collegium.site.ledger import Entry, Ledger, read_ledger, verify_ledger
+
+
+def entry(number: int = 1, **changes) -> Entry:
+    return Entry(**({"run": "r", "number": number, "round": 0, "step": "s", "kind": "HardLabels"} | FIXED | changes))
+
+
+FIXED = {"bytes": 10, "wire_bytes": 100, "sha256": "00"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "ledger.db"
+    for party in ("a", "b"):
+        ledger = Ledger(party, file)
+        for number in range(3):
+            with ledger.transaction():
+                ledger.append(entry(number))
+        ledger.close()
+    return file
+
+
+def change(path, statement):
+    db = sqlite3.connect(path)
+    db.execute(statement)
+    db.commit()
+    db.close()
+
+
+def test_an_intact_chain_is_verified(path):
+    assert verify_ledger(path) == {"a": 3, "b": 3}
+    assert [row["number"] for row in read_ledger(path) if row["party"] == "a"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE ledger SET bytes = 11 WHERE party = 'a' AND seq = 2",
+        "UPDATE ledger SET event = '{}' WHERE party = 'b' AND seq = 1",
+        "UPDATE ledger SET time = '2000-01-01' WHERE seq = 3",
+        "DELETE FROM ledger WHERE party = 'a' AND seq = 2",
+        "DELETE FROM ledger WHERE party = 'a' AND seq = 3",
+        "DELETE FROM ledger WHERE party = 'b'",
+        "DELETE FROM head WHERE party = 'b'",
+        "UPDATE ledger SET hash = 'x' WHERE seq = 3",
+        "UPDATE head SET seq = 2 WHERE party = 'a'",
+    ],
+)
+def test_every_change_is_found(path, statement):
+    change(path, statement)
+    with pytest.raises(LedgerError):
+        verify_ledger(path)
+
+
+def test_a_truncated_file_is_found(path):
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with pytest.raises(LedgerError):
+        verify_ledger(path)
+
+
+def test_a_file_that_is_no_ledger_is_found(tmp_path):
+    (tmp_path / "text").write_text("hello, this is no database" * 50)
+    (tmp_path / "empty").touch()
+    for name in ("text", "empty", "missing"):
+        with pytest.raises(LedgerError):
+            verify_ledger(tmp_path / name)
+    with pytest.raises(LedgerError):
+        Ledger("a", tmp_path / "text")
+
+
+def test_a_transaction_stores_all_or_nothing(tmp_path):
+    ledger = Ledger("a", tmp_path / "ledger.db")
+
+    def interrupted():
+        with ledger.transaction():
+            ledger.append(entry())
+            ledger.keep_reply("r", 1, "q", b"reply")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
+    assert ledger.rows() == []
+    assert ledger.sent("r", 1) is None
+
+
+def test_a_reply_is_kept_for_the_party_and_the_run(tmp_path):
+    ledger, other = Ledger("a", tmp_path / "l.db"), Ledger("b", tmp_path / "l.db")
+    with ledger.transaction():
+        ledger.keep_reply("r", 7, "request", b"reply")
+    assert ledger.sent("r", 7) == ("request", b"reply")
+    assert ledger.sent("r2", 7) is None
+    assert other.sent("r", 7) is None
+
+
+def test_the_chain_goes_on_after_reopening(path):
+    ledger = Ledger("a", path)
+    with ledger.transaction():
+        ledger.append(entry(9))
+    ledger.close()
+    assert verify_ledger(path) == {"a": 4, "b": 3}
+
+
+def test_whoever_sends_nonsense_for_ever_fills_no_disk(monkeypatch):
+    monkeypatch.setattr("collegium.site.ledger._KEPT_REFUSALS", 3)
+    ledger = Ledger("a")
+    for number in range(7):
+        ledger.note_refusal("run", number, "step", "code")
+    assert [row["number"] for row in ledger.refusals()] == [4, 5, 6]
+
+
+@pytest.mark.parametrize(("durable", "level"), [(False, 1), (True, 2)])
+def test_every_commit_is_synced_where_it_must_survive_a_power_cut(tmp_path, durable, level):
+    ledger = Ledger("a", tmp_path / "ledger.db", durable=durable)
+    assert ledger._db.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+def test_bytes_are_summed_per_run():
+    ledger = Ledger("a")
+    with ledger.transaction():
+        ledger.append(entry(1))
+        ledger.append(entry(2))
+        ledger.append(entry(3, run="other"))
+    assert ledger.bytes_of("r") == 20
+
+
+def test_a_full_disk_is_told_in_one_line(tmp_path):
+    ledger = Ledger("a", tmp_path / "ledger.db")
+    pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
+    ledger._db.execute(f"PRAGMA max_page_count = {pages + 1}")
+
+    def fill():
+        for number in range(100):
+            with ledger.transaction():
+                ledger.keep_reply("r", number, "q", bytes(10_000))
+
+    with pytest.raises(StorageError, match="No space left"):
+        fill()
+    ledger._db.execute("PRAGMA max_page_count = 100000")
+    with ledger.transaction():
+        ledger.append(entry())
+    assert verify_ledger(tmp_path / "ledger.db") == {"a": 1}
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(StorageError, match="cannot be written"):
+        Ledger("a", tmp_path / "missing" / "ledger.db")

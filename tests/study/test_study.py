@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import tomllib
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.tree import DecisionTreeClassifier
+
+import collegium as cg
+from collegium.core.building import build
+from collegium.errors import ConfigError
+from collegium.study.study import Study, json_schema
+
+TOML = """
+name = "breast-cancer"
+seed = 0
+[data]
+source = "breast_cancer"
+public = 370
+test = 114
+[partition]
+name = "iid"
+sites = 5
+[algorithm]
+name = "fedct"
+rounds = 3
+consensus = { name = "qualified_majority", quorum = 0.9 }
+[[sites]]
+learner = { name = "decision_tree" }
+[[sites]]
+learner = { name = "random_forest", n_estimators = 5 }
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(TOML)
+    return path
+
+
+def refused(table: str, *parts: str) -> None:
+    with pytest.raises(cg.ConfigError) as caught:
+        Study.from_dict(tomllib.loads(table))
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+
+
+def changed(old: str, new: str) -> str:
+    assert old in TOML
+    return TOML.replace(old, new)
+
+
+def test_a_study_file_becomes_an_algorithm_and_sites(file):
+    study = Study.from_toml(file)
+    prepared = study.prepare()
+    assert prepared.algorithm == cg.FedCT(rounds=3, consensus=cg.QualifiedMajority(0.9))
+    assert len(prepared.sites) == 5
+    kinds = [type(site.learner) for site in prepared.sites]
+    assert kinds == [DecisionTreeClassifier, RandomForestClassifier] * 2 + [DecisionTreeClassifier]
+    assert prepared.sites[1].learner.n_estimators == 5
+    assert len(prepared.public) == 370
+    assert len(prepared.test[1]) == 114
+
+
+def test_a_study_runs_and_keeps_itself_in_the_folder(file, tmp_path):
+    study = Study.from_toml(file)
+    run = study.run(tmp_path / "run")
+    assert run.summary().loc["mean", "accuracy"] > 0.6
+    assert Study.from_toml(tmp_path / "run" / "study.toml") == study
+    assert {"study.toml", "record", "ledger.db", "tables", "models", "env.json", "report.html"} <= {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+    assert cg.load(tmp_path / "run").study == study.to_toml()
+
+
+def test_python_and_toml_give_the_same_study_and_the_same_result(file):
+    table = tomllib.loads(TOML)
+    study = Study.from_dict(table)
+    assert study == Study.from_toml(file)
+    split = cg.split(*_cancer(), sites=5, public=370, test=114, seed=0)
+    learners = [DecisionTreeClassifier(), RandomForestClassifier(5)]
+    sites = [cg.Site(f"site{i}", *part, learner=learners[i % 2]) for i, part in enumerate(split.sites)]
+    by_hand = cg.run(
+        cg.FedCT(rounds=3, consensus=cg.QualifiedMajority(0.9)), sites=sites, public=split.public, test=split.test
+    )
+    assert study.run().accuracy.equals(by_hand.accuracy)
+
+
+def _cancer():
+    from collegium.data.sources import load_source
+
+    data = load_source("breast_cancer")
+    return data.X, data.y
+
+
+def test_settings_can_be_replaced_from_the_command_line(file):
+    study = Study.from_toml(
+        file, ["algorithm.rounds=7", "data.source=digits", "sites.0.learner.max_depth=3", "engine.workers=2", "name=x"]
+    )
+    assert study.build_algorithm().rounds == 7
+    assert study.data.source == "digits"
+    assert study.sites[0].learner == {"name": "decision_tree", "max_depth": 3}
+    assert study.engine.workers == 2
+    assert study.name == "x"
+    named = Study.from_toml(file, ["algorithm=local"])
+    assert named.build_algorithm() == cg.Local()
+    deeper = Study.from_toml(file, ["algorithm.consensus=majority"])
+    assert deeper.build_algorithm().consensus == cg.Majority()
+
+
+@pytest.mark.parametrize("change", ["rounds", "=3", "sites.9.learner=x", "name.deeper=1"])
+def test_a_replacement_that_means_nothing_is_refused(file, change):
+    with pytest.raises(cg.ConfigError, match="--set"):
+        Study.from_toml(file, [change])
+
+
+def test_names_alone_are_enough():
+    study = Study.from_dict({"data": {"source": "iris"}, "partition": {"sites": 3}, "algorithm": "fedct"})
+    assert study.build_algorithm() == cg.FedCT()
+    assert isinstance(study.prepare().sites[0].learner, RandomForestClassifier)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("rounds = 3", "ruonds = 3", ["algorithm.ruonds", "'rounds'"]),
+        ("rounds = 3", 'rounds = "three"', ["algorithm.rounds", "integer", "'three'"]),
+        ("rounds = 3", "rounds = 0", ["algorithm", "rounds must be at least 1"]),
+        ("rounds = 3", "rounds = true", ["algorithm.rounds"]),
+        ('"fedct"', '"fedctt"', ["algorithm.name", "'fedct'"]),
+        ('"qualified_majority"', '"qualified_mayority"', ["algorithm.consensus.name", "'qualified_majority'"]),
+        ("quorum = 0.9", "quorum = 1.9", ["algorithm.consensus", "quorum"]),
+        ("quorum = 0.9", "qourum = 0.9", ["algorithm.consensus.qourum", "'quorum'"]),
+        ('"decision_tree"', '"decision_trea"', ["sites[0].learner.name", "'decision_tree'"]),
+        ("n_estimators = 5", "n_estimater = 5", ["sites[1].learner.n_estimater", "'n_estimators'"]),
+        ("n_estimators = 5", "n_estimators = -5", ["sites[1].learner", "n_estimators"]),
+        ('"iid"', '"idd"', ["partition.name", "'iid'"]),
+        ("sites = 5", "sites = 0", ["partition.sites", "greater than or equal to 1"]),
+        ("sites = 5", "alpha = 5", ["partition.alpha"]),
+        ("public = 370", "publik = 370", ["data.publik", "'public'"]),
+        ("[data]", "[daten]", ["daten", "'data'"]),
+        ("seed = 0", "seed = -1", ["seed", "greater than or equal to 0"]),
+        ('source = "breast_cancer"', "", ["data.source", "needed"]),
+    ],
+)
+def test_mistakes_are_named_by_their_path_with_the_nearest_right_name(old, new, parts):
+    refused(changed(old, new), *parts)
+
+
+def test_more_than_one_mistake_is_named_at_once():
+    refused(changed("public = 370", "publik = 370").replace("seed = 0", "seed = -1"), "data.publik", "seed")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('"breast_cancer"', '"brest_cancer"', "brest_cancer"),
+        ("public = 370", "public = 900", "569"),
+        ("test = 114", 'test = "own"', "own"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(old, new, match):
+    with pytest.raises(cg.ConfigError, match=match):
+        Study.from_dict(tomllib.loads(changed(old, new))).prepare()
+
+
+def test_files_that_are_no_studies(tmp_path):
+    with pytest.raises(cg.ConfigError, match="no study file"):
+        Study.from_toml(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("name = [unclosed")
+    with pytest.raises(cg.ConfigError, match="not valid TOML"):
+        Study.from_toml(tmp_path / "bad.toml")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(cg.CollegiumError):
+        Study.from_toml(tmp_path / "binary.toml")
+
+
+def test_a_users_own_csv_with_words_and_gaps(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(60, 9, 300), "ward": rng.choice(["icu", "er", "gp"], 300)})
+    frame.loc[::7, ["age", "ward"]] = None
+    frame["ill"] = np.where(frame["age"].fillna(60) + 5 * (frame["ward"] == "icu") > 62, "yes", "no")
+    frame.to_csv(tmp_path / "patients.csv", index=False)
+    table = {
+        "data": {"source": "patients.csv", "target": "ill", "public": 0.3, "test": 0.2},
+        "partition": {"sites": 3},
+        "algorithm": {"name": "fedct", "rounds": 2},
+        "sites": [{"learner": "decision_tree"}, {"learner": "logistic_regression"}, {"learner": "xgboost"}],
+    }
+    study = Study.from_dict(table)
+    run = study.run(base=tmp_path)
+    assert run.refusals.empty
+    assert run.summary().loc["mean", "accuracy"] > 0.6
+    assert isinstance(study.prepare(tmp_path).sites[0].learner, Pipeline)
+
+
+def test_one_sites_table_may_stand_without_brackets():
+    table = {"data": {"source": "iris"}, "partition": {"sites": 2}, "algorithm": "local", "sites": {"learner": "knn"}}
+    assert Study.from_dict(table).sites[0].learner == "knn"
+
+
+def test_a_policy_in_a_study_reaches_the_site():
+    table = tomllib.loads(TOML) | {"sites": [{"learner": "knn", "policy": {"unprotected": ["Count"]}}]}
+    site = Study.from_dict(table).prepare().sites[0]
+    assert not site.policy.allows_unprotected("HardLabels")
+
+
+def test_the_schema_knows_every_setting():
+    schema = json_schema()
+    algorithms = schema["$defs"]["algorithm"]["anyOf"]
+    fedct = next(option for option in algorithms if option.get("title") == "fedct")
+    assert fedct["properties"]["rounds"] == {"type": "integer"}
+    assert fedct["properties"]["consensus"] == {"$ref": "#/$defs/consensus"}
+    assert "data" in schema["required"]
+
+
+FEDAUX = (
+    TOML[: TOML.index("[algorithm]")]
+    + """
+[algorithm]
+name = "fedaux"
+pretrain = { name = "simclr", epochs = 50 }
+[[sites]]
+learner = { name = "torch", net = "mlp" }
+"""
+)
+
+
+def test_a_pre_training_is_named_like_other_components():
+    study = Study.from_dict(tomllib.loads(FEDAUX))
+    assert study.build_algorithm().pretrain == cg.SimCLR(epochs=50)
+    assert Study.from_dict(tomllib.loads(study.to_toml())) == study
+    by_name = FEDAUX.replace('{ name = "simclr", epochs = 50 }', '"simclr"')
+    assert Study.from_dict(tomllib.loads(by_name)).build_algorithm().pretrain == cg.SimCLR()
+    schema = json_schema()["$defs"]
+    fedaux = next(option for option in schema["algorithm"]["anyOf"] if option.get("title") == "fedaux")
+    assert fedaux["properties"]["pretrain"] == {"$ref": "#/$defs/pretraining"}
+    simclr = next(option for option in schema["pretraining"]["anyOf"] if option.get("title") == "simclr")
+    assert simclr["properties"]["epochs"] == {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ('name = "simclr"', 'name = "simcrl"', ["algorithm.pretrain.name", "simcrl", "Did you mean 'simclr'?"]),
+        ("epochs = 50", "epoch = 50", ["algorithm.pretrain.epoch", "Did you mean 'epochs'?"]),
+        ("epochs = 50", "epochs = 0", ["algorithm.pretrain", "at least 1"]),
+    ],
+)
+def test_mistakes_in_a_pre_training_are_named_by_their_path(old, new, parts):
+    refused(FEDAUX.replace(old, new), *parts)
+
+
+def test_studies_are_valid_by_their_own_schema():
+    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema.validate(tomllib.loads(TOML), json_schema())
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(changed("rounds = 3", "ruonds = 3")), json_schema())
+
+
+def test_settings_are_checked_by_their_types_in_a_class_that_inherits_them():
+    assert build("algorithm", {"name": "fedprox", "weighting": "equal"}, "algorithm").weighting == "equal"
+    with pytest.raises(ConfigError, match=r"algorithm\.participation"):
+        build("algorithm", {"name": "fedprox", "participation": "half"}, "algorithm")
