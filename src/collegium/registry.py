@@ -95,6 +95,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "private_voting": "collegium.privacy.learners.voting:PrivateVoting",
         "private_torch": "collegium.privacy.learners.sgd:PrivateTorch",
     },
+    "masking": {
+        "secret_votes": "collegium.secure.secret_votes:SecretVotes",
+    },
     "link": {
         "local": "collegium.links.local:LocalLink",
         "workers": "collegium.links.workers:WorkersLink",

@@ -29,5 +29,6 @@ from .steps import Step as Step
 from .steps import step as step
 from .tally import Tally as Tally
 from .weights import SoftLabels as SoftLabels
+from .weights import SomeSoftLabels as SomeSoftLabels
 from .weights import TrainedWeights as TrainedWeights
 from .weights import Weights as Weights

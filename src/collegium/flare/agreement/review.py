@@ -26,8 +26,9 @@ from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.runs.checks import check_capabilities
 from collegium.secure import acquaintance, secret_votes
-from collegium.site.gate import Gate, Request, build_mechanism
+from collegium.site.gate import Gate, build_mechanism
 from collegium.site.ledger import Ledger
+from collegium.wire.orders import Request
 
 # Any method may total votes secretly, and ask how well models do.
 _FOR_ALL: Final = frozenset({acquaintance.__name__, secret_votes.__name__, scores.__name__})
@@ -119,7 +120,7 @@ def _of_whole(plan: Plan, file: SiteFile, algorithm: Algorithm) -> Iterator[Verd
 def _of_step(
     plan: Plan, planned: PlannedStep, file: SiteFile, algorithm: Algorithm, setup: SiteSetup | None, gate: Gate
 ) -> Verdict:
-    request = Request("", 0, 0, planned.step, planned.digest, gate.policy.public_sha256, planned.mechanism)
+    request = Request("", gate.policy.public_sha256, 0, 0, planned.step, planned.digest, {}, planned.mechanism)
     try:
         step = gate.admit(request)
     except Refused as refusal:
