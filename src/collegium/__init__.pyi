@@ -34,6 +34,7 @@ from .consensus.weighted import WeightedMajority as WeightedMajority
 from .core.algorithm import Algorithm as Algorithm
 from .core.federation import Federation as Federation
 from .core.labels import Labels as Labels
+from .core.pretraining import Pretraining as Pretraining
 from .core.releases import Count as Count
 from .core.releases import HardLabels as HardLabels
 from .core.releases import Nothing as Nothing
@@ -69,6 +70,7 @@ from .privacy.budget import Budget as Budget
 from .privacy.claims import PrivacyClaim as PrivacyClaim
 from .privacy.learners.sgd import PrivateTorch as PrivateTorch
 from .privacy.learners.voting import PrivateVoting as PrivateVoting
+from .privacy.mechanisms.base import Mechanism as Mechanism
 from .privacy.mechanisms.gaussian import Gaussian as Gaussian
 from .privacy.mechanisms.laplace import Laplace as Laplace
 from .privacy.mechanisms.noisy_max import ConfidentNoisyMax as ConfidentNoisyMax

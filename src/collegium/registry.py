@@ -88,6 +88,9 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     },
 }
 
+OWN: Final[dict[tuple[str, str], Any]] = {}
+"""Classes of the user's own files that a study has named, as "my_file:MyMethod": see `collegium.core.own_files`."""
+
 # Which extra installs the package that a missing module belongs to.
 EXTRA_OF_MODULE: Final = {
     "xgboost": "xgboost", "lightgbm": "lightgbm", "imodels": "rulefit", "torch": "torch", "opacus": "opacus",
@@ -111,6 +114,8 @@ def names(kind: str) -> list[str]:
 def lookup(kind: str, name: str) -> Any:
     """The class registered as `name`; an unknown name is answered with the nearest one."""
     table = _table(kind)
+    if (kind, name) in OWN:
+        return OWN[kind, name]
     if name not in table:
         raise ConfigError(f"There is no {kind} {name!r}.{nearest(name, table)} Known: {', '.join(sorted(table))}.")
     module, _, attribute = table[name].partition(":")
