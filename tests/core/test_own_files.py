@@ -175,6 +175,17 @@ def test_what_is_wrong_is_said(folder: Path, name: str, source: str, said: str) 
         (folder / f"{name.partition(':')[0]}.py").write_text(source)
     with pytest.raises(ConfigError, match=said):
         study(folder, algorithm=name)
+    assert (source == METHOD) == ("my_file" in own_files.FILES)
+
+
+def test_a_module_that_fails_says_where(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder / "my_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "methods.py").write_text("x = 1\nimport no_such_thing\n")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(ConfigError, match=r"methods.py, line 2: ModuleNotFoundError: No module named 'no_such_thing'"):
+        study(folder, algorithm="my_package.methods:Mine")
 
 
 def test_a_step_that_a_built_in_method_has_is_an_error(folder: Path) -> None:
@@ -239,6 +250,17 @@ def test_a_review_imports_nothing_that_a_plan_names(trap: str, algorithm: dict[s
     found = cg.review(Plan.from_plain(plain_plan(algorithm)), file)
     assert [each.code for each in found.verdicts] == ["algorithm-denied"]
     assert "evil" not in sys.modules
+
+
+def test_a_study_of_somebody_else_s_imports_nothing(trap: str, folder: Path) -> None:
+    file = folder / "study.toml"
+    file.write_text(f'algorithm = "{trap}"\n[data]\nsource = "iris"\n')
+    with pytest.raises(
+        ConfigError, match=f"algorithm.name: There is no algorithm '{trap}' here: only a study of one's"
+    ):
+        cg.Study.from_toml(file, own=False)
+    assert "evil" not in sys.modules
+    assert type(cg.Study.from_toml(file).build_algorithm()).__name__ == "MyMethod"
 
 
 def test_orders_and_recipes_import_nothing(trap: str) -> None:

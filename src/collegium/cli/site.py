@@ -126,7 +126,7 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
                 raise ConfigError(f"{path}: {error}") from None
     from collegium.study.preparing import coordinators_part
 
-    study = Study.from_toml(path)
+    study = Study.from_toml(path, own=False)  # the coordinator wrote it
     own = SiteSection(learner=setup.file.learner, prepare=setup.file.prepare)
     as_here = study.model_copy(update={"sites": [own]})  # what this site's learner would release
     parties = study.federation.parties or [ANY_PARTY]

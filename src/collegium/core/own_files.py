@@ -11,7 +11,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -48,10 +48,12 @@ def allowed(folder: Path) -> Iterator[None]:
 
 
 def load(kind: str, name: str) -> None:
-    """Register ``my_file:MyMethod`` under that name, if a study of the user's own is being read now."""
+    """Register ``my_file:MyMethod`` under that name. Outside of a study of the user's own, it must be known by now."""
     folder = _folder.get()
-    if folder is None or kind not in KINDS:
+    if kind not in KINDS or (folder is None and (kind, name) in registry.OWN):
         return
+    if folder is None:
+        raise ConfigError(f"There is no {kind} {name!r} here: only a study of one's own may name a class in a file.")
     where, _, attribute = name.partition(":")
     module = _module(where, folder)
     if not hasattr(module, attribute):
@@ -77,12 +79,18 @@ def _module(name: str, folder: Path) -> ModuleType:
     for place in (folder, Path.cwd()):
         path = place / f"{name}.py"
         if path.is_file():
-            FILES[name] = OwnFile(name, str(path), path.read_bytes())
-            return _run(FILES[name])
-    with suppress(ModuleNotFoundError):  # of a package that it would be in
-        if importlib.util.find_spec(name) is not None:
-            return importlib.import_module(name)
-    raise ConfigError(f"There is no {name}.py in {folder} or {Path.cwd()}, and no module {name!r} is installed.")
+            file = OwnFile(name, str(path), path.read_bytes())
+            module = _run(file)
+            FILES[name] = file
+            return module
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ModuleNotFoundError, ValueError):  # the package that it would be in is not there
+        spec = None
+    if spec is None:
+        raise ConfigError(f"There is no {name}.py in {folder} or {Path.cwd()}, and no module {name!r} is installed.")
+    with _explained(spec.origin or name):
+        return importlib.import_module(name)
 
 
 def _run(file: OwnFile) -> ModuleType:
@@ -100,10 +108,11 @@ def _run(file: OwnFile) -> ModuleType:
     module.__file__ = file.path
     sys.modules[file.module] = module
     try:
-        loader.exec_module(module)
-    except Exception as error:
+        with _explained(file.path):
+            loader.exec_module(module)
+    except ConfigError:
         del sys.modules[file.module]
-        raise ConfigError(f"{file.path}{_line(error, file.path)}: {type(error).__name__}: {error}") from error
+        raise
     return module
 
 
@@ -121,9 +130,14 @@ class _Loader(SourceFileLoader):
         raise OSError  # no compiled copy is looked for or left beside the study
 
 
-def _line(error: Exception, path: str) -> str:
-    """Where in the file it went wrong."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    if isinstance(error, SyntaxError) and error.filename == path:
-        lines.append(error.lineno)
-    return f", line {lines[-1]}" if lines else ""
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    """What goes wrong in a file is an error that says what and in which line."""
+    try:
+        yield
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+        if isinstance(error, SyntaxError) and error.filename == path:
+            lines.append(error.lineno)
+        where = f"{path}, line {lines[-1]}" if lines else path
+        raise ConfigError(f"{where}: {type(error).__name__}: {error}") from error

@@ -153,12 +153,17 @@ class Study(File):
             return validate(cls, table, where, "study")
 
     @classmethod
-    def from_toml(cls, path: str | Path, changes: Sequence[str] = ()) -> Study:
-        """Read a study file; `changes` are settings such as ``algorithm.rounds=3`` that replace those of the file."""
+    def from_toml(cls, path: str | Path, changes: Sequence[str] = (), *, own: bool = True) -> Study:
+        """Read a study file; `changes` are settings such as ``algorithm.rounds=3`` that replace those of the file.
+
+        A study of somebody else's (`own` false) cannot name a class in a file, so that reading it runs no such file.
+        """
         file = Path(path)
         table = read_toml(file, "study file")
         for change in changes:
             _apply(table, change)
+        if not own:
+            return validate(cls, table, str(file), "study")
         return cls.from_dict(table, where=str(file), folder=file.parent)
 
     def to_toml(self) -> str:
