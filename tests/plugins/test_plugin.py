@@ -134,6 +134,28 @@ def test_the_result_is_the_same_in_a_worker(results):
     assert results[0]["releases"] == results[1]["releases"]
 
 
+def test_the_guide_s_file_works_beside_a_study(tmp_path):
+    script = next(each for each in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "class Census" in each)
+    (tmp_path / "census.py").write_text(script.partition("\nX, y = ")[0])
+    (tmp_path / "study.toml").write_text(
+        re.findall(r"```\n(algorithm = .*?)```", TEXT, re.DOTALL)[0]
+        + "[data]\nsource = 'iris'\npublic = 50\ntest = 30\n[partition]\nsites = 3\n"
+    )
+    code = f"""
+        import json
+        import collegium as cg
+
+        results = []
+        for workers in (0, 1):
+            run = cg.Study.from_toml({str(tmp_path / "study.toml")!r}, [f"engine.workers={{workers}}"]).run()
+            results.append(run.releases[["party", "step", "kind"]].to_dict("records"))
+        print(json.dumps(results))
+    """
+    here, there = python(code)
+    assert here == there
+    assert {row["step"] for row in here} == {"census.how_many"}
+
+
 WRONG = [
     ({"algorithm": {"name": "mentors", "mentor": 2}}, "algorithm.mentor: Mentors", "mentors"),
     ({"algorithm": {"name": "mentor"}}, "algorithm.name: ", "mentors"),

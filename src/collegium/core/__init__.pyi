@@ -2,24 +2,12 @@ from .algorithm import Algorithm as Algorithm
 from .federation import Federation as Federation
 from .federation import Replies as Replies
 from .labels import Labels as Labels
-from .releases import (
-    Count as Count,
-)
-from .releases import (
-    HardLabels as HardLabels,
-)
-from .releases import (
-    Nothing as Nothing,
-)
-from .releases import (
-    RawRecords as RawRecords,
-)
-from .releases import (
-    Release as Release,
-)
-from .releases import (
-    SharedModels as SharedModels,
-)
+from .releases import Count as Count
+from .releases import HardLabels as HardLabels
+from .releases import Nothing as Nothing
+from .releases import RawRecords as RawRecords
+from .releases import Release as Release
+from .releases import SharedModels as SharedModels
 from .samples import LabelledData as LabelledData
 from .samples import Mixture as Mixture
 from .site import ActiveSite as ActiveSite
