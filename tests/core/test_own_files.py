@@ -18,7 +18,7 @@ from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, WireError
 from collegium.flare.agreement.plan import Plan
 from collegium.flare.site.file import SiteFile
-from collegium.site.gate import build_mechanism
+from collegium.privacy.mechanisms.named import build_mechanism
 
 METHOD = '''
 from dataclasses import dataclass, field

@@ -95,9 +95,14 @@ class Trainer:
         self._wants_codes = fractions or wants_codes(learner)
 
     def fit(
-        self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+        self,
+        data: Mixture,
+        previous: SiteModel | None,
+        rng: np.random.Generator,
+        update: LocalUpdate | None = None,
     ) -> SiteModel:
         """A model of `data`, going on from `previous` where the learner can."""
+        update = update or LocalUpdate()
         unlabelled = None if update.terms is None else update.terms.unlabelled
         if not len(data.private) and not len(data.pseudo) and unlabelled is None:
             raise ConfigError("There is nothing to train on.")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from collegium.core.federation import Answer, Link, OpenLink
 from collegium.errors import RecordError
-from collegium.runs.record import Record
+
+if TYPE_CHECKING:
+    from collegium.runs.record import Record
 
 
 class ReplayLink:

@@ -7,7 +7,6 @@ from .accountant import laplace_multiplier as laplace_multiplier
 from .accountant import noise_multiplier as noise_multiplier
 from .accountant import renyi_epsilon as renyi_epsilon
 from .budget import Budget as Budget
-from .budget import spent as spent
 from .claims import Account as Account
 from .claims import Charge as Charge
 from .claims import PrivacyClaim as PrivacyClaim
@@ -33,5 +32,6 @@ from .pate import fedkt_moment as fedkt_moment
 from .pate import gnmax_log_error as gnmax_log_error
 from .pate import gnmax_renyi as gnmax_renyi
 from .pate import noisy_max_error as noisy_max_error
+from .spending import spent as spent
 from .xor import xor_claimed_epsilon as xor_claimed_epsilon
 from .xor import xor_epsilon as xor_epsilon

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from collegium import registry, wire
+from collegium import wire
 from collegium.core.labels import Labels
 from collegium.core.masking import Masking, masking
 from collegium.core.releases import Nothing, Release
@@ -18,7 +18,7 @@ from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, LedgerError, Refused, WireError
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.claims import SEEDED_NOISE, Account, Charge
-from collegium.privacy.mechanisms.base import Mechanism
+from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.site.exposure import NO_PRIVATE_DATA, Exposure
 from collegium.site.ledger import Entry, Ledger
 from collegium.site.policy import Policy
@@ -204,16 +204,3 @@ def _size(release: Release) -> int:
     """How many answers a release holds: one per public sample, or per row of an array."""
     values = [getattr(release, field.name) for field in fields(release)]
     return max(len(value) if isinstance(value, Labels) or np.ndim(value) else 1 for value in values)
-
-
-def build_mechanism(plain: Mapping[str, Any]) -> Mechanism:
-    """A mechanism by the name in an order: one that is installed here, never code that was sent."""
-    settings = dict(plain)
-    cls = registry.lookup("mechanism", str(settings.pop("name", "")))
-    try:
-        mechanism = cls(**settings)
-    except TypeError:
-        raise ConfigError(f"{cls.__name__} does not take the settings {sorted(settings)}.") from None
-    if not isinstance(mechanism, Mechanism):
-        raise ConfigError(f"{cls.__name__} is no mechanism.")
-    return mechanism

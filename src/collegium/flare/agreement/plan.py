@@ -154,7 +154,7 @@ class Plan:
 
 def answer_kind(step: str, mechanism: Mapping[str, Any] | None, *, masked: bool) -> str | None:
     """The kind of release that answers a step through this noise or a mask; None where there is no such answer."""
-    from collegium.site.gate import build_mechanism
+    from collegium.privacy.mechanisms.named import build_mechanism
 
     if masked:
         return MaskedVotes.kind

@@ -24,9 +24,10 @@ from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.runs.checks import check_capabilities
 from collegium.secure import acquaintance, secret_votes
-from collegium.site.gate import Gate, build_mechanism
+from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
 from collegium.wire.orders import Request
 
