@@ -19,7 +19,6 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
-AT_THE_ROOT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/RESULTS.md")
 PICTURES = (".png", ".svg")
 FETCHED = re.compile(r"""<(?:script|img|iframe|source|link)\b[^>]*\b(?:src|href)=["']?(?:https?:)?//""")
 
@@ -32,9 +31,10 @@ def on_config(config: MkDocsConfig) -> None:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """The theme's own files stay; the pages are the repository's."""
-    docs = [path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*"))]
+    named = (ROOT / uri for uri in re.findall(r'"([^"]+\.md)"', json.dumps(config.nav)))
+    pages = {path for path in (*named, *(ROOT / "docs").rglob("*")) if path.is_file()}
     found = Files([file for file in files if file.src_dir != config.docs_dir])
-    for uri in (*AT_THE_ROOT, *docs):
+    for uri in sorted(path.relative_to(ROOT).as_posix() for path in pages):
         if uri.endswith((".md", *PICTURES)):
             found.append(File(uri, str(ROOT), config.site_dir, config.use_directory_urls))
         elif uri.endswith(".ipynb"):
