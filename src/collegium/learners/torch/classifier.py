@@ -43,6 +43,9 @@ __all__ = ["TorchClassifier"]
 class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A neural network as a scikit-learn classifier that can also go on training, round after round.
 
+    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
+    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
+
     Parameters
     ----------
     net
@@ -73,9 +76,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         threads. None starts from fresh entropy. torch's own generator is left as it was. Nets with dropout, and all
         nets that are not from `NETS`, train one at a time within a process, since torch's layers share one generator;
         code of your own that draws from it in another thread meanwhile would disturb them.
-
-    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
-    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
 
     Attributes
     ----------
