@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from collegium.errors import ConfigError
-from collegium.learners.torch import resident
+from collegium.learners.torch import rows_on_gpu
 from collegium.learners.torch.devices import CPU
 
 Floats = NDArray[np.float32]
@@ -77,9 +77,9 @@ class Rows:
         return everything
 
     def _resident(self, device: torch.device) -> torch.Tensor | None:
-        if device.type == "cpu" or not resident.can_stay(self._given):
+        if device.type == "cpu" or not rows_on_gpu.can_stay(self._given):
             return None
-        return resident.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
+        return rows_on_gpu.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
 
     def chunks(self) -> Iterator[slice]:
         """Slices that cover all rows."""

@@ -17,11 +17,11 @@ from collegium.core.terms import LocalTerms, Part, Trained, UpdateReport, Weight
 from collegium.errors import ConfigError
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import Batch, Batches, Floats, Labelled, Rows, Soft, Unlabelled
+from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
 from collegium.learners.torch.devices import CPU, RandomStream
 from collegium.learners.torch.disjoint import DisjointDescent
 from collegium.learners.torch.losses import SoftLoss
-from collegium.learners.torch.recorded import put_optimizer, stepping, turn
 from collegium.learners.torch.siamese import SiameseDescent
 from collegium.registry import nearest
 
