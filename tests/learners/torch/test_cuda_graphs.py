@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from collegium.core.terms import LocalTerms
+from collegium.algorithms.fedprox import Proximal
+from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.learners.torch import rows_on_gpu
 from collegium.learners.torch.batches import Batches, Labelled, Rows
 from collegium.learners.torch.classifier import TorchClassifier
@@ -37,7 +38,7 @@ def trained(net: str, optimizer: str, terms: LocalTerms | None) -> dict[str, Any
 @pytest.mark.parametrize("net", ["mlp", "resnet8"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "momentum"])
 @pytest.mark.parametrize(
-    "terms", [None, LocalTerms(proximal=0.1), LocalTerms(distill=(X, SOFT, 1.0), keep_optimizer=True)]
+    "terms", [None, LocalTerms([Proximal(0.1)]), LocalTerms([SoftTargets(X, SOFT)], keep_optimizer=True)]
 )
 def test_recorded_steps_come_to_the_weights_of_plain_ones(
     net: str, optimizer: str, terms: LocalTerms | None, monkeypatch: pytest.MonkeyPatch
