@@ -214,5 +214,6 @@ def test_the_guide_quotes_the_plug_in_as_it_is(language, block):
 
 def test_the_guide_shows_every_step_rule_learner_and_algorithm():
     shown = "".join(block for language, block in BLOCKS if language == "py")
-    for name in ("Experience", "experience", "learn", "advise", "Mentors", "ClearLead", "NearestCentre"):
+    names = ("Experience", "experience", "learn", "advise", "Mentors", "ClearLead", "NearestCentre", "Moon")
+    for name in (*names, "Contrast", "ContrastLoss"):
         assert re.search(rf"^(class|def) {name}\(", shown, re.MULTILINE), name
