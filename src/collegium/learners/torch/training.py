@@ -44,6 +44,17 @@ class Schedule:
     augment: bool = False
     """Whether the net sees a random view of each row."""
 
+    def draw(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Iterator[Batch]:
+        """The mini-batches of these sets."""
+        size, epochs, steps = self.batch_size, self.epochs, self.steps
+        return source.draw(sets, batch_size=size, epochs=epochs, steps=steps, beside=beside, device=self.device)
+
+    def applied_to(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The optimizer with this learning rate and weight decay."""
+        for group in optimizer.param_groups:
+            group.update(lr=self.lr, weight_decay=self.weight_decay)
+        return optimizer
+
 
 class Training:
     """A net and all that its training goes on from. It can be pickled and then goes on with the same bits."""
@@ -85,7 +96,7 @@ class Training:
             if not terms.keep_optimizer:
                 self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
                 put_optimizer(self._optimizer, self._device)
-            batches = _draw(self._batches, sets, beside, schedule)
+            batches = schedule.draw(self._batches, sets, beside)
             return self._go_down(batches, schedule, terms, self._optimizer, OPTIMIZERS[optimizer])
 
     def distill(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> UpdateReport:
@@ -95,7 +106,7 @@ class Training:
             self.to(schedule.device)
             adam = torch.optim.Adam(self._net.parameters())
             put_optimizer(adam, self._device)
-            batches = _draw(self._distilled, [], soft, schedule)
+            batches = schedule.draw(self._distilled, [], soft)
             return self._go_down(batches, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
 
     def _go_down(
@@ -112,10 +123,10 @@ class Training:
         with self._learning(terms.train):
             with self._stream.playing(device):  # a loss may draw what it starts from
                 losses = [
-                    lookup("local_loss", term.loss)(term, self._net, lambda part: _set(make(part), schedule))
+                    lookup("local_loss", term.loss)(term, self._net, lambda part: schedule.applied_to(make(part)))
                     for term in terms.added
                 ]
-            descent = Descent(self._net, _set(optimizer, schedule), losses, augment=schedule.augment)
+            descent = Descent(self._net, schedule.applied_to(optimizer), losses, augment=schedule.augment)
             draws = self._is_random or not descent.recordable
             with stepping(descent, device, recorded=not draws) as step:
                 for batch in batches:
@@ -229,23 +240,6 @@ class Training:
         """Whether some weight is NaN or infinite."""
         with turn(self._device):
             return not all(bool(value.isfinite().all()) for value in self._net.state_dict().values())
-
-
-def _draw(source: Batches, sets: Sequence[Labelled], beside: Beside | None, schedule: Schedule) -> Iterator[Batch]:
-    return source.draw(
-        sets,
-        batch_size=schedule.batch_size,
-        epochs=schedule.epochs,
-        steps=schedule.steps,
-        beside=beside,
-        device=schedule.device,
-    )
-
-
-def _set(optimizer: torch.optim.Optimizer, schedule: Schedule) -> torch.optim.Optimizer:
-    for group in optimizer.param_groups:
-        group.update(lr=schedule.lr, weight_decay=schedule.weight_decay)
-    return optimizer
 
 
 def has_layer(net: nn.Module, kind: type[nn.Module]) -> bool:
