@@ -84,6 +84,13 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
     "masking": {
         "secret_votes": "collegium.secure.secret_votes:SecretVotes",
     },
+    "local_loss": {
+        "soft_targets": "collegium.learners.torch.losses:SoftTargetsLoss",
+        "proximal": "collegium.learners.torch.losses:ProximalLoss",
+        "correction": "collegium.learners.torch.losses:CorrectionLoss",
+        "siamese": "collegium.learners.torch.siamese:SiameseLoss",
+        "disjoint": "collegium.learners.torch.disjoint:DisjointLoss",
+    },
     "link": {
         "local": "collegium.links.local:LocalLink",
         "workers": "collegium.links.workers:WorkersLink",

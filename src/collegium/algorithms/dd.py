@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.algorithms._starting import Started
-from collegium.core import ActiveSite, Federation, Nothing, Order, SoftLabels, step
+from collegium.core import ActiveSite, Federation, LocalTerms, Nothing, Order, SoftLabels, step
+from collegium.core.terms import SoftTargets
 from collegium.core.weights import SoftMean
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import check_positive, check_share
@@ -41,7 +42,8 @@ def train(
     if z is None:
         site.fit(site.data, epochs=epochs, steps=steps)
     else:
-        site.fit_soft(z, weight, epochs, steps)
+        soft = SoftTargets(site.public.X, z, weight)
+        site.fit(site.data, epochs, steps, LocalTerms([soft], keep_optimizer=True))
     return Nothing()
 
 

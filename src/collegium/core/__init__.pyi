@@ -16,6 +16,8 @@ from .steps import Order as Order
 from .steps import Step as Step
 from .steps import step as step
 from .tally import Tally as Tally
+from .terms import LocalTerm as LocalTerm
+from .terms import LocalTerms as LocalTerms
 from .weights import SoftLabels as SoftLabels
 from .weights import SomeSoftLabels as SomeSoftLabels
 from .weights import TrainedWeights as TrainedWeights

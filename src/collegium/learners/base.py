@@ -103,11 +103,13 @@ class Trainer:
     ) -> SiteModel:
         """A model of `data`, going on from `previous` where the learner can."""
         update = update or LocalUpdate()
-        unlabelled = None if update.terms is None else update.terms.unlabelled
-        if not len(data.private) and not len(data.pseudo) and unlabelled is None:
+        unlabeled = None if update.terms is None else update.terms.unlabeled
+        if not len(data.private) and not len(data.pseudo) and unlabeled is None:
             raise ConfigError("There is nothing to train on.")
         if hasattr(self._learner, "update"):
             return self._update(data, previous, rng, update)
+        if update.terms is not None:
+            raise ConfigError(f"{learner_name(self._learner)} takes no local terms. Use a TorchClassifier.")
         joined = data.joined()
         present = np.unique(joined.codes)
         if (update.epochs or update.steps) and is_iterative(self._learner):
