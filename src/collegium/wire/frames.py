@@ -43,6 +43,14 @@ _START: Final = len(_MAGIC) + _SIZES.size
 _ARRAY, _LABELS, _FLOAT = "$array", "$labels", "$float"
 
 
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON.")
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
 class KnownLabels:
     """Labels that both ends have seen, so that later ones can be sent as a difference."""
 
@@ -79,13 +87,13 @@ def pack(message: Any, reference: Labels | None = None) -> Packed:
     """Write a message; labels in it are written against `reference` where that is smaller."""
     writer = _Writer(reference)
     tree = writer.plain(message)
-    head = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
+    head = _ENCODER.encode(tree).encode()
     _check_head(head)
     body_size = sum(content.size for content in writer.body)
     if _START + len(head) + body_size > MAX_BYTES:
         raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
     start = _MAGIC + _SIZES.pack(len(head), body_size)
-    return Packed(b"".join([start, head, *writer.body]), body_size)
+    return Packed(b"".join([start, head, *(content.data for content in writer.body)]), body_size)
 
 
 def unpack(data: bytes, known: KnownLabels | None = None, limit: int = MAX_BYTES) -> Any:
@@ -98,7 +106,7 @@ def unpack(data: bytes, known: KnownLabels | None = None, limit: int = MAX_BYTES
     head = data[_START:middle]
     _check_head(head)
     try:
-        tree = json.loads(head.decode(), parse_constant=_refuse_constant)
+        tree = _DECODER.decode(head.decode())
     except (ValueError, RecursionError):
         raise WireError("A message's structure is not valid JSON.") from None
     reader = _Reader(memoryview(data)[middle:end], known or KnownLabels())
@@ -144,10 +152,6 @@ def _check_head(head: bytes) -> None:
             f"A message's structure is over the limit of {MAX_HEAD} bytes or of {MAX_NODES} values. Send long lists as "
             "arrays."
         )
-
-
-def _refuse_constant(name: str) -> Any:
-    raise WireError("A message's structure is not valid JSON.")
 
 
 def _check_depth(depth: int) -> None:

@@ -5,10 +5,10 @@ A label is a class code 0 .. C-1, or -1 for none. Two codes exist, and the small
 * plain: groups of k symbols are read as one number in base S and written with the fewest bits
   (S = C, or C + 1 when -1 occurs). This costs log2(S) bits per label and at most 5 % more.
 * diff: against a reference that both sides know, the places that differ and by how much they differ.
-  This costs about the entropy of the differences, and nothing at all when nothing differs.
+  This costs about the entropy of the places and log2(S - 1) bits per difference, and nothing when nothing differs.
 
-The places are written as gaps in a Rice code; the differences are packed like plain symbols. A Huffman code of the
-frequent ones was measured: its table costs more than it saves.
+The places are written as gaps in a Rice code; the differences are packed like plain symbols. (In real runs, the table
+of a Huffman code cost more than it saved.)
 
 The header says how the content is to be read: [n, S] for n plain labels, [n, S, changed, Rice parameter] for a
 difference. Neither is trusted: `decode` raises WireError on anything that does not fit, and allocates no more than
