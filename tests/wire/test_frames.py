@@ -139,6 +139,22 @@ def test_labels_and_empty_arrays_that_cost_no_bytes_are_bounded_in_a_message(mon
     assert wire.unpack(wire.pack([before] * 11).data) == [before] * 11
 
 
+def test_memory_to_read_a_difference_is_bounded_by_the_labels_that_are_known():
+    rng = np.random.default_rng(0)
+    before = Labels(rng.integers(3, size=200_000), 3)
+    after = Labels(np.where(rng.random(200_000) < 0.5, before.codes, (before.codes + 1) % 3), 3)
+    known = wire.KnownLabels()
+    known.remember(before)
+    data = wire.pack(after, before).data
+    assert before.digest.encode() in data
+    tracemalloc.start()
+    try:
+        wire.unpack(data, known)
+        assert tracemalloc.get_traced_memory()[1] < 32 * len(before)
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_name_of_labels_is_sent_only_with_a_difference():
     rng = np.random.default_rng(0)
     before, after = (Labels(rng.integers(10, size=500), 10) for _ in range(2))

@@ -10,7 +10,8 @@ labels that both ends already know, where that is smaller (see `label_packing`).
     body: the contents of arrays and labels, one after the other, in the order in which the head names them
 
 What is read is not trusted. Sizes are checked before anything is allocated: reading a message takes at most about eight
-times its own size (a label of one bit becomes a byte), 256 MiB for MAX_NODES values in Python, and FREE_BYTES.
+times its own size (a label of one bit becomes a byte), 256 MiB for MAX_NODES values in Python, and FREE_BYTES; while a
+difference is read, also some 32 bytes for each of the labels that it is a difference from.
 """
 
 from __future__ import annotations
