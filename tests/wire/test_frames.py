@@ -80,6 +80,7 @@ def test_noise_is_a_wire_error(noise):
         (message(b'{"$float":["nan"]}'), "cannot be read"),
         (message(b'{"$code":1}'), "cannot be read"),
         (message(b'{"$float":"nan","a":1}'), "cannot be read"),
+        (message(b'{"a":1,"$float":"nan"}'), "cannot be read"),
         (message(b'{"$array":["|u1",[2]]}', b"x"), "does not hold"),
         (message(b'{"$array":["|u1",[2]]}', b"xxx"), "belong to no array"),
         (message(b'{"a":{"$array":["|u1",[1]]},"a":{"$array":["|u1",[1]]}}', b"xx"), "belong to no array"),
