@@ -251,8 +251,8 @@ def test_labels_are_written_against_those_that_both_ends_know():
         wire.unpack(small.data)
 
 
-def test_labels_of_another_public_set_are_no_reference():
-    other = Labels(np.zeros(7, dtype=int), 3)
+@pytest.mark.parametrize("other", [Labels(np.zeros(7, dtype=int), 3), Labels(np.array([3, 4, 4]), 5)])
+def test_labels_of_another_public_set_or_of_other_classes_are_no_reference(other):
     labels = Labels(np.array([0, 1, 2]), 3)
     assert wire.unpack(wire.pack(labels, other).data) == labels
 
