@@ -157,3 +157,8 @@ def test_bytes_that_are_no_truth_values_or_characters_are_refused() -> None:
         with pytest.raises(WireError, match=r"neither true nor false|do not exist"):
             wire.unpack(bytes(data))
     assert wire.unpack(wire.pack(np.array(["\U0010ffff"])).data)[0] == "\U0010ffff"
+
+
+def test_whoever_sends_objects_is_told_what_to_do() -> None:
+    with pytest.raises(WireError, match="convert it to numbers or strings"):
+        wire.pack(np.array(["a", None]))
