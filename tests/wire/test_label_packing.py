@@ -266,6 +266,15 @@ def test_a_single_class_cannot_differ() -> None:
     assert round_trip(reference, 1, reference)[1].size == 0
 
 
+def test_a_count_must_be_a_number_of_at_least_0() -> None:
+    _, content = encode(np.array([1]), 2)
+    assert decode([1, 2], content, 2).tolist() == [1]
+    with pytest.raises(WireError, match="something else than numbers"):
+        decode([True, 2], content, 2)
+    with pytest.raises(WireError, match="something else than numbers"):
+        decode([-1, 1], content[:0], 1)
+
+
 def test_bits_after_the_end_are_refused() -> None:
     header, content = encode(np.zeros(3, np.int8), 2)
     decode(header, content, 2)
