@@ -53,6 +53,17 @@ def test_another_run_is_refused_and_the_difference_named(path):
         Record(path, ABOUT | {"seed": 1}, resume=True)
 
 
+@pytest.mark.parametrize("statement", ["DELETE FROM run", "UPDATE run SET value = '3'"])
+def test_a_record_of_another_version_is_refused_in_one_line(path, statement):
+    db = sqlite3.connect(path)
+    db.execute(f"{statement} WHERE key = 'version'")
+    db.commit()
+    db.close()
+    with pytest.raises(RecordError, match="was written by another version of Collegium") as caught:
+        Record(path, ABOUT | {"seed": 1}, resume=True)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     "statement",
     [

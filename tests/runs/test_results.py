@@ -121,6 +121,17 @@ def test_a_folder_that_holds_no_readable_run_says_so(run, tmp_path, damage):
         cg.load(folder)
 
 
+def test_a_model_of_a_class_that_is_gone_is_refused_in_one_line_and_the_tables_can_be_read(run, tmp_path):
+    folder = run.save(tmp_path / "run")
+    for pickled in (b"ccollegium.core.that_moved\nModel\n.", b"ccollegium.core.labels\nThatIsGone\n."):
+        next((folder / "models").glob("0-*.pkl")).write_bytes(pickled)
+        back = cg.load(folder)
+        assert back.metrics.equals(run.metrics)
+        with pytest.raises(cg.StorageError, match="written by another version") as caught:
+            back.models  # noqa: B018
+        assert "\n" not in str(caught.value)
+
+
 def test_a_full_disk_loses_nothing_that_was_there(run, tmp_path, monkeypatch):
     import errno
 

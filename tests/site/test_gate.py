@@ -146,7 +146,7 @@ def test_raw_records_leave_in_a_simulation_only():
 
 
 def test_limits_on_bytes():
-    assert refusal(lambda: seal(gate(Policy(max_release_bytes=50)), LABELS)) == "too-large"
+    assert refusal(lambda: seal(gate(Policy(max_release_bytes=40)), LABELS)) == "too-large"
     mine = gate(Policy(max_run_bytes=2))
     seal(mine, LABELS, 1)
     seal(mine, LABELS, 2)

@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 
 from collegium.errors import WireError
-from collegium.wire.bit_streams import (
-    Bits,
-    Reader,
-    grouping,
-    huffman_levels,
-    numbers,
-    radix_bits,
-    radix_size,
-    read_table,
-    write_places,
-    write_planes,
-)
+from collegium.wire.bit_streams import Bits, Reader, grouping, radix_bits, radix_size, write_places
 
 
 def reader_of(*streams: Bits) -> Reader:
@@ -45,36 +34,13 @@ def test_a_group_fits_the_number_it_is_written_as() -> None:
 def test_places_cost_little_more_than_their_entropy(share: float) -> None:
     n = 20_000
     places = np.flatnonzero(np.random.default_rng(0).random(n) < share).astype(np.int32)
-    plane, bits = write_places(places)
+    rice, bits = write_places(places)
     p = np.clip(places.size / n, 1e-9, 1 - 1e-9)
     entropy = -n * (p * np.log2(p) + (1 - p) * np.log2(1 - p))
     assert sum(stream.size for stream in bits) <= max(1.05 * entropy, n * share) + 64
     reader = reader_of(*bits)
-    np.testing.assert_array_equal(reader.places(n, numbers(plane)), places)
+    np.testing.assert_array_equal(reader.places(n, places.size, rice), places)
     reader.close()
-
-
-@pytest.mark.parametrize("counts", [[5], [1, 1], [100, 10, 5, 1], [0, 3, 0, 3], list(range(1, 40)), [1] * 16])
-def test_a_huffman_code_is_complete_and_as_short_as_can_be(counts: list[int]) -> None:
-    levels = huffman_levels(np.array(counts))
-    symbols = np.repeat(np.arange(len(counts)), counts).astype(np.int32)
-    np.random.default_rng(0).shuffle(symbols)
-    lengths = {symbol: number + 1 for number, level in enumerate(levels) for symbol in level}
-    share = np.array([count for count in counts if count]) / sum(counts)
-    entropy = -(share * np.log2(share)).sum()
-    assert sum(lengths[symbol] for symbol in symbols.tolist()) / symbols.size <= entropy + 1
-    table = "/".join(",".join(map(str, level)) for level in levels)
-    assert read_table(table, len(counts)) == levels
-    planes, bits = write_planes(symbols, levels, len(counts))
-    reader = reader_of(*bits)
-    np.testing.assert_array_equal(reader.huffman(symbols.size, levels, [numbers(plane) for plane in planes]), symbols)
-    reader.close()
-
-
-@pytest.mark.parametrize("table", ["1,1", "1/2", "9,1", "1,2,3", "x", "1,", "/"])
-def test_a_table_that_is_no_code_is_refused(table: str) -> None:
-    with pytest.raises(WireError):
-        read_table(table, 5)
 
 
 def test_a_stream_that_ends_early_or_late_is_refused() -> None:
@@ -85,5 +51,6 @@ def test_a_stream_that_ends_early_or_late_is_refused() -> None:
     reader.radix(10, 10)
     with pytest.raises(WireError, match="goes on after its end"):
         reader.close()
-    with pytest.raises(WireError, match="places that cannot be"):
-        reader_of(np.ones(8, np.uint8)).places(4, [5, 0])
+    for count, rice in ((5, 0), (-1, 0), (1, 31), (1, -1)):
+        with pytest.raises(WireError, match="places that cannot be"):
+            reader_of(np.ones(8, np.uint8)).places(4, count, rice)

@@ -18,6 +18,7 @@ from collegium.core.observations import Notes
 from collegium.errors import RecordError
 from collegium.site.ledger import storage_errors
 
+_VERSION: Final = "2"  # frames without npz
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS exchange (number INTEGER PRIMARY KEY, orders TEXT NOT NULL, hash TEXT NOT NULL);
@@ -49,8 +50,14 @@ class Record:
         if text is None:
             if continues and self._db.execute("SELECT COUNT(*) FROM exchange").fetchone()[0]:
                 raise RecordError(f"{self.path} does not say which run it belongs to: it is damaged.")
-            self._db.execute("INSERT INTO run VALUES ('about', ?)", (json.dumps(about, sort_keys=True),))
+            written = json.dumps(about, sort_keys=True), _VERSION
+            self._db.execute("INSERT INTO run VALUES ('about', ?), ('version', ?)", written)
             return
+        if self._get("version") != _VERSION:
+            raise RecordError(
+                f"{self.path} was written by another version of Collegium. Resume the run with that version, or start "
+                "a new one in another folder."
+            )
         before = json.loads(text)
         differing = [key for key in sorted(about) if key != "run" and before.get(key) != about[key]]
         if differing:

@@ -319,6 +319,11 @@ def _read_model(stored: Any) -> Any:
         return cloudpickle.loads(stored.read_bytes())
     except FileNotFoundError:
         raise StorageError(f"The model {stored} is missing.") from None
+    except (ImportError, AttributeError):
+        raise StorageError(
+            f"The model {stored} needs classes that are not installed here: it was written by another version of "
+            "Collegium or of a library. Read it with that version, or run again."
+        ) from None
 
 
 def _write_by_site(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -1,17 +1,14 @@
-"""Streams of bits: numbers in any base, increasing places, and Huffman codes, without a loop over symbols.
+"""Streams of bits: numbers in any base and increasing places, without a loop over symbols.
 
-Places are written as gaps in a Rice code whose quotients (in unary) and remainders form separate streams. A Huffman
-code is written one bit plane after the other (the first bits of all symbols, then the second bits of those that have
-one, ...): each plane is again a set of places, so that less than one bit per symbol is within reach.
+Places are written as gaps in a Rice code whose quotients (in unary) and remainders form separate streams.
 
 What is read is not trusted: a `Reader` raises WireError on anything that does not fit.
 """
 
 from __future__ import annotations
 
-import heapq
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +17,6 @@ from collegium.errors import WireError
 
 Bits: TypeAlias = NDArray[np.uint8]
 """One bit per byte, as a stream is read and written."""
-
-MAX_PLANES: Final = 60  # 2^30 symbols cannot give a longer Huffman code
 
 
 # Numbers in base s
@@ -75,10 +70,10 @@ def _to_bits(numbers: NDArray[np.unsignedinteger[Any]], width: int) -> Bits:
 # Places: gaps in a Rice code
 
 
-def write_places(places: NDArray[np.int32]) -> tuple[str, list[Bits]]:
-    """Increasing places as "number,Rice parameter" and the bits of remainders and quotients."""
+def write_places(places: NDArray[np.int32]) -> tuple[int, list[Bits]]:
+    """Increasing places as their Rice parameter, and the bits of remainders and quotients."""
     if not places.size:
-        return "0,0", []
+        return 0, []
     gaps = np.diff(places, prepend=np.int32(-1)) - np.int32(1)
     rice = _best_rice(gaps)
     quotients = gaps >> np.int32(rice)
@@ -86,7 +81,7 @@ def write_places(places: NDArray[np.int32]) -> tuple[str, list[Bits]]:
     unary = np.zeros(int(ends[-1]) + 1, np.uint8)
     unary[ends] = 1
     remainders = _to_bits((gaps & np.int32((1 << rice) - 1)).astype("<u4"), rice)
-    return f"{places.size},{rice}", [remainders, unary]
+    return rice, [remainders, unary]
 
 
 def _best_rice(gaps: NDArray[np.int32]) -> int:
@@ -98,85 +93,6 @@ def _best_rice(gaps: NDArray[np.int32]) -> int:
         if total - halved <= gaps.size:
             return rice
         rice, total = rice + 1, halved
-
-
-# Huffman codes in bit planes
-
-
-def huffman_levels(counts: NDArray[np.integer[Any]]) -> list[list[int]]:
-    """Symbols by the length of their Huffman code, 1, 2, ...; a lone symbol has no bits at all."""
-    # Frequent symbols come first within a level, so that the ones of a plane are never by far the majority.
-    symbols = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
-    heap = [(int(counts[symbol]), node) for node, symbol in enumerate(symbols)]
-    heapq.heapify(heap)
-    parent = [0] * (2 * len(symbols) - 1)
-    for node in range(len(symbols), len(parent)):
-        weight, least = heapq.heappop(heap)
-        second_weight, second = heap[0]
-        parent[least] = parent[second] = node
-        heapq.heapreplace(heap, (weight + second_weight, node))
-    depth = [0] * len(parent)
-    for node in range(len(parent) - 2, -1, -1):
-        depth[node] = depth[parent[node]] + 1
-    levels: list[list[int]] = [[] for _ in range(max(*depth, 1))]
-    for node, symbol in enumerate(symbols):
-        levels[max(depth[node], 1) - 1].append(symbol)
-    return levels
-
-
-def write_planes(symbols: NDArray[np.int32], levels: list[list[int]], s: int) -> tuple[list[str], list[Bits]]:
-    """Symbols in the code of `huffman_levels`: what each plane's header says, and the bits."""
-    if _is_lone(levels):
-        return [], []
-    plane_bits = _plane_bits(levels, s)
-    lengths = np.zeros(s, np.uint8)
-    for number, level in enumerate(levels):
-        lengths[level] = number + 1
-    planes: list[str] = []
-    coded: list[Bits] = []
-    for number in range(len(levels)):
-        plane, bits = write_places(np.flatnonzero(plane_bits[number][symbols]).astype(np.int32))
-        planes.append(plane)
-        coded += bits
-        symbols = symbols[lengths[symbols] > number + 1]
-    return planes, coded
-
-
-def _plane_bits(levels: list[list[int]], s: int) -> NDArray[np.bool_]:
-    """Bit of each symbol in each plane: at every level the leaves come first, then the inner nodes."""
-    bits = np.zeros((len(levels), s), np.bool_)
-    for number, level in enumerate(levels):
-        node = np.arange(len(level))
-        for above in range(number, -1, -1):
-            bits[above, level] = node & 1
-            node = (node >> 1) + (len(levels[above - 1]) if above else 0)
-    return bits
-
-
-def read_table(table: str, s: int) -> list[list[int]]:
-    """Symbols by the length of their code. Each occurs once, and together they form a complete code."""
-    levels = [numbers(level) if level else [] for level in table.split("/", MAX_PLANES)]
-    symbols = [symbol for level in levels for symbol in level]
-    if len(set(symbols)) < len(symbols) or not all(symbol < s for symbol in symbols):
-        raise WireError("The table of a label code names a symbol twice, or one that cannot be.")
-    nodes = 1
-    for level in levels:
-        nodes = 2 * nodes - len(level)
-    if nodes and not _is_lone(levels):
-        raise WireError("The table of a label code is not that of a complete code.")
-    return levels
-
-
-def _is_lone(levels: list[list[int]]) -> bool:
-    return [len(level) for level in levels] == [1]
-
-
-def numbers(text: str) -> list[int]:
-    """Numbers between commas, of at most ten digits."""
-    parts = text.split(",")
-    if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
-        raise WireError("The header of labels holds something else than numbers.")
-    return [int(part) for part in parts]
 
 
 class Reader:
@@ -210,11 +126,10 @@ class Reader:
             column[:] = numbers - quotient * numbers.dtype.type(s)
             numbers = quotient
 
-    def places(self, n: int, plane: list[int]) -> NDArray[np.int64]:
-        """Increasing places below n, from a plane's number of places and Rice parameter."""
-        if len(plane) != 2 or plane[0] > min(n, self._bits.size - self._at) or plane[1] > 30:
+    def places(self, n: int, count: int, rice: int) -> NDArray[np.int64]:
+        """Increasing places below n, as many as `count`, written with that Rice parameter."""
+        if not (0 <= count <= min(n, self._bits.size - self._at) and 0 <= rice <= 30):
             raise WireError("The header of labels tells of places that cannot be.")
-        count, rice = plane
         remainders = self._numbers(count, rice).astype(np.int64)
         longest = count + ((n - count) >> rice)
         ends = np.flatnonzero(self._bits[self._at : self._at + longest])[:count].astype(np.int64)
@@ -227,22 +142,6 @@ class Reader:
         if count and places[-1] >= n:
             raise WireError("The content of labels names a place past their end.")
         return places
-
-    def huffman(self, n: int, levels: list[list[int]], planes: list[list[int]]) -> NDArray[np.int32]:
-        """n symbols, in as many planes as the code has levels."""
-        if len(planes) != (0 if _is_lone(levels) else len(levels)):
-            raise WireError("The header of labels does not have the planes of its code.")
-        if _is_lone(levels):
-            return np.full(n, levels[0][0], np.int32)
-        symbols = np.empty(n, np.int32)
-        active, node = np.arange(n, dtype=np.int32), np.zeros(n, np.int32)
-        for level, plane in zip(levels, planes, strict=True):
-            node <<= 1
-            node[self.places(node.size, plane)] += 1
-            leaf = node < len(level)
-            symbols[active[leaf]] = np.array(level, np.int32)[node[leaf]]
-            active, node = active[~leaf], node[~leaf] - np.int32(len(level))
-        return symbols
 
     def _numbers(self, count: int, width: int) -> NDArray[np.unsignedinteger[Any]]:
         bits = self._bits[self._at : self._at + count * width]

@@ -1,18 +1,24 @@
-"""The wire format: JSON for structure, npz for arrays. Nothing is ever pickled or unpickled.
+"""The wire format: JSON for structure, raw bytes for arrays. Nothing is ever pickled or unpickled.
 
-A message is a tree of plain data: None, bool, int, float, str, lists, dicts with string keys, numpy
-arrays without objects, and `Labels`. Labels are packed to log2(C) bits each and written as a difference
-from labels that both ends already know, where that is smaller (see `labelcode`).
+A message is a tree of plain data: None, bool, int, float, str, lists, dicts with string keys, numpy arrays of numbers,
+truth values, times or text, and `Labels`. Labels are packed to log2(C) bits each and written as a difference from
+labels that both ends already know, where that is smaller (see `label_packing`).
+
+    "CLG2", then the sizes of head and body, in four big-endian bytes each
+    head: JSON, with {"$array": [type, shape]} for an array, {"$labels": [classes, bytes, header]} for labels (and the
+        digest of the labels that they are a difference from), {"$float": "nan"} for what is no number in JSON
+    body: the contents of arrays and labels, one after the other, in the order in which the head names them
+
+What is read is not trusted. Sizes are checked before anything is allocated: reading a message takes at most about eight
+times its own size (a label of one bit becomes a byte), 256 MiB for MAX_NODES values in Python, and FREE_BYTES; while a
+difference is read, also some 32 bytes for each of the labels that it is a difference from.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import struct
-import threading
-import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,13 +29,27 @@ from numpy.typing import NDArray
 
 from collegium.core.labels import Labels
 from collegium.errors import WireError
-from collegium.wire import label_packing as labelcode
+from collegium.wire import label_packing, raw_arrays
 
 MAX_BYTES: Final = 1 << 31
-_MAGIC: Final = b"CLG1"
+MAX_HEAD: Final = 1 << 24
+MAX_NODES: Final = 1 << 20
+MAX_DEPTH: Final = 100
+FREE_BYTES: Final = 1 << 27
+"""What labels and empty arrays of one message may take beyond the bytes that they cost: no change costs none."""
+
+_MAGIC: Final = b"CLG2"
 _SIZES: Final = struct.Struct(">II")
-_PARSER: Final = threading.Lock()
+_START: Final = len(_MAGIC) + _SIZES.size
 _ARRAY, _LABELS, _FLOAT = "$array", "$labels", "$float"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON.")
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class KnownLabels:
@@ -66,26 +86,34 @@ class Packed:
 
 def pack(message: Any, reference: Labels | None = None) -> Packed:
     """Write a message; labels in it are written against `reference` where that is smaller."""
-    arrays: dict[str, NDArray[Any]] = {}
-    tree = _to_json(message, arrays, reference)
-    head = json.dumps(tree, separators=(",", ":"), allow_nan=False).encode()
-    body = _to_npz(arrays)
-    data = _MAGIC + _SIZES.pack(len(head), len(body)) + head + body
-    return Packed(data, sum(array.nbytes for array in arrays.values()))
+    writer = _Writer(reference)
+    tree = writer.plain(message)
+    head = _ENCODER.encode(tree).encode()
+    _check_head(head)
+    body_size = sum(content.size for content in writer.body)
+    if _START + len(head) + body_size > MAX_BYTES:
+        raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
+    start = _MAGIC + _SIZES.pack(len(head), body_size)
+    return Packed(b"".join([start, head, *(content.data for content in writer.body)]), body_size)
 
 
 def unpack(data: bytes, known: KnownLabels | None = None, limit: int = MAX_BYTES) -> Any:
     """Read a message. Anything malformed, or larger than `limit`, raises WireError."""
     if len(data) > limit:
         raise WireError(f"A message of {len(data)} bytes is over the limit of {limit}.")
-    head, body, rest = _sections(data)
-    if rest:
+    middle, end = _sections(data)
+    if end < len(data):
         raise WireError("There are bytes after the end of the message.")
+    head = data[_START:middle]
+    _check_head(head)
     try:
-        tree = json.loads(head)
+        tree = _DECODER.decode(head.decode())
     except (ValueError, RecursionError):
         raise WireError("A message's structure is not valid JSON.") from None
-    return _from_json(tree, _from_npz(body, limit), known or KnownLabels())
+    reader = _Reader(memoryview(data)[middle:end], known or KnownLabels())
+    message = reader.value(tree)
+    reader.close()
+    return message
 
 
 def join(header: Mapping[str, Any], payload: bytes) -> bytes:
@@ -95,129 +123,153 @@ def join(header: Mapping[str, Any], payload: bytes) -> bytes:
 
 def cut(data: bytes) -> tuple[dict[str, Any], bytes]:
     """Undo `join`."""
-    payload = _sections(data)[2]
-    header = unpack(data[: len(data) - len(payload)])
+    _, end = _sections(data)
+    header = unpack(data[:end])
     if not isinstance(header, dict):
         raise WireError("A message's header is not a table.")
-    return header, payload
+    return header, data[end:]
 
 
-def _sections(data: bytes) -> tuple[bytes, bytes, bytes]:
-    start = len(_MAGIC) + _SIZES.size
-    if len(data) < start or data[: len(_MAGIC)] != _MAGIC:
+def _sections(data: bytes) -> tuple[int, int]:
+    """Where the head and the body of the message at the start of these bytes end."""
+    magic = data[: len(_MAGIC)]
+    if magic != _MAGIC and magic[:3] == _MAGIC[:3] and magic[3:].isdigit():
+        age = "an earlier" if magic < _MAGIC else "a later"
+        raise WireError(f"This message was written by {age} version of Collegium: install the same version everywhere.")
+    if len(data) < _START or magic != _MAGIC:
         raise WireError("These bytes are not a Collegium message.")
     head_size, body_size = _SIZES.unpack_from(data, len(_MAGIC))
-    if len(data) < start + head_size + body_size:
+    end = _START + head_size + body_size
+    if len(data) < end:
         raise WireError("A message is cut short.")
-    middle = start + head_size
-    return data[start:middle], data[middle : middle + body_size], data[middle + body_size :]
+    return _START + head_size, end
 
 
-def _to_json(value: Any, arrays: dict[str, NDArray[Any]], reference: Labels | None) -> Any:
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, int | np.integer):
-        return int(value)
-    if isinstance(value, float | np.floating):
-        number = float(value)
-        return number if math.isfinite(number) else {_FLOAT: repr(number)}
-    if isinstance(value, np.bool_):
-        return bool(value)
-    if isinstance(value, Labels):
-        return {_LABELS: _labels_to_json(value, arrays, reference)}
-    if isinstance(value, np.ndarray):
-        return {_ARRAY: _store(value, arrays)}
-    if isinstance(value, list | tuple):
-        return [_to_json(item, arrays, reference) for item in value]
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str) or key.startswith("$"):
-                raise WireError(f"Keys of a message are strings that do not start with '$', not {type(key).__name__}.")
-        return {key: _to_json(item, arrays, reference) for key, item in value.items()}
-    raise WireError(
-        f"A {type(value).__name__} is not plain data: send numbers, strings, lists, dicts, arrays or Labels."
-    )
+def _check_head(head: bytes) -> None:
+    """Bound a structure before it is parsed: each value in it is the first of a list or table, or follows a comma."""
+    nodes = 1 + head.count(b",") + head.count(b"[") + head.count(b"{")
+    if len(head) > MAX_HEAD or nodes > MAX_NODES:
+        raise WireError(
+            f"A message's structure is over the limit of {MAX_HEAD} bytes or of {MAX_NODES} values. Send long lists as "
+            "arrays."
+        )
 
 
-def _labels_to_json(labels: Labels, arrays: dict[str, NDArray[Any]], reference: Labels | None) -> dict[str, Any]:
-    usable = reference is not None and (len(reference), reference.n_classes) == (len(labels), labels.n_classes)
-    codes = reference.codes if usable and reference is not None else None
-    header, content = labelcode.encode(labels.codes, labels.n_classes, codes)
-    plain: dict[str, Any] = {"classes": labels.n_classes, "code": header, "array": _store(content, arrays)}
-    if usable and reference is not None:
-        plain["from"] = reference.digest
-    return plain
+def _check_depth(depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise WireError(f"A message is nested more than {MAX_DEPTH} levels deep.")
 
 
-def _store(array: NDArray[Any], arrays: dict[str, NDArray[Any]]) -> str:
-    if array.dtype.hasobject:
-        raise WireError("An array of Python objects cannot be sent: convert it to numbers or strings.")
-    name = f"a{len(arrays)}"
-    arrays[name] = array
-    return name
+class _Writer:
+    """Turns a message into what JSON can say, and collects the contents of its arrays."""
+
+    def __init__(self, reference: Labels | None) -> None:
+        self._reference = reference
+        self.body: list[NDArray[np.uint8]] = []
+
+    def plain(self, value: Any, depth: int = 0) -> Any:
+        if value is None or isinstance(value, bool | str):
+            return value
+        if isinstance(value, int | np.integer):
+            return int(value)
+        if isinstance(value, float | np.floating):
+            number = float(value)
+            return number if math.isfinite(number) else {_FLOAT: repr(number)}
+        if isinstance(value, np.bool_):
+            return bool(value)
+        if isinstance(value, Labels):
+            return {_LABELS: self._labels(value)}
+        if isinstance(value, np.ndarray):
+            description = raw_arrays.describe(value)
+            self.body.append(raw_arrays.contents(value))
+            return {_ARRAY: description}
+        _check_depth(depth)
+        if isinstance(value, list | tuple):
+            return [self.plain(item, depth + 1) for item in value]
+        if isinstance(value, Mapping):
+            for key in value:
+                if not isinstance(key, str) or key.startswith("$"):
+                    what = type(key).__name__
+                    raise WireError(f"Keys of a message are strings that do not start with '$', not {what}.")
+            return {key: self.plain(item, depth + 1) for key, item in value.items()}
+        raise WireError(
+            f"A {type(value).__name__} is not plain data: send numbers, strings, lists, dicts, arrays or Labels."
+        )
+
+    def _labels(self, labels: Labels) -> list[Any]:
+        reference = self._reference
+        if reference is not None and (len(reference), reference.n_classes) != (len(labels), labels.n_classes):
+            reference = None
+        codes = None if reference is None else reference.codes
+        header, content = label_packing.encode(labels.codes, labels.n_classes, codes)
+        self.body.append(content)
+        described = [labels.n_classes, content.size, header]
+        if reference is not None and label_packing.is_difference(header):
+            described.append(reference.digest)
+        return described
 
 
-def _to_npz(arrays: dict[str, NDArray[Any]]) -> bytes:
-    if not arrays:
-        return b""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    return buffer.getvalue()
+class _Reader:
+    """Turns what JSON said back into a message, with the contents of its arrays from the body."""
 
+    def __init__(self, body: memoryview, known: KnownLabels) -> None:
+        self._body = body
+        self._at = 0
+        self._known = known
+        self._free = FREE_BYTES
 
-def _read_arrays(body: bytes) -> dict[str, NDArray[Any]]:
-    # numpy reads an array's header by Python's parser, which in CPython 3.11 stumbles where threads parse at once.
-    with _PARSER, np.load(io.BytesIO(body), allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+    def close(self) -> None:
+        """All contents must have been read."""
+        if self._at < self._body.nbytes:
+            raise WireError("A message has contents that belong to no array.")
 
+    def value(self, value: Any, depth: int = 0) -> Any:
+        if not isinstance(value, list | dict):
+            return value
+        _check_depth(depth)
+        if isinstance(value, list):
+            return [self.value(item, depth + 1) for item in value]
+        if not any(key.startswith("$") for key in value):
+            return {key: self.value(item, depth + 1) for key, item in value.items()}
+        if len(value) > 1:
+            raise WireError("A message holds something that cannot be read.")
+        tag, described = value.popitem()
+        if tag == _ARRAY:
+            return self._array(described)
+        if tag == _LABELS:
+            return self._labels(described)
+        if tag == _FLOAT and described in ("nan", "inf", "-inf"):
+            return float(described)
+        raise WireError("A message holds something that cannot be read.")
 
-def _from_npz(body: bytes, limit: int) -> dict[str, NDArray[Any]]:
-    if not body:
-        return {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            members = archive.infolist()
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                raise WireError("Arrays on the wire are stored, not compressed.")
-            if sum(member.file_size for member in members) > limit:
-                raise WireError(f"A message's arrays are over the limit of {limit} bytes.")
-        return _read_arrays(body)
-    except WireError:
-        raise
-    except Exception:  # zipfile, zlib, struct and numpy each raise their own kinds on hostile bytes
-        raise WireError("A message's arrays cannot be read.") from None
+    def _array(self, described: Any) -> NDArray[Any]:
+        dtype, shape, order = raw_arrays.parse(described)
+        size = math.prod(shape) * dtype.itemsize
+        if not size:
+            self._charge(raw_arrays.empty_entries(shape))
+        return raw_arrays.restore(self._take(size), dtype, shape, order)
 
+    def _labels(self, described: Any) -> Labels:
+        if not isinstance(described, list) or len(described) not in (3, 4):
+            raise WireError("A message's labels are malformed.")
+        n_classes, size, header, *names = described
+        if not (type(n_classes) is type(size) is int and size >= 0 and all(isinstance(name, str) for name in names)):
+            raise WireError("A message's labels are malformed.")
+        reference = self._known.get(names[0]) if names else None
+        if names and reference is None:
+            raise WireError("Labels are written against labels that are not known here.")
+        content = np.frombuffer(self._take(size), np.uint8)
+        codes = label_packing.decode(header, content, n_classes, None if reference is None else reference.codes)
+        self._charge(max(0, codes.nbytes - 8 * size))
+        return Labels(codes, n_classes)
 
-def _from_json(value: Any, arrays: dict[str, NDArray[Any]], known: KnownLabels) -> Any:
-    if isinstance(value, list):
-        return [_from_json(item, arrays, known) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if _ARRAY in value:
-        return _fetch(value[_ARRAY], arrays)
-    if _LABELS in value:
-        return _labels_from_json(value[_LABELS], arrays, known)
-    if _FLOAT in value:
-        if value[_FLOAT] not in ("nan", "inf", "-inf"):
-            raise WireError("A message holds a number that is none.")
-        return float(value[_FLOAT])
-    return {key: _from_json(item, arrays, known) for key, item in value.items()}
+    def _take(self, size: int) -> memoryview:
+        if size > self._body.nbytes - self._at:
+            raise WireError("A message names an array that it does not hold.")
+        self._at += size
+        return self._body[self._at - size : self._at]
 
-
-def _labels_from_json(plain: Any, arrays: dict[str, NDArray[Any]], known: KnownLabels) -> Labels:
-    try:
-        n_classes, header, content = int(plain["classes"]), dict(plain["code"]), _fetch(plain["array"], arrays)
-        name = plain.get("from")
-    except (KeyError, TypeError, ValueError, AttributeError):
-        raise WireError("A message's labels are malformed.") from None
-    reference = known.get(name)
-    if name is not None and reference is None:
-        raise WireError("Labels are written against labels that are not known here.")
-    codes = labelcode.decode(header, content, n_classes, None if reference is None else reference.codes)
-    return Labels(codes, n_classes)
-
-
-def _fetch(name: Any, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    if not isinstance(name, str) or name not in arrays:
-        raise WireError("A message names an array that it does not hold.")
-    return arrays[name]
+    def _charge(self, size: int) -> None:
+        self._free -= size
+        if self._free < 0:
+            raise WireError(f"A message tells of over {FREE_BYTES} bytes of labels that it does not hold.")
