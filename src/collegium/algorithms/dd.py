@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.algorithms._starting import Started
-from collegium.core import ActiveSite, Federation, Labels, Nothing, Order, SoftLabels, step
+from collegium.algorithms._starting import Started, begin_from
+from collegium.core import ActiveSite, Federation, Labels, Nothing, Order, SoftLabels, Steps, step
 from collegium.core.weights import SoftMean
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import check_positive, check_share
@@ -69,6 +69,7 @@ def most_probable(fed: Federation, z: NDArray[Any]) -> Labels:
 class DistributedDistillation(Started):
     """Sites share class probabilities of the public set and learn from their mean."""
 
+    asks_for: ClassVar[Steps] = (begin_from, train, soft_label)
     needs: ClassVar[Mapping[str, str]] = {"soft": "shares soft labels", "distill": "learns from soft labels"}
     rounds: int = 20
     """T: local updates."""

@@ -26,14 +26,22 @@ Deviations, on purpose:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms._pseudo_labels import joined, learn_disjoint, part_of
-from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, check_threshold, sample, with_labels
-from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.algorithms._semi_supervised import (
+    SemiSupervised,
+    check_numbers,
+    check_threshold,
+    count_labels,
+    sample,
+    with_labels,
+)
+from collegium.core import ActiveSite, Federation, Steps, Weights, step
 from collegium.core.weights import Arrays
 
 
@@ -57,6 +65,7 @@ def update(
 class FedMatch(SemiSupervised):
     """Sites train a common net to agree with those of similar sites."""
 
+    asks_for: ClassVar[Steps] = (count_labels, update, receive)
     helpers: int = 2
     """H: how many other sites' nets a site hears."""
     every: int = 10

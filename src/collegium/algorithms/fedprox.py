@@ -15,9 +15,11 @@ FedKT-Prox is FedProx that starts from FedKT's final model: ``FedProx(start=fedk
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
+from collegium.algorithms._averaging import receive
 from collegium.algorithms.fedavg import FedAvg
-from collegium.core import ActiveSite, Order, Weights, step
+from collegium.core import ActiveSite, Order, Steps, Weights, step
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 
@@ -34,6 +36,7 @@ def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: floa
 class FedProx(FedAvg):
     """FedAvg with a proximal term. mu = 0 is FedAvg."""
 
+    asks_for: ClassVar[Steps] = (update, receive)
     mu: float = 0.1
     """How strongly a site's weights are pulled towards those that it started the round from."""
 

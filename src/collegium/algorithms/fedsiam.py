@@ -21,11 +21,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp
+from typing import ClassVar
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms._pseudo_labels import joined, learn_siamese, part_of
-from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, sample, with_labels
-from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, count_labels, sample, with_labels
+from collegium.core import ActiveSite, Federation, Steps, Weights, step
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
 
@@ -42,6 +43,7 @@ def update(site: ActiveSite, both: Arrays, weight: float, decay: float, epochs: 
 class FedSiam(SemiSupervised):
     """Sites train a common net to agree with its own moving average."""
 
+    asks_for: ClassVar[Steps] = (count_labels, update, receive)
     consistency: float = 1.0
     """How much agreement counts beside the labels, in the end."""
     ramp: int = 10

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 from collegium.core.releases import KINDS, Release
 
@@ -19,6 +19,7 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 INSTALLED: dict[str, Step[Any, Any]] = {}
+Steps: TypeAlias = "tuple[Step[Any, Any], ...]"
 
 
 @dataclass(frozen=True)

@@ -72,6 +72,9 @@ def end_sessions(site: ActiveSite) -> bool:
     return bool(open_ones)
 
 
+STEPS: Final = (greet, meet)
+
+
 class Circle:
     """At the coordinator: the sites that have met in one session. Others can join later.
 

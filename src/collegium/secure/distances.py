@@ -56,6 +56,9 @@ def share(site: ActiveSite, partners: list[str]) -> DistanceShares:
     return DistanceShares(shares)
 
 
+STEPS: Final = (talk, share)
+
+
 def secure_distances(
     fed: Federation, session: str, backend: str, length: int, points: Mapping[str, int]
 ) -> tuple[list[str], dict[tuple[str, str], Distances]]:

@@ -23,6 +23,7 @@ from collegium.privacy.claims import Charge
 from collegium.protocols import masked_sum
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.masks import company
+from collegium.secure import acquaintance
 from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, session_of
 from collegium.secure.messages import MaskedVotes, MaskShares
 from collegium.site.exposure import POST_PROCESSING
@@ -60,6 +61,9 @@ def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[st
     if not faults:
         site.state.pop(_KEPT, None)
     return MaskShares(shares, faults)
+
+
+STEPS: Final = (*acquaintance.STEPS, open_masks)
 
 
 def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:

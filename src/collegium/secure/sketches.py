@@ -109,6 +109,9 @@ def forget(site: ActiveSite) -> bool:
     return site.state.pop(_SEED, None) is not None
 
 
+SEED_STEPS: Final = (draw_seed, announce, compare)
+
+
 def _codes(site: ActiveSite, drawn: tuple[str, str, int], bits: int, embed: bool) -> tuple[Bits, bytes]:
     held, seed = site.state.pop(_SEED, (None, b""))
     if held != drawn:

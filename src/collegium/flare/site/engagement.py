@@ -44,7 +44,7 @@ class Engagement:
     def __init__(self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None) -> None:
         self.plan = plan
         algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-        self._fixed = algorithm.fixed(plan.public_rows)
+        self._declared, self._fixed = algorithm.all_steps(), algorithm.fixed(plan.public_rows)
         self.folder = folder / "runs" / run
         self._run = run
         classes = np.asarray(plan.classes)
@@ -111,10 +111,10 @@ class Engagement:
         """Refuse what is not in the plan that this site agreed to."""
         for order in orders:
             step, digest, masked = str(order["step"]), str(order["digest"]), order.get("mask") is not None
-            if not self.plan.covers(step, digest, order.get("mechanism"), masked=masked):
+            if step not in self._declared or not self.plan.covers(step, digest, order.get("mechanism"), masked=masked):
                 raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
             fixed = self._fixed.get(step, {})
-            if fixed is None or not all(same_setting(order["args"].get(name), fixed[name]) for name in fixed):
+            if not all(same_setting(order["args"].get(name), fixed[name]) for name in fixed):
                 raise Refused("not-planned", f"Step {step!r} is asked for with other settings than the plan's.")
 
     def require_approved(self, frame: bytes, orders: list[dict[str, Any]], approvals: Approvals) -> None:
