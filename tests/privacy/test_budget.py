@@ -111,17 +111,18 @@ def spend(path: Path, start, taken) -> None:
     """Spend as much as the ledger allows, in a process of its own."""
     import numpy as np
 
-    from collegium.core import HardLabels, Labels, Policy
+    from collegium.core import HardLabels, Labels
     from collegium.core.public_set import PublicSet
     from collegium.core.site import ActiveSite, Site
     from collegium.core.steps import INSTALLED
     from collegium.registry import install_steps
     from collegium.site.gate import Gate, Request
     from collegium.site.ledger import Ledger
+    from collegium.site.policy import Policy
 
     install_steps()
     X = np.zeros((4, 1))
-    site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0)
+    site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0, simulation=True)
     gate = Gate("ukb", Policy(), Ledger("ukb", path), simulation=True, budget=Budget(10.0, 1e-9))
     label = INSTALLED["fedct.label"]
     start.wait()

@@ -43,7 +43,7 @@ def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release) -> Relea
         participants = [str(party) for party in spec["participants"]]
         _require_company(site, participants)
         sums = _sums_of(site, str(spec["session"]))
-        for other in site.state[_SUM].values():
+        for other in site.secret_state[_SUM].values():
             other.forget()
         sent = sums.submit(str(spec["round"]), _counts(release), participants)
     except (ConfigError, ProtocolError, KeyError, TypeError) as error:
@@ -59,7 +59,7 @@ def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[st
     """
     shares, faults = _sums_of(site, session).open(round_name, letters)
     if not faults:
-        site.state.pop(_KEPT, None)
+        site.secret_state.pop(_KEPT, None)
     return MaskShares(shares, faults)
 
 
@@ -67,7 +67,7 @@ STEPS: Final = (*acquaintance.STEPS, open_masks)
 
 
 def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
-    sums: dict[str, masked_sum.MaskedSum] = site.state.setdefault(_SUM, {})
+    sums: dict[str, masked_sum.MaskedSum] = site.secret_state.setdefault(_SUM, {})
     if session not in sums:
         sums[session] = masked_sum.MaskedSum(session_of(site, session))
     return sums[session]
@@ -76,21 +76,15 @@ def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
 def keep(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> None:
     """At a site's gate: remember votes that may leave and are paid for, in case they have to be masked again."""
     free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
-    site.state[_KEPT] = (str(spec["session"]), str(spec["round"])), release, free
+    site.secret_state[_KEPT] = (str(spec["session"]), str(spec["round"])), release, free
 
 
 def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charge] | None]:
     """At a site's gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
-    stored, release, free = site.state.get(_KEPT, (None, None, None))
+    stored, release, free = site.secret_state.get(_KEPT, (None, None, None))
     if stored != (str(spec.get("session")), str(spec["again"])):
         raise Refused("mask-denied", f"{site.name} has kept no votes of round {spec['again']!r}.")
     return release, free
-
-
-def forget(site: ActiveSite) -> bool:
-    """At a site, when a run is over: no votes are masked again, and no masks opened; whether there were any."""
-    dropped = [site.state.pop(each, None) for each in (_SUM, _KEPT)]
-    return any(each is not None for each in dropped)
 
 
 def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
