@@ -81,7 +81,7 @@ def test_a_plug_in_covers_its_own_package(tmp_path: Path) -> None:
     for file in ("near", "direct", "deep/__init__", "deep/inner", "unused"):
         (plugin / f"{file}.py").write_text("x = 1\n")
     imports = Sources({"plugin": plugin}).imports("plugin.method")
-    assert imports - {"numpy"} == {"plugin.near", "plugin.direct", "plugin.deep.inner"}
+    assert imports == {"plugin.near", "plugin.direct", "plugin.deep.inner"}
     before = Sources({"plugin": plugin}).digest("plugin.method")
     (plugin / "unused.py").write_text("x = 2\n")
     assert Sources({"plugin": plugin}).digest("plugin.method") == before

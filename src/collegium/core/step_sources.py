@@ -20,7 +20,7 @@ _GIVEN_TO_ALL: Final = "collegium.core.site"
 """Every step works with an ActiveSite, however its module came by the name."""
 _FOR_TYPES: Final = re.compile(r"^if TYPE_CHECKING:\n(?:[ \t].*\n|\n)*", re.MULTILINE)
 _IMPORT: Final = re.compile(
-    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?import[ \t]*(\([^)]*\)|(?:[^\n\\]|\\\n)*)", re.MULTILINE
+    r"^[ \t]*(?:from[ \t]+([.\w]+)[ \t]+)?import\b[ \t]*(\([^)]*\)|(?:[^\n\\]|\\\n)*)", re.MULTILINE
 )
 _NAME: Final = re.compile(r"([\w.]+)(?:\s+as\s+\w+)?\s*(?:,|$)", re.MULTILINE)
 
@@ -39,20 +39,22 @@ class Sources:
         """Identifies all the code that a module's steps may run; None where the module has no source file."""
         if self._file(module) is None:
             return None
-        packages, used, waiting = {"collegium", module.partition(".")[0]}, set(), {module, _GIVEN_TO_ALL}
+        used, waiting = set(), {module, _GIVEN_TO_ALL}
         while waiting:
             used.add(each := waiting.pop())
-            waiting |= {name for name in self.imports(each) if name.partition(".")[0] in packages} - used
+            waiting |= self.imports(each) - used
         listed = "\n".join(f"{name} {self._hash(name)}" for name in sorted(used))
         return hashlib.sha256(listed.encode()).hexdigest()
 
     def _imports(self, module: str) -> Iterator[str]:
-        """The modules that a module names in its imports, as far as there are files of them."""
-        file = self._file(module)
+        """The modules of Collegium and of its own package that a module names in its imports."""
+        file, packages = self._file(module), {"collegium", module.partition(".")[0]}
         package = module if file is not None and file.stem == "__init__" else module.rpartition(".")[0]
         for base, names in _named(_read(file), package):
             for name in names:
                 inner = name if base is None else f"{base}.{name}"
+                if inner.partition(".")[0] not in packages:
+                    continue
                 if self._file(inner) is not None:
                     yield inner
                 elif base is not None and self._file(base) is not None:
