@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -280,6 +280,11 @@ def test_every_declared_step_is_asked_for_with_some_settings() -> None:
         asks_for = {step.name for step in registry.lookup("algorithm", name).asks_for}
         # AIMHI is FedCT with other numbers.
         assert asks_for - seen <= ({step.name for step in secret_votes.STEPS} if name == "aimhi" else set())
+
+
+@every_algorithm
+def test_the_types_of_its_settings_can_be_read(name: str) -> None:
+    assert get_type_hints(registry.lookup("algorithm", name))  # without them a study file cannot name components
 
 
 def test_only_methods_whose_sites_come_to_a_model_are_asked_for_scores() -> None:

@@ -21,7 +21,6 @@ P = ParamSpec("P")
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 INSTALLED: dict[str, Step[Any, Any]] = {}
-Steps: TypeAlias = "tuple[Step[Any, Any], ...]"
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,9 @@ class Step(Generic[P, R_co]):
     def run(self, site: ActiveSite, args: dict[str, Any]) -> R_co:
         """Run at the site. Only a gate calls this."""
         return self.function(site, **args)  # type: ignore[call-arg]
+
+
+Steps: TypeAlias = tuple[Step[..., Any], ...]
 
 
 def step(function: Callable[Concatenate[ActiveSite, P], R_co]) -> Step[P, R_co]:
