@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,11 +19,9 @@ import collegium as cg
 from collegium.algorithms.centralized import hand_over
 from collegium.core import Federation
 from collegium.core.federation import Answer
-from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError, QuorumLost
-from collegium.site.agent import Agent
-from collegium.site.gate import Gate
-from collegium.site.ledger import Ledger
+from collegium.protocols.keyring import Keyring
+from collegium.site.factory import open_site
 
 
 def pooled(split) -> tuple[np.ndarray, np.ndarray]:
@@ -72,10 +71,16 @@ class Agents:
     def __init__(self, sites: list[cg.Site]) -> None:
         self.parties = tuple(site.name for site in sites)
         self.agents = {
-            site.name: Agent(
-                ActiveSite(site, np.array(["benign", "malignant"]), None, 0),
-                Gate(site.name, site.policy, Ledger(site.name), simulation=False),
+            site.name: open_site(
+                site,
+                np.array(["benign", "malignant"]),
+                None,
+                0,
+                "r",
                 simulation=False,
+                keyring=partial(Keyring.simulated, "r", site.name, self.parties),
+                ledger=None,
+                folder=None,
             )
             for site in sites
         }

@@ -142,7 +142,7 @@ def active(learner=None, own=None) -> ActiveSite:
     own = np.random.default_rng(1).normal(size=(30, 50)) + 0.5 if own is None else own
     site = cg.Site("a", own, np.arange(len(own)) % 2, learner=learner or Identity())
     public = np.random.default_rng(2).normal(size=(80, 50))
-    return ActiveSite(site, np.arange(2), PublicSet(public), 0)
+    return ActiveSite(site, np.arange(2), PublicSet(public), 0, simulation=True)
 
 
 def test_the_noise_is_as_large_as_claimed_and_the_fit_is_charged_once():

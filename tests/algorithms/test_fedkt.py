@@ -349,7 +349,9 @@ def test_l2_keeps_the_number_of_subsets_whatever_the_number_of_records(cancer) -
 
 def site_of(rows: int = 40, learner: Any = TREE) -> ActiveSite:
     X = np.random.default_rng(0).normal(size=(rows, 3))
-    active = ActiveSite(cg.Site("a", X, X[:, 0] > 0, learner=learner), np.array([False, True]), PublicSet(X[:10]), 0)
+    active = ActiveSite(
+        cg.Site("a", X, X[:, 0] > 0, learner=learner), np.array([False, True]), PublicSet(X[:10]), 0, simulation=True
+    )
     active.begin(1)
     return active
 

@@ -68,7 +68,7 @@ def test_the_first_round_is_fedavg_that_counts_sites_alike():
 
 
 def test_the_common_control_variate_is_the_mean_of_the_sites_own():
-    sites = [ActiveSite(site, np.arange(10), None, 0) for site in sites_of(PARTS, linear())]
+    sites = [ActiveSite(site, np.arange(10), None, 0, simulation=True) for site in sites_of(PARTS, linear())]
     x, c = zeros(), zeros()
     for number in range(3):
         answers = []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
@@ -14,6 +15,7 @@ import collegium as cg
 from collegium import registry
 from collegium.core import Algorithm
 from collegium.errors import ConfigError
+from collegium.secure import secret_votes
 from collegium.site.ledger import read_ledger
 
 every_algorithm = pytest.mark.parametrize("name", registry.names("algorithm"))
@@ -66,9 +68,9 @@ def served(run: cg.Run) -> list[str]:
     return list(run.labels) if isinstance(run.labels, dict) else list(run.models)
 
 
-def run_of(cancer: Any, name: str, learner: Any = None, **options: Any) -> cg.Run:
+def run_of(cancer: Any, name: str, learner: Any = None, algorithm: Algorithm | None = None, **options: Any) -> cg.Run:
     """A run with a learner that the method can work with, and with labels of the public set if it learns from them."""
-    algorithm = make(name)
+    algorithm = algorithm or make(name)
     if algorithm.learns_public_labels and "public" not in options:
         options["public"] = (cancer.split.public, cancer.split.public_truth)
     if "sites" not in options:
@@ -242,3 +244,49 @@ def test_what_leaves_a_site_is_in_its_ledger(name: str, cancer: Any, tmp_path: A
     assert sorted((row["party"], row["sha256"]) for row in rows) == sorted(
         zip(run.releases["party"], run.releases["sha256"], strict=True)
     )
+
+
+# Settings with which a method asks for other steps than with its first ones; nets where it starts from weights.
+START = {"start": {"1.bias": np.zeros(2)}}
+OTHERWISE: list[tuple[str, dict[str, Any]]] = [
+    ("fedct", {"votes": "secret"}),
+    ("fedct", {"voters": cg.Familiar(), "consensus": cg.WeightedMajority()}),
+    ("fedct", {"consensus": cg.WeightedMajority("agreement")}),
+    *((name, START) for name in ("aimhi", "dd", "fedct", "fedmd", "local")),
+    ("fedkt", {"share": "models", "student": cg.TorchClassifier("linear", epochs=1)}),
+    ("dp_fedavg", {"variant": "clip_parameters"}),
+    ("fedaux", {"mode": "head"}),
+    *((name, {"teachers": "sites"}) for name in ("pate", "dp_pate")),
+    *((name, {"warm_up": 1}) for name in ("fedavg_llp", "fedavg_pseudo", "fedavg_xclp")),
+    ("xclp", {"hamming": "plain"}),
+    ("xclp", {"bits": None}),
+]
+# Asked for by the coordinator of a real federation when a round ends; see tests/core/test_scores.py.
+NOT_SIMULATED = {"scores.score"}
+
+
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in registry.names("algorithm")), *OTHERWISE])
+def test_it_asks_for_the_steps_that_it_declares_and_for_no_others(name: str, settings: Any, cancer: Any) -> None:
+    algorithm = make(name, **settings)
+    run = run_of(cancer, name, NET if "start" in settings else None, algorithm)
+    asked = {step for steps in run.orders["steps"] for step in str(steps).split()}
+    assert asked == algorithm.all_steps().keys() - NOT_SIMULATED
+
+
+def test_every_declared_step_is_asked_for_with_some_settings() -> None:
+    for name in registry.names("algorithm"):
+        made = [make(name), *(make(name, **settings) for other, settings in OTHERWISE if other == name)]
+        seen = {step for algorithm in made for step in algorithm.all_steps()}
+        asks_for = {step.name for step in registry.lookup("algorithm", name).asks_for}
+        # AIMHI is FedCT with other numbers.
+        assert asks_for - seen <= ({step.name for step in secret_votes.STEPS} if name == "aimhi" else set())
+
+
+@every_algorithm
+def test_the_types_of_its_settings_can_be_read(name: str) -> None:
+    assert get_type_hints(registry.lookup("algorithm", name))  # without them a study file cannot name components
+
+
+def test_only_methods_whose_sites_come_to_a_model_are_asked_for_scores() -> None:
+    for name in registry.names("algorithm"):
+        assert ("scores.score" in make(name).all_steps()) == make(name).trains_sites

@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium import registry
+from collegium.algorithms.fedct import label, train
 from collegium.consensus import Consensus, Voters
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, step
 from collegium.core.federation import Answer
@@ -154,9 +155,9 @@ def test_it_is_deterministic(meeting: Meeting, name: str) -> None:
 class Compare(Algorithm):
     """Trains once, and then lets every rule speak."""
 
-    def coordinate(self, fed: Federation) -> None:
-        from collegium.algorithms.fedct import label, train
+    asks_for = (train, label, *(each for name in RULES for each in rule(name).asks_for))
 
+    def coordinate(self, fed: Federation) -> None:
         fed.tell(train(None, None, None))
         for name in RULES:
             codes = rule(name)(fed, label()).codes

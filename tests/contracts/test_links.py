@@ -176,6 +176,8 @@ def process_id(site: ActiveSite) -> Count:
 class Whereabouts(Algorithm):
     """A user's own, with a step of its own."""
 
+    asks_for = (process_id,)
+
     def coordinate(self, fed: Federation) -> None:
         for _ in range(2):
             for party, count in fed.ask(process_id()).items():

@@ -25,7 +25,7 @@ CLASSES = np.array(["a", "b"])
 
 def active(policy: Policy | None = None) -> ActiveSite:
     site = cg.Site("ukb", X, Y, learner=DecisionTreeClassifier(), policy=policy or Policy())
-    return ActiveSite(site, CLASSES, None, 0)
+    return ActiveSite(site, CLASSES, None, 0, simulation=True)
 
 
 def trained() -> ActiveSite:

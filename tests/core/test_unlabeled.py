@@ -27,11 +27,11 @@ def test_a_site_may_have_nothing_else() -> None:
     site = cg.Site("a", None, None, unlabeled=X)
     assert len(site) == 0
     assert site.X.shape == (0, 2)
-    assert len(ActiveSite(site, np.array(["x", "y"]), None, 0).data) == 0
+    assert len(ActiveSite(site, np.array(["x", "y"]), None, 0, simulation=True).data) == 0
 
 
 def test_reading_them_is_noted_like_reading_labelled_rows() -> None:
-    active = ActiveSite(cg.Site("a", X, Y, unlabeled=X + 1), CLASSES, None, 0)
+    active = ActiveSite(cg.Site("a", X, Y, unlabeled=X + 1), CLASSES, None, 0, simulation=True)
     assert len(active.unlabeled) == 6
     assert not active.exposure.read
     assert np.array_equal(active.unlabeled.X, X + 1)
@@ -39,12 +39,13 @@ def test_reading_them_is_noted_like_reading_labelled_rows() -> None:
 
 
 def test_a_site_without_them_has_none() -> None:
-    assert len(ActiveSite(cg.Site("a", X, Y), CLASSES, None, 0).unlabeled) == 0
+    assert len(ActiveSite(cg.Site("a", X, Y), CLASSES, None, 0, simulation=True).unlabeled) == 0
 
 
 def test_other_rows_are_another_site() -> None:
     with_one, with_other, without = (
-        ActiveSite(cg.Site("a", X, Y, unlabeled=rows), CLASSES, None, 0).fingerprint for rows in (X, X + 1, None)
+        ActiveSite(cg.Site("a", X, Y, unlabeled=rows), CLASSES, None, 0, simulation=True).fingerprint
+        for rows in (X, X + 1, None)
     )
     assert len({with_one, with_other, without}) == 3
 

@@ -31,7 +31,7 @@ def test_nets_of_other_shapes_are_an_error_that_names_both_sites():
 
 def test_what_a_net_that_has_diverged_says_does_not_leave():
     site = cg.Site("a", ROWS, np.arange(6) % 2, learner=cg.TorchClassifier("linear"))
-    active = ActiveSite(site, np.arange(2), PublicSet(ROWS), 0)
+    active = ActiveSite(site, np.arange(2), PublicSet(ROWS), 0, simulation=True)
     asked = {
         "logits": lambda: active.logits(np.arange(3)),
         "probabilities": lambda: active.probabilities(active.public),

@@ -179,6 +179,8 @@ def answer(site: ActiveSite) -> Count:
     return Count(42)
 
 class Mine(Algorithm):
+    asks_for = (answer,)
+
     def coordinate(self, fed):
         for party, count in fed.ask(answer()).items():
             fed.note("answer", count.samples, party)

@@ -228,6 +228,29 @@ def test_a_wrong_study_is_answered_with_the_path_and_the_nearest_name(answers, n
     assert nearest is None or f"Did you mean {nearest!r}?" in answers[number]
 
 
+def test_an_algorithm_that_does_not_declare_its_steps_is_told_what_to_add(installed):
+    code = """
+        import json, sys
+        from collegium.errors import ConfigError
+        from collegium.study.study import Study
+        from demo_plugin.mentors import Mentors, learn
+
+        answers = []
+        Mentors.asks_for = (learn,)
+        for attempt in range(2):
+            try:
+                Study.from_dict(json.loads(sys.argv[1])).run()
+            except ConfigError as error:
+                answers.append(str(error))
+            if attempt == 0:
+                del Mentors.asks_for
+        print(json.dumps(answers))
+    """
+    too_few, none = python(code, installed)
+    assert "asked for mentors.experience, which the algorithm does not declare" in too_few
+    assert none.startswith("Mentors does not declare the steps that it asks sites for: add the class variable asks_for")
+
+
 @pytest.mark.parametrize(("language", "block"), BLOCKS, ids=[f"{i}-{block[0]}" for i, block in enumerate(BLOCKS)])
 def test_the_guide_quotes_the_plug_in_as_it_is(language, block):
     files = PLUGIN.rglob("*.py" if language == "py" else "*.toml")

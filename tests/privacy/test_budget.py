@@ -123,7 +123,7 @@ def spend(path: Path, start, taken) -> None:
 
     install_steps()
     X = np.zeros((4, 1))
-    site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0)
+    site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0, simulation=True)
     gate = Gate("ukb", Policy(), Ledger("ukb", path), simulation=True, budget=Budget(10.0, 1e-9))
     label = INSTALLED["fedct.label"]
     start.wait()

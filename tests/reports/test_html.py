@@ -216,6 +216,8 @@ def test_records_that_left_are_not_passed_over(cancer):
 class Stops(cg.Algorithm):
     """Killed before it has asked anything."""
 
+    asks_for = ()
+
     def coordinate(self, fed):
         raise KeyboardInterrupt
 

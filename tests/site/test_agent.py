@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+
 import cloudpickle
 import numpy as np
 import pytest
@@ -17,8 +19,7 @@ from collegium.privacy.events import Pure
 from collegium.protocols.keyring import Keyring
 from collegium.secure.acquaintance import greet
 from collegium.site.agent import Agent
-from collegium.site.gate import Gate
-from collegium.site.ledger import Ledger
+from collegium.site.factory import open_site
 from collegium.site.policy import Policy
 
 PAID = Charge((Pure(1, 0.5),), unit="record", relation="add_remove", delta=1e-5)
@@ -35,6 +36,13 @@ def fit_and_count(site: ActiveSite, L: Labels | None) -> Count:
     site.state["ran"] = site.state.get("ran", 0) + 1
     site.fit(site.data)
     return Count(site.state["ran"])
+
+
+@step
+def keep_secret(site: ActiveSite, word: str) -> Nothing:
+    """Keeps what must not outlive the run."""
+    site.secret_state["word"] = f"SECRET {word}"
+    return Nothing()
 
 
 @step
@@ -63,11 +71,18 @@ def leak(site: ActiveSite) -> Nothing:
 
 
 def agent(folder=None, *, policy: Policy | None = None, simulation: bool = False, seed: int = 0, exam=None) -> Agent:
-    site = cg.Site("ukb", X, Y, learner=DecisionTreeClassifier())
-    active = ActiveSite(site, np.array(["a", "b"]), PublicSet(X), seed)
-    ledger = Ledger("ukb", None if folder is None else folder / "ledger.db")
-    gate = Gate("ukb", policy or Policy(), ledger, simulation=simulation)
-    return Agent(active, gate, folder=None if folder is None else folder / "ukb", exam=exam, simulation=simulation)
+    return open_site(
+        cg.Site("ukb", X, Y, learner=DecisionTreeClassifier(), policy=policy or Policy()),
+        np.array(["a", "b"]),
+        PublicSet(X),
+        seed,
+        "r",
+        simulation=simulation,
+        keyring=lambda: Keyring.simulated("r", "ukb", ("ukb", "other")),
+        ledger=None if folder is None else folder / "ledger.db",
+        folder=None if folder is None else folder / "ukb",
+        exam=exam,
+    )
 
 
 def frame(*orders, number: int = 1, run: str = "r", reference=None) -> bytes:
@@ -158,7 +173,6 @@ def test_state_survives_a_restart(tmp_path):
     tree = mine.site.model
     mine.gate.ledger.close()
     again = agent(tmp_path)
-    again.restore("r")
     assert again.serve(frame(fit_and_count(None), number=1)) == first
     assert answer(again.serve(frame(fit_and_count(None), number=2)))[1] == {"samples": 2}
     np.testing.assert_array_equal(tree.predict(X), again.site.model.predict(X))
@@ -172,25 +186,51 @@ def test_a_state_file_that_was_changed_is_not_used(tmp_path):
     (state,) = (tmp_path / "ukb").glob("state-*.pkl")
     state.write_bytes(cloudpickle.dumps((None, {"ran": 41}, None)))
     with pytest.raises(StorageError, match="damaged"):
-        agent(tmp_path).restore("r")
+        agent(tmp_path)
+
+
+def test_a_state_of_another_version_is_refused_in_one_line(tmp_path):
+    mine = agent(tmp_path)
+    mine.serve(frame(fit_and_count(None), number=1))
+    data = cloudpickle.dumps((mine.site.fingerprint, None, {}, None, mine.site.exposure))  # as it once was
+    (state,) = (tmp_path / "ukb").glob("state-*.pkl")
+    state.write_bytes(data)
+    with mine.gate.ledger.transaction():
+        mine.gate.ledger.keep_state("r", state.name, hashlib.sha256(data).hexdigest())
+    mine.gate.ledger.close()
+    with pytest.raises(StorageError, match="another version of Collegium"):
+        agent(tmp_path)
 
 
 def test_keys_of_a_run_that_is_over_are_forgotten_on_the_disk_too(tmp_path):
     mine = agent(tmp_path)
-    mine.site.keyring = lambda: Keyring.simulated("r", "ukb", ("ukb", "other"))
     answer(mine.serve(frame(greet("a session"), number=1)))
-    secret = mine.site.state["sessions with other sites"]["a session"]
-    assert secret is not None
+    answer(mine.serve(frame(keep_secret("of the run"), number=2)))
+    mine.gate.ledger.close()
+    again = agent(tmp_path)  # after a crash
+    assert again.site.secret_state["word"] == "SECRET of the run"
+    assert again.site.secret_state["sessions with other sites"]["a session"]
+    again.end("r")
+    assert not again.site.secret_state
+    again.gate.ledger.close()
+    (state,) = (tmp_path / "ukb").glob("state-*.pkl")
+    assert state.name == "state-over.pkl"
+    assert b"SECRET" not in state.read_bytes()
+    over = agent(tmp_path)
+    assert not over.site.secret_state
+    assert answer(over.serve(frame(greet("a session"), number=3)))[0]["refused"] == "step-failed"
+
+
+def test_what_is_no_secret_outlives_the_run(tmp_path):
+    mine = agent(tmp_path)
+    mine.serve(frame(fit_and_count(None), number=1))
+    mine.serve(frame(keep_secret("of the run"), number=2))
     mine.end("r")
     mine.gate.ledger.close()
-    assert [file.name for file in (tmp_path / "ukb").glob("state-*.pkl")] == ["state-over.pkl"]
-    again = agent(tmp_path)
-    again.restore("r")
-    assert again.site.state["sessions with other sites"] == {"a session": None}
-    assert answer(again.serve(frame(greet("a session"), number=2)))[0]["refused"] == "step-failed"
+    assert agent(tmp_path).site.state == {"ran": 1}
 
 
-def test_a_run_without_sessions_ends_as_it_is(tmp_path):
+def test_a_run_without_secrets_ends_as_it_is(tmp_path):
     mine = agent(tmp_path)
     mine.serve(frame(fit_and_count(None), number=1))
     before = sorted((tmp_path / "ukb").iterdir())
@@ -219,7 +259,6 @@ def test_a_failure_leaves_the_same_state_after_a_restart(tmp_path):
     refused = mine.serve(frame(fit_and_count(None), explode(), number=1))
     mine.gate.ledger.close()
     again = agent(tmp_path)
-    again.restore("r")
     assert again.serve(frame(fit_and_count(None), explode(), number=1)) == refused
     assert answer(again.serve(frame(fit_and_count(None), number=3)))[1] == {"samples": 2}
 

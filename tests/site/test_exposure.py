@@ -48,6 +48,8 @@ def answer(site: ActiveSite, peek: str) -> HardLabels:
 class Peeking(Algorithm):
     """Trains and asks twice; the second time the step looks at private rows."""
 
+    asks_for = (learn, answer)
+
     def __init__(self, peek: str) -> None:
         object.__setattr__(self, "peek", peek)
 

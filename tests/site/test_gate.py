@@ -66,7 +66,7 @@ def refusal(call) -> str:
 def active(*, read: bool = True) -> ActiveSite:
     """A site whose private rows were read, or not."""
     X = np.arange(8.0).reshape(4, 2)
-    site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0)
+    site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0, simulation=True)
     site.begin(1)
     if read:
         site.exposure.note_read()

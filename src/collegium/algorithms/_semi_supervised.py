@@ -26,7 +26,7 @@ from collegium.algorithms._averaging import (
     updates,
 )
 from collegium.algorithms._pseudo_labels import learn_found
-from collegium.core import ActiveSite, Algorithm, Count, Federation, Nothing, Weights, step
+from collegium.core import ActiveSite, Algorithm, Count, Federation, Nothing, Steps, Weights, step
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError, QuorumLost
 from collegium.graphs import Labelled, label_points
@@ -123,6 +123,7 @@ class SemiSupervised(Averaging):
 class PseudoLabelling(SemiSupervised):
     """Algorithm 2: in every round the sites that take part label their points, and learn those labels by confidence."""
 
+    asks_for: ClassVar[Steps] = (count_labels, begin, fedavg.update, learn, receive)
     warm_up: int = 0
     """The first rounds, of all, in which sites with labels learn those alone."""
 
@@ -130,6 +131,9 @@ class PseudoLabelling(SemiSupervised):
         super().__post_init__()
         if isinstance(self.warm_up, bool) or not isinstance(self.warm_up, int) or not 0 <= self.warm_up < self.rounds:
             raise ConfigError(f"{type(self).__name__}: warm_up is a number of rounds below rounds, not {self.warm_up}.")
+
+    def unasked(self) -> Steps:
+        return () if self.warm_up else (fedavg.update,)
 
     @abstractmethod
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
 from collegium.algorithms._shared_models import weights_of
-from collegium.core import ActiveSite, Algorithm, Federation, Nothing, step
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Steps, step
 from collegium.core.labels import shorten
 from collegium.core.weights import Arrays, shapes_of
 from collegium.errors import ConfigError
@@ -41,8 +41,8 @@ class Started(Algorithm):
             # Of the instance: only then it matters what the sites' learners are.
             object.__setattr__(self, "needs", {**self.needs, "weights": "starts from weights"})
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
-        return {begin_from.name: None} if self.start is None else {}
+    def unasked(self) -> Steps:
+        return (begin_from,) if self.start is None else ()
 
     def begin(self, fed: Federation) -> None:
         """Tell all sites where to start, if there is such a place."""

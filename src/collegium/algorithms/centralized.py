@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, step
+from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, Steps, step
 from collegium.core.labels import code_dtype
 from collegium.wire import tables
 
@@ -41,6 +41,7 @@ def train(site: ActiveSite, epochs: int | None, steps: int | None) -> Nothing:
 class Centralized(Algorithm):
     """Pooled data."""
 
+    asks_for: ClassVar[Steps] = (hand_over, receive, train)
     needs_public: ClassVar[bool] = False
     simulation_only: ClassVar[bool] = True
     rounds: int = 1

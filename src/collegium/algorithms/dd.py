@@ -26,8 +26,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.algorithms._starting import Started
-from collegium.core import ActiveSite, Federation, LocalTerms, Nothing, Order, SoftLabels, step
+from collegium.algorithms._starting import Started, begin_from
+from collegium.core import ActiveSite, Federation, LocalTerms, Nothing, Order, SoftLabels, Steps, step
 from collegium.core.terms import SoftTargets
 from collegium.core.weights import SoftMean
 from collegium.errors import ConfigError
@@ -66,6 +66,7 @@ def mean_of(fed: Federation, order: Order[Any], parties: Sequence[str], samples:
 class DistributedDistillation(Started):
     """Sites share class probabilities of the public set and learn from their mean."""
 
+    asks_for: ClassVar[Steps] = (begin_from, train, soft_label)
     needs: ClassVar[Mapping[str, str]] = {"soft": "shares soft labels", "distill": "learns from soft labels"}
     rounds: int = 20
     """T: local updates."""

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
 from collegium.algorithms.fedavg import update
-from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.core import ActiveSite, Federation, Steps, Weights, step
 from collegium.core.weights import Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, events
@@ -62,6 +62,7 @@ def parameter_charge(clip: float, sigma: float, delta: float) -> Charge:
 class DPFedAvg(Averaging):
     """FedAvg with clipping, Gaussian noise and its true claim."""
 
+    asks_for: ClassVar[Steps] = (update, noisy_update, receive)
     clip: float = 1.0
     """S: the largest Euclidean norm of a site's update (of its parameters, in the other variant)."""
     noise: float = 1.0
@@ -90,6 +91,9 @@ class DPFedAvg(Averaging):
             )
         if self.participation < 1 and self.relation == "replace" and not at_sites:
             raise ConfigError(f"{me}: sampling is accounted for adding or removing a site: use relation='add_remove'.")
+
+    def unasked(self) -> Steps:
+        return (noisy_update,) if self.variant == "clip_updates" else (update,)
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)
@@ -136,10 +140,8 @@ class DPFedAvg(Averaging):
             (event,), unit="party", relation=self.relation or "add_remove", delta=self.delta, assumptions=(TRUSTED,)
         )
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
-        if self.variant == "clip_updates":
-            return {noisy_update.name: None}
-        return {noisy_update.name: {"clip": self.clip, "sigma": self.noise, "delta": self.delta}, update.name: None}
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
+        return {noisy_update.name: {"clip": self.clip, "sigma": self.noise, "delta": self.delta}}
 
     def site_charge(self, public_size: int) -> Charge | None:
         return self._charge if self.variant == "clip_parameters" else None

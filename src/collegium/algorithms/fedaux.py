@@ -39,7 +39,7 @@ from collegium.algorithms._certainty import XI, bounded, certainty, noisy_separa
 from collegium.algorithms._starting import Start, prototypes
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
-from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.core import ActiveSite, Federation, Steps, Weights, step
 from collegium.core.building import build
 from collegium.core.pretraining import Pretraining
 from collegium.core.releases import Numbers
@@ -75,6 +75,7 @@ def update_head(site: ActiveSite, theta: Arrays, epochs: int, steps: int | None)
 class FedAUX(Distilling):
     """FedDF from pre-trained features, in which sites teach most where public rows look like their own."""
 
+    asks_for: ClassVar[Steps] = (score, update, update_head, receive)
     needs: ClassVar[Mapping[str, str]] = {**Distilling.needs, "embed": "scores rows by a net's features"}
     participation: float = 0.4
     """C: share of the sites, drawn anew for every round."""
@@ -113,6 +114,9 @@ class FedAUX(Distilling):
         check_between(me, "negatives", self.negatives)
         check_share(me, "norm_quantile", self.norm_quantile, zero=True)
         check_choice(me, "mode", self.mode, Mode)
+
+    def unasked(self) -> Steps:
+        return (update_head,) if self.mode == "all" else (update,)
 
     def coordinate(self, fed: Federation) -> None:
         negatives, distill = self._split(fed)  # D^- u D_distill <- D_aux
@@ -161,7 +165,7 @@ class FedAUX(Distilling):
                     theta |= net
         return theta
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
         return {score.name: {"ridge": self.ridge, "epsilon": self.epsilon, "delta": self.delta}}
 
     def _scores(

@@ -21,6 +21,7 @@ FedCT's own FedAvg had no common start, which averages unrelated nets. Here all 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from collegium.algorithms._averaging import (
     Averaging,
@@ -32,7 +33,7 @@ from collegium.algorithms._averaging import (
     shares,
     updates,
 )
-from collegium.core import ActiveSite, Federation, Order, Weights, step
+from collegium.core import ActiveSite, Federation, Order, Steps, Weights, step
 from collegium.core.weights import Arrays
 
 
@@ -48,6 +49,7 @@ def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None) -> Weigh
 class FedAvg(Averaging):
     """Sites train a common net; the coordinator averages their weights."""
 
+    asks_for: ClassVar[Steps] = (update, receive)
     weighting: Weighting = "samples"
     """How sites count in the average: by their samples (n_k / n), or all alike."""
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from collegium.algorithms._semi_supervised import PseudoLabelling, check_threshold, label_by_net
-from collegium.core import Federation
+from collegium.core import Federation, Steps
 from collegium.core.weights import Arrays
 from collegium.graphs.propagation import check_flags
 
@@ -22,6 +23,7 @@ from collegium.graphs.propagation import check_flags
 class FedAvgPseudo(PseudoLabelling):
     """Sites train a common net on what it says itself."""
 
+    asks_for: ClassVar[Steps] = (*PseudoLabelling.asks_for, label_by_net)
     threshold: float = 0.0
     """Labels of which the net is less sure, by their probability, do not count. 0: all do."""
     weighted: bool = True

@@ -49,7 +49,7 @@ class FedAvgXCLP(PseudoLabelling):
         """6, 7: V_j <- f_phi(X_j); y_j, omega_j <- XCLP(V_j, Y_j, P, Server)"""
         self.xclp.propagate(fed, P)
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
         return self.xclp.fixed(public_size)
 
     def learns(self) -> dict[str, str]:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from scipy.special import softmax
 from collegium.algorithms._averaging import common_start, receive, shares, updates
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
-from collegium.core import Federation, Weights
+from collegium.core import Federation, Steps, Weights
 from collegium.core.weights import Arrays, average, is_statistic
 
 
@@ -37,6 +37,7 @@ from collegium.core.weights import Arrays, average, is_statistic
 class FedBE(Distilling):
     """FedAvg, and then distillation from nets that are drawn around the sites' into their average."""
 
+    asks_for: ClassVar[Steps] = (update, receive)
     samples: int = 10
     """M: nets drawn from the posterior."""
     swa: int = 4

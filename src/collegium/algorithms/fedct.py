@@ -21,14 +21,15 @@ Deviations from the paper and its code, all on purpose:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
-from collegium.algorithms._starting import Started
+from collegium.algorithms._starting import Started, begin_from
 from collegium.consensus import Consensus, Majority, Voters
-from collegium.core import ActiveSite, Federation, HardLabels, Labels, Nothing, Order, step
+from collegium.core import ActiveSite, Federation, HardLabels, Labels, Nothing, Order, Steps, step
 from collegium.errors import ConfigError
 from collegium.privacy.mechanisms.base import Mechanism, check_share
 from collegium.protocols import masked_sum
+from collegium.secure import secret_votes
 
 
 @step
@@ -48,6 +49,7 @@ def label(site: ActiveSite) -> HardLabels:
 class FedCT(Started):
     """Sites share hard labels of the public set and learn from their consensus."""
 
+    asks_for: ClassVar[Steps] = (begin_from, train, label, *secret_votes.STEPS)
     rounds: int = 20
     """T: local updates."""
     period: int = 1
@@ -90,6 +92,9 @@ class FedCT(Started):
             raise ConfigError(
                 f"{type(self).__name__}: with period {self.period} > rounds {self.rounds} no site ever speaks."
             )
+
+    def unasked(self) -> Steps:
+        return (*super().unasked(), *(() if self.votes == "secret" else secret_votes.STEPS))
 
     def coordinate(self, fed: Federation) -> None:
         self.begin(fed)

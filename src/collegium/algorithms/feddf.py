@@ -27,7 +27,7 @@ from scipy.special import softmax
 from collegium.algorithms._averaging import Averaging, average_or, receive, shares, updates
 from collegium.algorithms._starting import prototypes
 from collegium.algorithms.fedavg import update
-from collegium.core import Federation, Weights
+from collegium.core import Federation, Steps, Weights
 from collegium.core.weights import Arrays
 from collegium.privacy.mechanisms.base import check_positive
 
@@ -62,6 +62,8 @@ def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> b
 @dataclass(frozen=True)
 class FedDF(Distilling):
     """FedAvg within each kind of net, and then distillation from the nets of all sites into each average."""
+
+    asks_for: ClassVar[Steps] = (update, receive)
 
     def coordinate(self, fed: Federation) -> None:
         like, x = prototypes(fed, self.start)  # which kind of net p each site has, and each kind's x_0

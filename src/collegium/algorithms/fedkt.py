@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -41,6 +41,7 @@ from collegium.core import (
     Order,
     SharedModels,
     Site,
+    Steps,
     step,
 )
 from collegium.core.recipes import Recipe, describe, named_learner
@@ -105,6 +106,7 @@ def consistent(votes: list[Any]) -> Any:
 class FedKT(NoisyVotes, Algorithm):
     """Teachers of subsets teach students at each party; the students' votes teach the final model."""
 
+    asks_for: ClassVar[Steps] = (learn, vote, send)
     partitions: int = 2
     """s: partitions of each party's data, and so students."""
     subsets: int = 5
@@ -147,6 +149,9 @@ class FedKT(NoisyVotes, Algorithm):
         # Of the instance: where all learners are named, sites need not bring one.
         object.__setattr__(self, "needs_learner", self.teacher is None or self.student is None)
 
+    def unasked(self) -> Steps:
+        return (send,) if self.share == "votes" else (vote,)
+
     def coordinate(self, fed: Federation) -> None:
         self.check_classes(type(self).__name__, fed.n_classes)
         s, k = self.partitions, self.n_queries(type(self).__name__, len(fed.public))
@@ -172,9 +177,8 @@ class FedKT(NoisyVotes, Algorithm):
         plain, in_hindsight = None if noise is None else noise.to_plain(), self.accounting == "data_dependent"
         return learn(self.partitions, self.subsets, at_party, teacher, student, plain, in_hindsight)
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
-        unasked = send.name if self.share == "votes" else vote.name
-        return {learn.name: self._learn(public_size).args, unasked: None}
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
+        return {learn.name: self._learn(public_size).args}
 
     def check_site(self, site: Site) -> None:
         if isinstance(site.learner, PrivateLearner) and (self.teacher is None or self.student is None):

@@ -34,8 +34,15 @@ from numpy.typing import NDArray
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms._pseudo_labels import joined, part_of
-from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, check_threshold, sample, with_labels
-from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Weights, step
+from collegium.algorithms._semi_supervised import (
+    SemiSupervised,
+    check_numbers,
+    check_threshold,
+    count_labels,
+    sample,
+    with_labels,
+)
+from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Steps, Weights, step
 from collegium.core.terms import Unlabeled, check_not_negative, check_share
 from collegium.core.weights import Arrays
 
@@ -88,6 +95,7 @@ def update(
 class FedMatch(SemiSupervised):
     """Sites train a common net to agree with those of similar sites."""
 
+    asks_for: ClassVar[Steps] = (count_labels, update, receive)
     helpers: int = 2
     """H: how many other sites' nets a site hears."""
     every: int = 10

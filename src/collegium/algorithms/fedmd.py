@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms._starting import Started
+from collegium.algorithms._starting import Started, begin_from
 from collegium.algorithms.dd import mean_of
-from collegium.core import ActiveSite, Federation, Labels, Nothing, SomeSoftLabels, step
+from collegium.core import ActiveSite, Federation, Labels, Nothing, SomeSoftLabels, Steps, step
 from collegium.privacy.mechanisms.base import check_positive, check_share
 
 
@@ -63,6 +63,7 @@ def digest_and_revisit(
 class FedMD(Started):
     """Sites learn a labelled public set, then agree on its samples' class scores."""
 
+    asks_for: ClassVar[Steps] = (begin_from, transfer, communicate, digest_and_revisit)
     needs: ClassVar[Mapping[str, str]] = {"weights": "shares a net's scores", "distill": "learns from soft labels"}
     learns_public_labels: ClassVar[bool] = True
     rounds: int = 20

@@ -17,8 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from collegium.algorithms._averaging import receive
 from collegium.algorithms.fedavg import FedAvg
-from collegium.core import ActiveSite, LocalTerm, Order, Weights, step
+from collegium.core import ActiveSite, LocalTerm, Order, Steps, Weights, step
 from collegium.core.terms import check_not_negative
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
@@ -49,6 +50,7 @@ def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: floa
 class FedProx(FedAvg):
     """FedAvg with a proximal term. mu = 0 is FedAvg."""
 
+    asks_for: ClassVar[Steps] = (update, receive)
     mu: float = 0.1
     """How strongly a site's weights are pulled towards those that it started the round from."""
 

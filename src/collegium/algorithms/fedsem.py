@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from collegium.algorithms._semi_supervised import PseudoLabelling, check_threshold, label_by_net
-from collegium.core import Federation
+from collegium.core import Federation, Steps
 from collegium.core.weights import Arrays
 from collegium.graphs.propagation import check_flags
 
@@ -27,6 +28,7 @@ from collegium.graphs.propagation import check_flags
 class FedSem(PseudoLabelling):
     """Sites learn their labels first, and then what the common net made of their other points."""
 
+    asks_for: ClassVar[Steps] = (*PseudoLabelling.asks_for, label_by_net)
     warm_up: int = -1
     """Rounds of phase 1 (-1: half of all)."""
     threshold: float = 0.0

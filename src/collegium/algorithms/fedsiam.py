@@ -25,8 +25,8 @@ from typing import Any, ClassVar
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms._pseudo_labels import joined, part_of
-from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, sample, with_labels
-from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Weights, step
+from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, count_labels, sample, with_labels
+from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Steps, Weights, step
 from collegium.core.terms import Unlabeled, check_not_negative, check_share
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
@@ -71,6 +71,7 @@ def update(site: ActiveSite, both: Arrays, weight: float, decay: float, epochs: 
 class FedSiam(SemiSupervised):
     """Sites train a common net to agree with its own moving average."""
 
+    asks_for: ClassVar[Steps] = (count_labels, update, receive)
     consistency: float = 1.0
     """How much agreement counts beside the labels, in the end."""
     ramp: int = 10

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from collegium.algorithms._starting import Started
-from collegium.core import ActiveSite, Federation, Nothing, step
+from collegium.algorithms._starting import Started, begin_from
+from collegium.core import ActiveSite, Federation, Nothing, Steps, step
 
 
 @step
@@ -20,6 +20,7 @@ def train(site: ActiveSite, epochs: int | None, steps: int | None) -> Nothing:
 class Local(Started):
     """No communication at all."""
 
+    asks_for: ClassVar[Steps] = (begin_from, train)
     needs_public: ClassVar[bool] = False
     rounds: int = 1
     """More than one only helps learners that go on from their weights."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
 from collegium.graphs import Nearest, check_points, check_propagation, directions, influence, label_points
 from collegium.graphs.propagation import check_flags
 from collegium.secure.sketches import points_of
@@ -39,6 +39,7 @@ def propagate(site: ActiveSite, k: int, alpha: float, power: float, balance: str
 class LocalLabelPropagation(Algorithm):
     """Each site labels its points by its own labels alone."""
 
+    asks_for: ClassVar[Steps] = (propagate,)
     needs_public: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     needs_learner: ClassVar[bool] = False

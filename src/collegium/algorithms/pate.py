@@ -21,7 +21,7 @@ import numpy as np
 
 from collegium.algorithms._teachers import Rows, count_votes, random_subsets, rehearse
 from collegium.algorithms.centralized import hand_over
-from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, step
+from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, Steps, step
 from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
 from collegium.core.tally import winners
@@ -52,6 +52,7 @@ def vote(site: ActiveSite) -> HardLabels:
 class Pate(Algorithm):
     """Teachers of disjoint data vote; the global model learns their votes."""
 
+    asks_for: ClassVar[Steps] = (hand_over, teach, vote)
     _private: ClassVar[bool] = False
     teachers: int | Literal["sites"] = 50
     """How many teachers share the pooled data; "sites": nothing is pooled, and each site is a teacher."""
@@ -61,6 +62,9 @@ class Pate(Algorithm):
             self.at_least_one("teachers")
         # Of the instance, not of the class: only the pool must never leave a simulation.
         object.__setattr__(self, "simulation_only", self.teachers != "sites")
+
+    def unasked(self) -> Steps:
+        return (hand_over, teach) if self.teachers == "sites" else (vote,)
 
     def coordinate(self, fed: Federation) -> None:
         for _ in fed.rounds(1):

@@ -24,7 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
-from collegium.core import ActiveSite, Federation, LocalTerm, TrainedWeights, step
+from collegium.core import ActiveSite, Federation, LocalTerm, Steps, TrainedWeights, step
 from collegium.core.weights import Arrays, is_statistic
 from collegium.privacy.mechanisms.base import check_positive
 
@@ -64,6 +64,7 @@ def zeros_like(arrays: Arrays) -> Arrays:
 class Scaffold(Averaging):
     """Sites correct their drift by control variates: c_i their own, c everybody's."""
 
+    asks_for: ClassVar[Steps] = (update, receive)
     lr: float | None = None
     """eta_l: the sites' step size in plain SGD."""
     global_lr: float = 1.0

@@ -26,15 +26,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, step
+from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
 from collegium.errors import QuorumLost
 from collegium.graphs import check_points, check_propagation, influence, joint, label_points
 from collegium.graphs.propagation import check_flags
 from collegium.protocols import hamming, masks, row_sums
+from collegium.secure import acquaintance, distances, sketches
 from collegium.secure.acquaintance import Circle, end_session
 from collegium.secure.distances import secure_distances, talk
 from collegium.secure.row_sums import finish, offer_rows, secure_row_sums, submit
-from collegium.secure.sketches import ask_codes, encode, points_of
+from collegium.secure.sketches import ask_codes, encode, points_of, show
 
 
 @step
@@ -75,6 +76,13 @@ def _scale(S: NDArray[np.float64], sites: int) -> float:
 class XCLP(Algorithm):
     """Sites label their points by those of all sites, which nobody shows to anybody."""
 
+    asks_for: ClassVar[Steps] = (
+        *acquaintance.STEPS,
+        *sketches.SEED_STEPS,
+        *(encode, show),
+        *distances.STEPS,
+        *(spread, submit, adopt),
+    )
     needs_public: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     needs_learner: ClassVar[bool] = False
@@ -112,6 +120,11 @@ class XCLP(Algorithm):
         # Points or codes in the clear never leave a real site.
         object.__setattr__(self, "simulation_only", self.bits is None or self.hamming == "plain")
 
+    def unasked(self) -> Steps:
+        if not self.simulation_only:
+            return (show,)  # points or codes in the clear
+        return (encode, *distances.STEPS, *(sketches.SEED_STEPS if self.bits is None else ()))
+
     def coordinate(self, fed: Federation) -> None:
         for _ in fed.rounds(1):
             self.propagate(fed)
@@ -146,7 +159,7 @@ class XCLP(Algorithm):
         fed.tell({p: adopt(session, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
         fed.flush()
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
         return {
             encode.name: {"bits": self.bits, "k": self.k, "embed": self.embed},
             talk.name: {"backend": self.hamming},
@@ -157,7 +170,7 @@ class XCLP(Algorithm):
         check_points(site, embed=self.embed)
 
     def learns(self) -> dict[str, str]:
-        distances = hamming.named("plain" if self.bits is None else self.hamming).LEARNS
+        backend = hamming.named("plain" if self.bits is None else self.hamming)
         totals = "the total influence of the labels" if self.balance == "influence" else "the number of labels"
         return {
             "coordinator": "how many points each site has, which have labels, and the k nearest within its site",
@@ -165,6 +178,6 @@ class XCLP(Algorithm):
             f"points each other site has; {totals} of each class, over all sites",
             "coordinator and one site": "the labels of all labelled points of all sites: the one knows S, the other "
             "its rows of S Y, and together they solve for Y",
-            **{f"{who}, from distances": what for who, what in distances.items()},
+            **{f"{who}, from distances": what for who, what in backend.LEARNS.items()},
             **{f"{who}, from row sums": what for who, what in row_sums.LEARNS[self.sums].items()},
         }

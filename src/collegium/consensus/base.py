@@ -7,16 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collegium.core import Federation, HardLabels, Labels, Order
+from collegium.core import Federation, HardLabels, Labels, Order, Steps
+from collegium.core.algorithm import Asking
 
 
 @dataclass(frozen=True)
-class Consensus(ABC):
+class Consensus(Asking, ABC):
     """A rule that asks sites for labels and makes one labelling of them.
 
     A rule that needs only the sum of the votes uses ``fed.total`` and never sees a site's own labels; one that
     weighs sites against each other uses ``fed.ask`` or ``fed.stream``. The verb is the leak.
     """
+
+    asks_for: ClassVar[Steps] = ()
+    """Steps of its own; the one that it is given belongs to the algorithm."""
 
     takes: ClassVar[tuple[str, ...]] = ("HardLabels",)
     """Kinds of release that it can make a labelling of; a privacy mechanism may send another than the step gave."""
@@ -30,7 +34,7 @@ class Consensus(ABC):
 
 
 @dataclass(frozen=True)
-class Voters(ABC):
+class Voters(Asking, ABC):
     """Who votes on which sample: decided at each site, from its own data."""
 
     @abstractmethod

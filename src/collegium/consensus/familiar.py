@@ -11,7 +11,7 @@ The classifiers are trained on private data: where a privacy claim is made, they
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import pandas as pd
@@ -26,7 +26,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 
 from collegium.consensus.base import Voters
-from collegium.core import ActiveSite, HardLabels, Labels, Order, step
+from collegium.core import ActiveSite, HardLabels, Labels, Order, Steps, step
 from collegium.errors import ConfigError
 from collegium.wire import tables
 
@@ -61,6 +61,7 @@ def vote_where_familiar(site: ActiveSite, threshold: float) -> HardLabels:
 class Familiar(Voters):
     """Vote for a class where the log odds that a sample is one's own of that class, not a public one, are high."""
 
+    asks_for: ClassVar[Steps] = (vote_where_familiar,)
     threshold: float = 1.0
     """How high: log p(x | my rows of class c) / p(x | public)."""
     communications: int = 1

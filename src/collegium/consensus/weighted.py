@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.consensus.base import Consensus
-from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Order, step
+from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Order, Steps, step
 from collegium.core.tally import winners
 from collegium.errors import ConfigError
 
@@ -32,6 +32,7 @@ class WeightedMajority(Consensus):
     plain majority: the log odds of being right, as in boosting; this needs all sites' labels at once).
     """
 
+    asks_for: ClassVar[Steps] = (sample_count,)
     weights: Mapping[str, float] | Literal["samples", "agreement"] = "samples"
     quorum: float = field(default=0.0)
 
@@ -46,6 +47,9 @@ class WeightedMajority(Consensus):
                     raise ConfigError(f"WeightedMajority: weights are finite numbers of at least 0, not {weight!r}.")
         if not 0 <= self.quorum <= 1:
             raise ConfigError(f"WeightedMajority: quorum lies between 0 and 1, not {self.quorum}.")
+
+    def unasked(self) -> Steps:
+        return () if self.weights == "samples" else (sample_count,)
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         if self.weights == "agreement":

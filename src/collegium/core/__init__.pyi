@@ -14,6 +14,7 @@ from .site import ActiveSite as ActiveSite
 from .site import Site as Site
 from .steps import Order as Order
 from .steps import Step as Step
+from .steps import Steps as Steps
 from .steps import step as step
 from .tally import Tally as Tally
 from .terms import LocalTerm as LocalTerm

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from collegium.core.scores import score
+from collegium.core.steps import Step, Steps
 from collegium.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,8 +20,35 @@ if TYPE_CHECKING:
     from collegium.privacy.mechanisms.base import Mechanism
 
 
+class Asking:
+    """An algorithm, or a rule among its settings: it declares the steps for which it asks sites."""
+
+    asks_for: ClassVar[Steps]
+    """Every step that it may ask or tell sites to run. What is not declared here cannot be asked for."""
+
+    def unasked(self) -> Steps:
+        """Those of `asks_for` that it never asks for, as it is set."""
+        return ()
+
+    def all_steps(self) -> dict[str, Step[Any, Any]]:
+        """What it may ask sites for as it is set, by name, with what the rules among its settings may ask for."""
+        if not hasattr(self, "asks_for"):
+            me = type(self).__name__
+            raise ConfigError(
+                f"{me} does not declare the steps that it asks sites for: add the class variable asks_for to it, such "
+                f"as asks_for: ClassVar = (train, label). Sites agree to these steps and to no others."
+            )
+        never = self.unasked()
+        steps = {each.name: each for each in self.asks_for if each not in never}
+        for field in fields(self):  # type: ignore[arg-type]
+            part = getattr(self, field.name)
+            if isinstance(part, Asking):
+                steps |= part.all_steps()
+        return steps
+
+
 @dataclass(frozen=True)
-class Algorithm(ABC):
+class Algorithm(Asking, ABC):
     """A frozen dataclass of settings with the paper's loop in `coordinate`."""
 
     needs_public: ClassVar[bool] = True
@@ -47,8 +76,12 @@ class Algorithm(ABC):
         """What its steps charge each site for their noise on private data; None where they put none on."""
         return None
 
-    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any] | None]:
-        """Arguments of its steps, by step and name, that protect a site; None: this method never asks for that step.
+    def all_steps(self) -> dict[str, Step[Any, Any]]:
+        # A federation may ask any model that was trained how well it does.
+        return super().all_steps() | ({score.name: score} if self.trains_sites else {})
+
+    def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
+        """Arguments of its steps, by step and name, that protect a site.
 
         A site that agreed to a plan takes these and no others, whatever a coordinator says.
         """
@@ -58,7 +91,7 @@ class Algorithm(ABC):
         """What each party gets to know, where cryptography sees to it that it is less than what is sent."""
         return {}
 
-    def check_site(self, site: Site) -> None:  # noqa: B027 - most methods take any data
+    def check_site(self, site: Site) -> None:
         """Refuse data or a learner that this method can do nothing with, before anything runs (ConfigError)."""
 
     def learners(self, site: Site) -> Sequence[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
@@ -132,6 +132,8 @@ class Federation:
         self.rng = np.random.default_rng([seed, int.from_bytes(hashlib.sha256(b"coordinator").digest()[:8])])
         self.round = 0
         self.observed = Observations()
+        self.may_ask: Collection[str] | None = None
+        """The names of the steps that the algorithm declares; None where there is no algorithm to declare any."""
         self.final_labels: Labels | None = None
         self.final_weights: dict[str, Arrays] = {}
         self._link = link
@@ -347,7 +349,16 @@ class Federation:
         unknown = [party for party in addressed if party not in self._state]
         if unknown or not addressed:
             raise ConfigError(f"There is no party {unknown}." if unknown else "An order is addressed to no party.")
+        self._require_declared({each.step for each in addressed.values()})
         return addressed
+
+    def _require_declared(self, asked: set[str]) -> None:
+        undeclared = set() if self.may_ask is None else asked - set(self.may_ask)
+        if undeclared:
+            raise ConfigError(
+                f"Sites are asked for {', '.join(sorted(undeclared))}, which the algorithm does not declare for these "
+                "settings: name it in the class variable asks_for of the algorithm, or of the rule, that asks for it."
+            )
 
     def _request(self, order: Order[Any], number: int) -> Request:
         public = None if self._public is None else self._public.digest

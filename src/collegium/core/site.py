@@ -98,7 +98,7 @@ class ActiveSite:
     """A site during one run, as a step sees it: data, public set, model, generator, and room for state."""
 
     def __init__(
-        self, site: Site, classes: NDArray[Any], public: PublicSet | None, seed: int, *, simulation: bool = True
+        self, site: Site, classes: NDArray[Any], public: PublicSet | None, seed: int, *, simulation: bool
     ) -> None:
         self.name = site.name
         self.classes = classes
@@ -120,6 +120,9 @@ class ActiveSite:
         self._simulation = simulation
         self.model: SiteModel | None = None
         self.state: dict[str, Any] = {}
+        """What steps keep from one order to the next. It survives a crash, and the end of the run."""
+        self.secret_state: dict[str, Any] = {}
+        """Keys, masks and what they hide. It survives a crash, and is wiped from memory and disk when the run ends."""
         self.rng = np.random.default_rng(seed)
         self.watch = Stopwatch()
         self.noted: dict[str, float] = {}

@@ -7,9 +7,11 @@ import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
 
 from collegium.core.releases import KINDS, Release
+from collegium.core.step_sources import digest_of_sources
 
 if TYPE_CHECKING:
     from collegium.core.site import ActiveSite
@@ -60,7 +62,6 @@ class Step(Generic[P, R_co]):
     def __init__(self, function: Callable[Concatenate[ActiveSite, P], R_co]) -> None:
         self.function = function
         self.name = f"{function.__module__.rpartition('.')[2].lstrip('_')}.{function.__name__}"
-        self.digest = _digest(function)
         self.__doc__ = function.__doc__
         self._signature = inspect.signature(function)
         self.releases = _declared_release(self.name, function)
@@ -72,6 +73,15 @@ class Step(Generic[P, R_co]):
             )
         INSTALLED[self.name] = self
 
+    @cached_property
+    def digest(self) -> str:
+        """Identifies what would run: its module, and what that imports of its own package and of Collegium."""
+        return _digest(self.function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Where a script's own step is sent to, there is no source to read.
+        return self.__dict__ | {"digest": self.digest}
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Order[R_co]:
         bound = self._signature.bind(None, *args, **kwargs)  # None stands for the site
         bound.apply_defaults()
@@ -80,6 +90,9 @@ class Step(Generic[P, R_co]):
     def run(self, site: ActiveSite, args: dict[str, Any]) -> R_co:
         """Run at the site. Only a gate calls this."""
         return self.function(site, **args)  # type: ignore[call-arg]
+
+
+Steps: TypeAlias = tuple[Step[..., Any], ...]
 
 
 def step(function: Callable[Concatenate[ActiveSite, P], R_co]) -> Step[P, R_co]:
@@ -100,13 +113,11 @@ def _declared_release(name: str, function: Callable[..., Any]) -> type[Release]:
 
 
 def _digest(function: Callable[..., Any]) -> str:
-    """Identifies what would run: the whole module's source, since a step calls its neighbours."""
     module = sys.modules.get(function.__module__)
+    is_script = module is None or function.__module__ == "__main__"
     try:
-        if module is None or function.__module__ == "__main__":
-            source = inspect.getsource(function)
-        else:
-            source = inspect.getsource(module)
-        return hashlib.sha256(source.encode()).hexdigest()[:16]
+        found = None if is_script else digest_of_sources(function.__module__)
+        source = inspect.getsource(function if is_script or module is None else module) if found is None else ""
+        return (found or hashlib.sha256(source.encode()).hexdigest())[:16]
     except (OSError, TypeError):  # typed at a prompt: there is no source to read
         return hashlib.sha256(function.__code__.co_code).hexdigest()[:16]

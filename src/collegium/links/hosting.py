@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from collegium.core.public_set import PublicSet
-from collegium.core.site import ActiveSite, Exam, Site
+from collegium.core.site import Exam, Site
 from collegium.protocols.keyring import Keyring
 from collegium.site.agent import Agent
-from collegium.site.gate import Gate
-from collegium.site.ledger import Ledger
+from collegium.site.factory import open_site
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,15 +50,18 @@ class Hosting:
 
     def _agent(self, site: Site) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
-        path = own or (None if self.folder is None else self.folder / "ledger.db")
-        ledger = Ledger(site.name, path, keep_replies=self.folder is not None)
-        gate = Gate(site.name, site.policy, ledger, simulation=True, budget=site.budget)
-        active = ActiveSite(site, self.classes, self.public, self.seed)
-        active.keyring = partial(Keyring.simulated, self.run, site.name, self.parties)
-        folder = None if self.folder is None else self.folder / "sites" / site.name
-        agent = Agent(active, gate, folder=folder, exam=self.exam, simulation=True)
-        agent.restore(self.run)
-        return agent
+        return open_site(
+            site,
+            self.classes,
+            self.public,
+            self.seed,
+            self.run,
+            simulation=True,
+            keyring=partial(Keyring.simulated, self.run, site.name, self.parties),
+            ledger=own or (None if self.folder is None else self.folder / "ledger.db"),
+            folder=None if self.folder is None else self.folder / "sites" / site.name,
+            exam=self.exam,
+        )
 
 
 def available_cores() -> int:

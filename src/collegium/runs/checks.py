@@ -36,6 +36,7 @@ def check_algorithm(algorithm: Any) -> None:
     if not isinstance(algorithm, Algorithm):
         hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
         raise ConfigError(f"The first argument is an algorithm, such as {hint}, not {type(algorithm).__name__}.")
+    algorithm.all_steps()  # an error where it declares none
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -210,6 +210,7 @@ class Course:
     def run(self, algorithm: Algorithm) -> None:
         """Let the algorithm coordinate; whatever ends it, the folder holds what there is."""
         try:
+            self._fed.may_ask = algorithm.all_steps()
             try:
                 algorithm.coordinate(self._fed)
             except BudgetSpent as spent:

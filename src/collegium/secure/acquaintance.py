@@ -20,6 +20,7 @@ Accusations = list[tuple[str, ...]]
 NOT_FOLLOWED: Final = "protocol"
 """The code of a refusal that the coordinator notes itself: what this site sent was not as agreed."""
 _SESSIONS: Final = "sessions with other sites"
+_BEGUN: Final = "names of sessions that were begun"
 
 
 @step
@@ -28,12 +29,14 @@ def greet(site: ActiveSite, session: str) -> Greeting:
 
     Asked again, by a coordinator that was not there for the answer, it says the same as long as the session lasts.
     """
-    sessions: dict[str, Session | None] = site.state.setdefault(_SESSIONS, {})
-    begun = sessions[session] if session in sessions else site.keyring().own.session(session)
-    if begun is None:
-        raise Reused("coordinator", f"begins session {session!r} a second time.")
-    sessions[session] = begun
-    return Greeting(**begun.hello())
+    sessions: dict[str, Session] = site.secret_state.setdefault(_SESSIONS, {})
+    if session not in sessions:
+        names: set[str] = site.state.setdefault(_BEGUN, set())
+        if session in names:
+            raise Reused("coordinator", f"begins session {session!r} a second time.")
+        sessions[session] = site.keyring().own.session(session)
+        names.add(session)
+    return Greeting(**sessions[session].hello())
 
 
 @step
@@ -52,7 +55,7 @@ def meet(site: ActiveSite, session: str, hellos: dict[str, Any]) -> Met:
 
 def session_of(site: ActiveSite, session: str) -> Session:
     """At a site: its side of a session that was begun."""
-    begun: Session | None = site.state.get(_SESSIONS, {}).get(session)
+    begun: Session | None = site.secret_state.get(_SESSIONS, {}).get(session)
     if begun is None:
         raise ProtocolError("coordinator", f"speaks of session {session!r}, which is not open.")
     return begun
@@ -60,16 +63,10 @@ def session_of(site: ActiveSite, session: str) -> Session:
 
 def end_session(site: ActiveSite, session: str) -> None:
     """At a site: forget the keys of a session; its name stays used."""
-    site.state[_SESSIONS][session] = None
+    site.secret_state[_SESSIONS].pop(session, None)
 
 
-def end_sessions(site: ActiveSite) -> bool:
-    """At a site, when a run is over: forget the keys of all its sessions; whether there were any."""
-    sessions: dict[str, Session | None] = site.state.get(_SESSIONS, {})
-    open_ones = [session for session, begun in sessions.items() if begun is not None]
-    for session in open_ones:
-        end_session(site, session)
-    return bool(open_ones)
+STEPS: Final = (greet, meet)
 
 
 class Circle:

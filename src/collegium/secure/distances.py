@@ -24,24 +24,18 @@ _DIALOGUES: Final = "dialogues about distances"
 
 def offer_codes(site: ActiveSite, bits: Bits, key: bytes) -> None:
     """At a site: the codes that it will be asked about; `key` is what all sites share and the coordinator lacks."""
-    site.state[_CODES] = bits, key
-    site.state.pop(_DIALOGUES, None)
-
-
-def forget(site: ActiveSite) -> bool:
-    """At a site, when a run is over: drop codes, keys and conversations; whether there were any."""
-    dropped = [site.state.pop(each, None) for each in (_CODES, _DIALOGUES)]
-    return any(each is not None for each in dropped)
+    site.secret_state[_CODES] = bits, key
+    site.secret_state.pop(_DIALOGUES, None)
 
 
 @step
 def talk(site: ActiveSite, session: str, backend: str, points: dict[str, int], letters: dict[str, Any]) -> Letters:
     """Take what other sites wrote about distances, and write to them; the first time, with no letters, open."""
-    if _DIALOGUES not in site.state:
-        bits, key = site.state[_CODES]
-        site.state[_DIALOGUES] = Dialogues(backend, bits, session_of(site, session), points, key)
+    if _DIALOGUES not in site.secret_state:
+        bits, key = site.secret_state[_CODES]
+        site.secret_state[_DIALOGUES] = Dialogues(backend, bits, session_of(site, session), points, key)
     with site.watch.time("hamming"):
-        written, faults = site.state[_DIALOGUES].talk(letters)
+        written, faults = site.secret_state[_DIALOGUES].talk(letters)
     for why in faults.values():
         site.log(why)
     return Letters(written, sorted(faults))
@@ -51,9 +45,12 @@ def talk(site: ActiveSite, session: str, backend: str, points: dict[str, int], l
 def share(site: ActiveSite, partners: list[str]) -> DistanceShares:
     """This site's shares of the distances to its partners' points."""
     with site.watch.time("hamming"):
-        shares = site.state[_DIALOGUES].shares(partners)
-    del site.state[_DIALOGUES], site.state[_CODES]
+        shares = site.secret_state[_DIALOGUES].shares(partners)
+    del site.secret_state[_DIALOGUES], site.secret_state[_CODES]
     return DistanceShares(shares)
+
+
+STEPS: Final = (talk, share)
 
 
 def secure_distances(

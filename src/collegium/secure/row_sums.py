@@ -24,23 +24,17 @@ _SUMS: Final = "row sums under way"
 
 def offer_rows(site: ActiveSite, blocks: Mapping[str, NDArray[np.float64]]) -> None:
     """At a site: what it adds to the rows of each site, its own among them."""
-    site.state[_BLOCKS] = dict(blocks)
-    site.state.pop(_SUMS, None)  # of a session that went on without this site
-
-
-def forget(site: ActiveSite) -> bool:
-    """At a site, when a run is over: drop summands, masks and keys; whether there were any."""
-    dropped = [site.state.pop(each, None) for each in (_BLOCKS, _SUMS)]
-    return any(each is not None for each in dropped)
+    site.secret_state[_BLOCKS] = dict(blocks)
+    site.secret_state.pop(_SUMS, None)  # of a session that went on without this site
 
 
 @step
 def submit(site: ActiveSite, session: str, mode: str, round_name: str, participants: list[str]) -> MaskedRows:
     """What this site adds to the participants' rows, masked. The rows of all others are left out."""
-    blocks = {party: site.state[_BLOCKS][party] for party in participants}
-    sums = site.state.get(_SUMS)
+    blocks = {party: site.secret_state[_BLOCKS][party] for party in participants}
+    sums = site.secret_state.get(_SUMS)
     if sums is None:
-        site.state[_SUMS] = sums = RowSums(session_of(site, session), mode)
+        site.secret_state[_SUMS] = sums = RowSums(session_of(site, session), mode)
     if set(blocks) == {site.name}:  # everybody else has gone: there is nothing to hide from anybody
         return MaskedRows({})
     return MaskedRows(sums.submit(round_name, blocks))
@@ -48,7 +42,7 @@ def submit(site: ActiveSite, session: str, mode: str, round_name: str, participa
 
 def finish(site: ActiveSite, round_name: str, answer: Mapping[str, Any] | None) -> NDArray[np.float64]:
     """At a site: the sums of its own rows. No answer: it is the only participant."""
-    sums, blocks = site.state.pop(_SUMS), site.state.pop(_BLOCKS)
+    sums, blocks = site.secret_state.pop(_SUMS), site.secret_state.pop(_BLOCKS)
     total: NDArray[np.float64] = blocks[site.name] if answer is None else sums.finish(round_name, answer)
     return total
 

@@ -23,6 +23,7 @@ from collegium.privacy.claims import Charge
 from collegium.protocols import masked_sum
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.masks import company
+from collegium.secure import acquaintance
 from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, session_of
 from collegium.secure.messages import MaskedVotes, MaskShares
 from collegium.site.exposure import POST_PROCESSING
@@ -47,21 +48,18 @@ def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[st
     """
     shares, faults = _sums_of(site, session).open(round_name, letters)
     if not faults:
-        site.state.pop(_KEPT, None)
+        site.secret_state.pop(_KEPT, None)
     return MaskShares(shares, faults)
 
 
+STEPS: Final = (*acquaintance.STEPS, open_masks)
+
+
 def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
-    sums: dict[str, masked_sum.MaskedSum] = site.state.setdefault(_SUM, {})
+    sums: dict[str, masked_sum.MaskedSum] = site.secret_state.setdefault(_SUM, {})
     if session not in sums:
         sums[session] = masked_sum.MaskedSum(session_of(site, session))
     return sums[session]
-
-
-def forget(site: ActiveSite) -> bool:
-    """At a site, when a run is over: no votes are masked again, and no masks opened; whether there were any."""
-    dropped = [site.state.pop(each, None) for each in (_SUM, _KEPT)]
-    return any(each is not None for each in dropped)
 
 
 def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
@@ -92,7 +90,7 @@ class SecretVotes:
         try:
             _require_company(site, mask.participants)
             sums = _sums_of(site, mask.circle)
-            for other in site.state[_SUM].values():
+            for other in site.secret_state[_SUM].values():
                 other.forget()
             sent = sums.submit(mask.round, _counts(release), mask.participants)
         except (ConfigError, ProtocolError) as error:
@@ -102,11 +100,11 @@ class SecretVotes:
     def keep(self, site: ActiveSite, mask: Mask, release: Release, charges: Sequence[Charge] | None) -> None:
         """At a gate: remember votes that may leave and are paid for, in case they have to be masked again."""
         free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
-        site.state[_KEPT] = (mask.circle, mask.round), release, free
+        site.secret_state[_KEPT] = (mask.circle, mask.round), release, free
 
     def kept(self, site: ActiveSite, mask: Mask) -> tuple[Release, list[Charge] | None]:
         """At a gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
-        stored, release, free = site.state.get(_KEPT, (None, None, None))
+        stored, release, free = site.secret_state.get(_KEPT, (None, None, None))
         if stored != (mask.circle, mask.again):
             raise Refused("mask-denied", f"{site.name} has kept no votes of round {mask.again!r}.")
         return release, free

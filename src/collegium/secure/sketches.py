@@ -56,7 +56,7 @@ def columns_of(site: ActiveSite, embed: bool) -> dict[str, Any]:
 def draw_seed(site: ActiveSite, session: str, draw: int, parties: list[str], embed: bool) -> Letters:
     """At one site: draw the seed, for the other sites only."""
     seed = site.draw_secret(KEY_BYTES)
-    site.state[_SEED] = (session, site.name, draw), seed
+    site.secret_state[_SEED] = (session, site.name, draw), seed
     return _to_all(site, session, draw, parties, {"seed": np.frombuffer(seed, np.uint8), **columns_of(site, embed)})
 
 
@@ -76,12 +76,12 @@ def compare(site: ActiveSite, session: str, leader: str, draw: int, letters: dic
             said = met.open(party, letter, _context(draw))
             _require_same_columns(party, said, own)
             if party == leader:
-                site.state[_SEED] = (session, leader, draw), as_bytes(leader, said.get("seed"), KEY_BYTES)
+                site.secret_state[_SEED] = (session, leader, draw), as_bytes(leader, said.get("seed"), KEY_BYTES)
         except ProtocolError as error:
             site.log(str(error))
             faults.append(party)
     if faults:
-        forget(site)
+        site.secret_state.pop(_SEED, None)
     return Met(faults)
 
 
@@ -104,13 +104,11 @@ def show(site: ActiveSite, session: str, leader: str, draw: int, bits: int | Non
     return OpenPoints(len(site.data), directions(points_of(site, embed)))
 
 
-def forget(site: ActiveSite) -> bool:
-    """At a site: drop the seed, if there is one; whether there was."""
-    return site.state.pop(_SEED, None) is not None
+SEED_STEPS: Final = (draw_seed, announce, compare)
 
 
 def _codes(site: ActiveSite, drawn: tuple[str, str, int], bits: int, embed: bool) -> tuple[Bits, bytes]:
-    held, seed = site.state.pop(_SEED, (None, b""))
+    held, seed = site.secret_state.pop(_SEED, (None, b""))
     if held != drawn:
         raise ProtocolError("coordinator", f"asks for codes by a seed that is not held here: {drawn}.")
     return shared_seed.unpack(shared_seed.codes(points_of(site, embed), seed, bits), bits), seed

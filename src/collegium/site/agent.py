@@ -27,8 +27,6 @@ from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.claims import Charge
-from collegium.secure import distances, row_sums, secret_votes, sketches
-from collegium.secure.acquaintance import end_sessions
 from collegium.site.exposure import Exposure
 from collegium.site.gate import Gate
 from collegium.site.ledger import Sent, storage_errors
@@ -57,14 +55,12 @@ class SiteLog:
 class Agent:
     """Serves one site for one run."""
 
-    def __init__(
-        self, site: ActiveSite, gate: Gate, *, folder: Path | None = None, exam: Exam | None = None, simulation: bool
-    ) -> None:
+    def __init__(self, site: ActiveSite, gate: Gate, *, folder: Path | None = None, exam: Exam | None = None) -> None:
         self.site = site
         self.gate = gate
         self._folder = folder
         self._exam = exam
-        self._simulation = simulation
+        self._simulation = gate.simulation
         self._known = wire.KnownLabels(keep=1)
         self.notes: Notes | None = None
         """What was noted beside the last reply; a real site notes nothing."""
@@ -220,9 +216,9 @@ class Agent:
 
     def end(self, run: str) -> None:
         """A run is over: nothing that opens its letters or masks stays, in memory or on the disk."""
-        kept = (end_sessions, secret_votes.forget, sketches.forget, distances.forget, row_sums.forget)
-        dropped = [forget(self.site) for forget in kept]
-        if any(dropped) and (before := self.gate.ledger.state_file(run)) is not None:
+        had_secrets = bool(self.site.secret_state)
+        self.site.secret_state.clear()
+        if had_secrets and (before := self.gate.ledger.state_file(run)) is not None:
             state = self._write_state("state-over.pkl", self.site.exposure)
             if state is not None:
                 with self.gate.ledger.transaction():
@@ -236,8 +232,8 @@ class Agent:
     def _write_state(self, file_name: str, exposure: Exposure) -> tuple[str, str] | None:
         if self._folder is None:
             return None
-        state = (self.site.fingerprint, self.site.model, self.site.state, self._known.latest, exposure)
-        data = cloudpickle.dumps(state)
+        site, labels = self.site, self._known.latest
+        data = cloudpickle.dumps((site.fingerprint, site.model, site.state, site.secret_state, labels, exposure))
         path = self._folder / file_name
         with storage_errors(path, StorageError), path.open("wb") as file:
             file.write(data)
@@ -256,11 +252,19 @@ class Agent:
             data = path.read_bytes() if path.is_file() else b""
             if hashlib.sha256(data).hexdigest() != stored[1]:
                 raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
-            fingerprint, self.site.model, self.site.state, labels, self.site.exposure = cloudpickle.loads(data)
+            try:
+                fingerprint, model, state, secrets, labels, exposure = cloudpickle.loads(data)
+            except ValueError:
+                raise StorageError(
+                    f"The stored state {path} is of another version of Collegium: resume with that version, or start "
+                    "a new run."
+                ) from None
             if fingerprint != self.site.fingerprint:
                 raise StorageError(
                     f"Site {self.site.name!r} has other data or another learner than when this run was begun: resume "
                     "with what it had, or start a new run."
                 )
+            site = self.site
+            site.model, site.state, site.secret_state, site.exposure = model, state, secrets, exposure
             if labels is not None:
                 self._known.remember(labels)

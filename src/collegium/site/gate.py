@@ -62,7 +62,7 @@ class Gate:
         self.policy = policy
         self.ledger = ledger
         self.budget = budget
-        self._simulation = simulation
+        self.simulation = simulation
 
     def admit(self, request: Request) -> Step[Any, Any]:
         """The step to run, or a refusal."""
@@ -98,7 +98,7 @@ class Gate:
         if isinstance(checked, Nothing):
             packed = self._pack(request, checked, reference)
             return Sealed(checked.kind, packed, hashlib.sha256(packed.data).hexdigest(), key=_GATE_ONLY)
-        if checked.simulation_only and not self._simulation:
+        if checked.simulation_only and not self.simulation:
             raise Refused("release-denied", f"{checked.kind} never leaves a site outside a simulation.")
         if mask is not None and mask.again is not None:
             pass  # noise and charges are those of the first time

@@ -102,6 +102,28 @@ def test_noise_and_mask_are_also_on_what_a_rehearsal_does_not_come_to():
     assert all(each.mechanism == NOISE for each in noisy.steps if each.kind == "HardLabels")
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "steps"),
+    [
+        ("local_label_propagation", {"local_label_propagation.propagate"}),  # which releases nothing
+        ({"name": "fedkt", "subsets": 2}, {"fedkt.learn", "fedkt.vote", "scores.score"}),
+        (
+            {"name": "fedct", "rounds": 1, "votes": "secret"},
+            {"fedct.train", "fedct.label", "acquaintance.greet", "acquaintance.meet", "secret_votes.open_masks"}
+            | {"scores.score"},
+        ),
+    ],
+)
+def test_a_plan_asks_owners_for_the_steps_that_the_method_declares_and_for_no_others(algorithm, steps):
+    assert {each.step for each in plan_for(algorithm).steps} == steps
+
+
+def test_a_real_sites_plan_never_asks_for_points_in_the_clear():
+    plan = plan_for({"name": "xclp", "hamming": "masked", "bits": 64})
+    assert "sketches.encode" in {each.step for each in plan.steps}
+    assert "OpenPoints" not in {each.kind for each in plan.steps}
+
+
 def test_any_party_is_rehearsed_with_some():
     open_to_all = plan_for({"name": "fedct", "rounds": 1, "votes": "secret"}, [ANY_PARTY])
     assert open_to_all.parties == (ANY_PARTY,)
@@ -306,6 +328,10 @@ def test_a_plan_that_says_less_than_it_asks_for_is_found_out(plan):
 
     foreign = PlannedStep("fedavg.update", update.digest, "Weights", None, True)
     assert codes(review(replace(plan, steps=(foreign,)), site_file())) == {"step-denied"}
+    from collegium.secure.secret_votes import open_masks
+
+    masks = PlannedStep(open_masks.name, open_masks.digest, "MaskShares", None, True)  # these votes are plain
+    assert codes(review(replace(plan, steps=(masks,)), site_file())) == {"step-denied"}
     label = next(each for each in plan.steps if each.step == "fedct.label")
     for kind in ("Nothing", "Greeting", "NoSuchKind"):
         assert codes(review(replace(plan, steps=(replace(label, kind=kind),)), site_file())) == {"not-declared"}

@@ -17,10 +17,10 @@ import collegium as cg
 from collegium import wire
 from collegium.algorithms import fedct, fedkt
 from collegium.core.steps import Order
-from collegium.flare.agreement.planning import Plan, plan_of
+from collegium.flare.agreement.planning import Plan, PlannedStep, plan_of
 from collegium.flare.site.office import Office
 from collegium.flare.site.public_store import pack_public
-from collegium.secure import distances, row_sums, sketches
+from collegium.secure import distances, row_sums, secret_votes, sketches
 from collegium.site.ledger import Ledger, verify_ledger
 from collegium.study.study import Study
 from collegium.wire import tables
@@ -255,6 +255,15 @@ def test_steps_of_another_algorithm_than_was_agreed_on(office: Office, plan: Pla
     step = next(value for value in vars(fedkt).values() if type(value).__name__ == "Step")
     header = give(office, frame(1, Order(step.name, step.digest, {}), sha256=plan.public_sha256))
     assert header["code"] == "not-planned"
+
+
+def test_a_step_that_the_algorithm_does_not_declare_is_refused_even_if_the_plan_lists_it(
+    office: Office, plan: Plan, public: Any
+) -> None:
+    foreign = PlannedStep(secret_votes.open_masks.name, secret_votes.open_masks.digest, "MaskShares", None, False)
+    assert open_run(office, replace(plan, steps=(*plan.steps, foreign)), public) == "open"
+    asked = frame(1, secret_votes.open_masks("session", "sum 1", {}), sha256=plan.public_sha256)
+    assert give(office, asked)["code"] == "not-planned"
 
 
 def test_each_release_waits_for_its_owner(kits: Path, plan: Plan, public: Any) -> None:

@@ -40,7 +40,7 @@ class PlannedStep:
     mechanism: dict[str, Any] | None
     """The noise that the site's gate puts on the release, as plain data."""
     rehearsed: bool
-    """False: not seen in the rehearsal, but of the same code; asked for when something goes wrong, or never."""
+    """False: declared, but not seen in the rehearsal: asked for when something goes wrong, or never."""
     releases: int = 0
     """How often one site released it in the rehearsal."""
     bytes: int = 0

@@ -8,12 +8,10 @@ from typing import Any, Final
 import numpy as np
 
 from collegium import registry
-from collegium.core import scores
 from collegium.core.algorithm import Algorithm
 from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
 from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError
-from collegium.flare.agreement.algorithm_steps import steps_of
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
 from collegium.flare.agreement.review import Review, Verdict, review
 from collegium.privacy.mechanisms.base import Mechanism
@@ -31,9 +29,9 @@ __all__ = ["ANY_PARTY", "Plan", "PlannedStep", "Review", "Verdict", "plan_of", "
 def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> Plan:
     """What a study would ask of these sites, found by rehearsing it on made-up ones.
 
-    Listed are the steps that the rehearsal asked for, and as not rehearsed all others of the same code: those that an
-    algorithm falls back to when sites fail, and the score on held-out rows. Where nets are needed, only one
-    round is rehearsed.
+    Listed are the steps that the rehearsal asked for, and as not rehearsed all others that the algorithm declares:
+    those that it falls back to when sites fail, and the score on held-out rows. Where nets are needed, only one round
+    is rehearsed.
 
     Parameters
     ----------
@@ -76,7 +74,7 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         public_sha256=None if X is None else tables.digest(X),
         public_rows=0 if X is None else tables.n_rows(X),
         parties=tuple(parties),
-        steps=(*seen, *_unseen(algorithm, seen, 0 if X is None else tables.n_rows(X))),
+        steps=(*seen, *_unseen(algorithm, seen)),
         complete=rounds is None and bool(seen),
         learns=algorithm.learns() or _learnt(seen),
     )
@@ -106,18 +104,14 @@ def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
     return planned
 
 
-def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep], public_size: int) -> list[PlannedStep]:
-    """The other steps of the code that was seen at work, but those that this method never asks for; and the score."""
-    modules = {INSTALLED[each.step].function.__module__ for each in seen} | {scores.__name__}
-    possible = steps_of(algorithm).keys() | {
-        name for name, step in INSTALLED.items() if step.function.__module__ in modules
-    }
+def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedStep]:
+    """The other steps that the algorithm declares."""
+    declared = algorithm.all_steps()
     # Noise and masks are those of the method, also on what a rehearsal did not come to.
     is_secret = any(each.kind == MaskedVotes.kind for each in seen)
     planned = []
-    never = {name for name, arguments in algorithm.fixed(public_size).items() if arguments is None}
-    for name in sorted(possible - never - {each.step for each in seen}):
-        step = INSTALLED[name]
+    for name in sorted(declared.keys() - {each.step for each in seen}):
+        step = declared[name]
         mechanism = _noise_on(step, algorithm.protection())
         kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
         planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))

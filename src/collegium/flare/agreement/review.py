@@ -7,18 +7,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from collegium import registry
-from collegium.core import scores
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
 from collegium.core.releases import KINDS, Nothing
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, Refused
-from collegium.flare.agreement.algorithm_steps import steps_of
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
 from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
 from collegium.privacy.budget import Budget
@@ -26,13 +23,9 @@ from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.runs.checks import check_capabilities
-from collegium.secure import acquaintance, secret_votes
 from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
 from collegium.wire.orders import Request
-
-# Any method may total votes secretly, and ask how well models do.
-_FOR_ALL: Final = frozenset({acquaintance.__name__, secret_votes.__name__, scores.__name__})
 
 
 @dataclass(frozen=True)
@@ -75,6 +68,7 @@ def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review
     registry.install_steps()
     try:
         algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
+        algorithm.all_steps()  # an error where it declares none
     except Exception as error:  # settings that somebody else chose: a constructor may raise anything
         text = str(error) if isinstance(error, ConfigError) else type(error).__name__
         return Review((Verdict("", "", "algorithm-denied", f"this algorithm cannot be made here: {text}"),))
@@ -126,7 +120,7 @@ def _of_step(
         step = gate.admit(request)
     except Refused as refusal:
         return _verdict(planned, refusal.code, str(refusal))
-    if step.name not in steps_of(algorithm) and step.function.__module__ not in _FOR_ALL:
+    if step.name not in algorithm.all_steps():
         return _verdict(planned, "step-denied", f"{plan.algorithm['name']} does not use this step")
     kind = KINDS.get(planned.kind)
     possible = {answer_kind(step.name, planned.mechanism, masked=masked) for masked in (False, True)}

@@ -22,16 +22,14 @@ from collegium.core.labels import encode_labels
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import Nothing
 from collegium.core.samples import LabelledData
-from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError, Refused, StorageError, WireError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.plan import answer_kind, same_setting
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.site.file import SiteSetup, site_keyring
 from collegium.flare.site.report import SCORES, write_site_report
-from collegium.site.agent import Agent
-from collegium.site.gate import Gate
-from collegium.site.ledger import Ledger, storage_errors
+from collegium.site.factory import open_site
+from collegium.site.ledger import storage_errors
 from collegium.wire.orders import Request
 
 _MOST_WAITING: Final = 64
@@ -44,20 +42,28 @@ class Engagement:
     def __init__(self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None) -> None:
         self.plan = plan
         algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-        self._fixed = algorithm.fixed(plan.public_rows)
+        self._declared, self._fixed = algorithm.all_steps(), algorithm.fixed(plan.public_rows)
         self.folder = folder / "runs" / run
         self._run = run
         classes = np.asarray(plan.classes)
         site = setup.site if public is None else setup.with_public(public.X)
-        active = ActiveSite(site, classes, public, plan.seed, simulation=False)
-        active.keyring = lambda: site_keyring(folder, setup.file)
+        held_out = None
         if setup.held_out is not None:
             X, y = setup.held_out
-            active.held_out = LabelledData(X, encode_labels(y, classes, "the held-out rows"))
-        self._ledger = Ledger(setup.site.name, folder / "ledger.db", durable=True)
-        gate = Gate(setup.site.name, setup.site.policy, self._ledger, simulation=False, budget=setup.site.budget)
-        self._agent = Agent(active, gate, folder=self.folder, simulation=False)
-        self._agent.restore(run)
+            held_out = LabelledData(X, encode_labels(y, classes, "the held-out rows"))
+        self._agent = open_site(
+            site,
+            classes,
+            public,
+            plan.seed,
+            run,
+            simulation=False,
+            keyring=lambda: site_keyring(folder, setup.file),
+            ledger=folder / "ledger.db",
+            folder=self.folder,
+            held_out=held_out,
+        )
+        self._ledger = self._agent.gate.ledger
         # One thread; OpenMP counts its own per calling thread, and sums are then the same as in a simulation.
         self._thread = ThreadPoolExecutor(1, initializer=threadpool_limits, initargs=(1,))
         self._given: dict[str, Future[bytes]] = {}
@@ -113,10 +119,13 @@ class Engagement:
             step = request.step
             if request.run != self._run:
                 raise Refused("bad-message", "An order of another run than the one it was sent to.")
-            if not self.plan.covers(step, request.digest, request.mechanism, masked=request.mask is not None):
+            masked = request.mask is not None
+            if step not in self._declared or not self.plan.covers(
+                step, request.digest, request.mechanism, masked=masked
+            ):
                 raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
             fixed = self._fixed.get(step, {})
-            if fixed is None or not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):
+            if not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):
                 raise Refused("not-planned", f"Step {step!r} is asked for with other settings than the plan's.")
 
     def require_approved(self, frame: bytes, requests: list[Request], approvals: Approvals) -> None:

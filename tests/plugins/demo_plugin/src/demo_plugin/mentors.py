@@ -6,11 +6,12 @@ Mentors: the sites with most data label a part of the public set, and everybody 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from collegium.consensus import Consensus, Majority
-from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Release, step
+from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Release, Steps, step
 from collegium.errors import ConfigError
 
 
@@ -46,6 +47,7 @@ def advise(site: ActiveSite, share: float) -> HardLabels:
 class Mentors(Algorithm):
     """The sites with most data teach the others."""
 
+    asks_for: ClassVar[Steps] = (experience, learn, advise)
     rounds: int = 3
     mentors: int = 3
     """How many sites teach."""
