@@ -22,16 +22,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collegium.algorithms._averaging import (
-    Averaging,
-    Weighting,
-    average_or,
-    check_weighting,
-    common_start,
-    receive,
-    shares,
-    updates,
-)
+from collegium.algorithms._averaging import Averaging, Weighting, average_or, common_start, receive, shares, updates
 from collegium.core import ActiveSite, Federation, Order, Weights, step
 from collegium.core.weights import Arrays
 
@@ -50,10 +41,6 @@ class FedAvg(Averaging):
 
     weighting: Weighting = "samples"
     """How sites count in the average: by their samples (n_k / n), or all alike."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weighting(self, self.weighting)
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)  # initialize w_0

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 from collegium.algorithms.fedavg import FedAvg
 from collegium.core import ActiveSite, Order, Weights, step
+from collegium.core.settings import NonNegativeFloat
 from collegium.core.weights import Arrays
-from collegium.errors import ConfigError
 
 
 @step
@@ -34,13 +34,8 @@ def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: floa
 class FedProx(FedAvg):
     """FedAvg with a proximal term. mu = 0 is FedAvg."""
 
-    mu: float = 0.1
+    mu: NonNegativeFloat = 0.1
     """How strongly a site's weights are pulled towards those that it started the round from."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.mu, bool) or not isinstance(self.mu, int | float) or not 0 <= self.mu < float("inf"):
-            raise ConfigError(f"FedProx: mu is a number of at least 0, not {self.mu!r}.")
 
     def local_update(self, w: Arrays) -> Order[Weights]:
         return update(w, self.local_epochs, self.local_steps, float(self.mu))

@@ -26,6 +26,7 @@ from collegium.consensus.noisy_votes import NoisyVotes
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, step
 from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
+from collegium.core.settings import PositiveInt
 from collegium.core.tally import winners
 from collegium.wire import tables
 
@@ -55,12 +56,11 @@ class Pate(Algorithm):
     """Teachers of disjoint data vote; the global model learns their votes."""
 
     _private: ClassVar[bool] = False
-    teachers: int | Literal["sites"] = 50
+    teachers: PositiveInt | Literal["sites"] = 50
     """How many teachers share the pooled data; "sites": nothing is pooled, and each site is a teacher."""
 
     def __post_init__(self) -> None:
-        if self.teachers != "sites":
-            self.at_least_one("teachers")
+        super().__post_init__()
         # Of the instance, not of the class: only the pool must never leave a simulation.
         object.__setattr__(self, "simulation_only", self.teachers != "sites")
 
@@ -98,7 +98,6 @@ class DPPate(NoisyVotes, Pate):
         super().__post_init__()
         if not self.has_noise:
             object.__setattr__(self, "gamma", 0.05)  # the paper's
-        self.check_noise(type(self).__name__)
 
     def coordinate(self, fed: Federation) -> None:
         self.check_classes(type(self).__name__, fed.n_classes)  # errors before anything is trained

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collegium.core import Federation, HardLabels, Labels, Order
+from collegium.core.settings import Settings
 
 
 @dataclass(frozen=True)
-class Consensus(ABC):
+class Consensus(Settings, ABC):
     """A rule that asks sites for labels and makes one labelling of them.
 
     A rule that needs only the sum of the votes uses ``fed.total`` and never sees a site's own labels; one that
@@ -30,7 +31,7 @@ class Consensus(ABC):
 
 
 @dataclass(frozen=True)
-class Voters(ABC):
+class Voters(Settings, ABC):
     """Who votes on which sample: decided at each site, from its own data."""
 
     @abstractmethod

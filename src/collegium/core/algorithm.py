@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from collegium.errors import ConfigError
+from collegium.core.settings import Settings
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Algorithm(ABC):
+class Algorithm(Settings, ABC):
     """A frozen dataclass of settings with the paper's loop in `coordinate`."""
 
     needs_public: ClassVar[bool] = True
@@ -58,7 +56,7 @@ class Algorithm(ABC):
         """What each party gets to know, where cryptography sees to it that it is less than what is sent."""
         return {}
 
-    def check_site(self, site: Site) -> None:  # noqa: B027 - most methods take any data
+    def check_site(self, site: Site) -> None:
         """Refuse data or a learner that this method can do nothing with, before anything runs (ConfigError)."""
 
     def learners(self, site: Site) -> Sequence[Any]:
@@ -68,16 +66,6 @@ class Algorithm(ABC):
     def final_learner(self) -> Any:
         """The learner of the global model, where the user chose none (None: the first site's)."""
         return None
-
-    def at_least_one(self, *names: str) -> None:
-        """Check settings that count something; None is allowed where it is the default."""
-        defaults = {field.name: field.default for field in fields(self)}
-        for name in names:
-            value = getattr(self, name)
-            if value is None and defaults[name] is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigError(f"{type(self).__name__}: {name} must be at least 1, a whole number, not {value!r}.")
 
     @abstractmethod
     def coordinate(self, fed: Federation) -> None:

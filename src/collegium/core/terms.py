@@ -18,6 +18,7 @@ from collegium.errors import ConfigError
 Weights = Mapping[str, NDArray[Any]]
 Part = Literal["all", "features", "head"]
 Trained = Literal["all", "head"]
+Optimizer = Literal["adam", "adamw", "sgd", "momentum"]
 
 
 class SoftTargets(NamedTuple):
