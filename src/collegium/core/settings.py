@@ -20,6 +20,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import core_schema
 
 from collegium.errors import ConfigError
+from collegium.registry import nearest
 
 PositiveInt = Annotated[int, Ge(1)]
 """A whole number of at least 1."""
@@ -96,7 +97,7 @@ def check(hint: Any, value: Any, what: str) -> Any:
     except ValidationError as error:
         words = in_words(hint)
         problem = f" must be {words}" if words else f": {error.errors()[0]['msg']}"
-        raise ConfigError(f"{what}{problem}, not {plain!r}.") from None
+        raise ConfigError(f"{what}{problem}, not {plain!r}.{_nearest_choice(hint, plain)}") from None
 
 
 @cache
@@ -139,8 +140,10 @@ def in_words(hint: Any) -> str | None:
         return _WORDS[base]
     if get_origin(base) in (tuple, list, Sequence):
         return f"a list (each item {in_words(get_args(base)[0])})"
-    if get_origin(base) is not None:
-        return f"a mapping (each value {in_words(get_args(base)[1])})" if get_origin(base) is Mapping else None
+    if get_origin(base) is Mapping:
+        return f"a mapping (each value {in_words(get_args(base)[1])})"
+    if get_origin(base) is Callable:
+        return "a function"
     return f"an instance of {base.__name__}" if isinstance(base, type) else None
 
 
@@ -181,6 +184,13 @@ def _number_in_words(base: type, bounds: tuple[Any, ...]) -> str:
     finite = any(isinstance(each, AllowInfNan) for each in bounds)
     number = "a whole number" if base is int else "a finite number" if finite else "a number"
     return " ".join([number, " and ".join(limits)]) if limits else number
+
+
+def _nearest_choice(hint: Any, value: Any) -> str:
+    choices = [
+        each for option in options_of(hint) or (hint,) if get_origin(option) is Literal for each in get_args(option)
+    ]
+    return nearest(value, choices) if isinstance(value, str) else ""
 
 
 def _listed(words: list[str]) -> str:

@@ -62,7 +62,7 @@ class XorMechanism(LabelMechanism):
     @checked
     def __init__(
         self,
-        theta: Theta,
+        theta: Theta | Any,  # what it has to be depends on the structure
         structure: Structure = "independent",
         *,
         coupling: FiniteFloat = 0.0,
