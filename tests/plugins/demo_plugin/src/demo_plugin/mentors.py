@@ -11,7 +11,7 @@ import numpy as np
 
 from collegium.consensus import Consensus, Majority
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Release, step
-from collegium.errors import ConfigError
+from collegium.core.settings import PositiveInt, Share
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,13 @@ def advise(site: ActiveSite, share: float) -> HardLabels:
 class Mentors(Algorithm):
     """The sites with most data teach the others."""
 
-    rounds: int = 3
-    mentors: int = 3
+    rounds: PositiveInt = 3
+    mentors: PositiveInt = 3
     """How many sites teach."""
-    share: float = 0.8
+    share: Share = 0.8
     """The part of the public set that each of them labels in a round."""
     consensus: Consensus = field(default_factory=Majority)
     """How their labels become one labelling."""
-
-    def __post_init__(self) -> None:
-        self.at_least_one("rounds", "mentors")
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"Mentors: share must be above 0 and at most 1, not {self.share}.")
 
     def coordinate(self, fed: Federation) -> None:
         replies = fed.ask(experience())
