@@ -164,9 +164,11 @@ def _adapter(hint: Any) -> TypeAdapter[Any] | None:
 
 
 def _of_instances(hint: Any) -> Any:
-    """The same type, in which a dataclass stands for its instances, and not for tables of its fields."""
+    """The same type, in which a dataclass stands for its instances, and a sequence for any list."""
     if options := options_of(hint):
         return Union[tuple(_of_instances(option) for option in options)]  # noqa: UP007 - made at run time
+    if get_origin(hint) is Sequence:
+        return Annotated[tuple[get_args(hint)[0], ...], Strict(False)]
     return Annotated[Any, _InstanceOf(hint)] if isinstance(hint, type) and is_dataclass(hint) else hint
 
 
