@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_QUIET := --quiet --disable-pip-version-check
 
-.PHONY: demo test lint types imports unit slow bench reproduce clean
+.PHONY: demo test lint types imports unit slow bench reproduce docs build clean
 
 demo: $(VENV)/.core
 	$(BIN)/collegium demo
@@ -33,6 +33,15 @@ bench: $(VENV)/.dev
 reproduce: $(VENV)/.dev
 	$(BIN)/python -m benchmarks reproduce --write
 
+docs: $(VENV)/.docs
+	$(BIN)/mkdocs build
+	@echo "Open build/docs/index.html, or, for its search, run: $(BIN)/python -m http.server --directory build/docs"
+
+build: $(VENV)/.build
+	rm -rf dist
+	$(BIN)/python -m build --quiet --outdir dist .
+	$(BIN)/python .ci/check_package.py
+
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit("Collegium needs Python 3.11 or newer: set PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
@@ -45,6 +54,14 @@ $(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.docs: $(VENV)/.core
+	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(VENV)/.build: $(VENV)/.made constraints.txt
+	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt build
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -3,25 +3,39 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import collegium as cg
-
-SOURCE = Path(cg.__file__)
-
-
-def test_every_public_name_is_there():
-    for name in cg._HOME_OF:
-        assert getattr(cg, name) is not None
-    assert set(cg._HOME_OF) <= set(dir(cg))
+import collegium.core
+import collegium.privacy
 
 
-def test_what_type_checkers_see_is_what_there_is():
-    block = next(node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If))
-    seen = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert seen == cg._HOME_OF | {name: home.rpartition(".")[0] for name, home in cg._MODULES.items()}
+@pytest.mark.parametrize("package", [cg, cg.core, cg.privacy], ids=lambda package: package.__name__)
+def test_every_name_of_the_stub_is_there_and_named_once(package):
+    stub = ast.parse(Path(package.__file__).with_suffix(".pyi").read_text())
+    named = [alias for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert all(alias.asname == alias.name for alias in named)
+    assert sorted(alias.name for alias in named) == package.__all__ == dir(package)
+    for alias in named:
+        assert getattr(package, alias.name) is not None
+
+
+def test_some_names_are_where_users_look_for_them():
+    from collegium.core import site
+    from collegium.privacy import events, mechanisms, theory
+
+    assert cg.Site is site.Site
+    assert cg.theory is theory
+    assert cg.Gaussian is mechanisms.gaussian.Gaussian
+    assert cg.privacy.Gaussian is events.Gaussian
+
+
+def test_the_version_is_that_of_the_package():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert cg.__version__ == project["version"]
 
 
 def test_an_unknown_name_is_an_attribute_error():

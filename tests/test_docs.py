@@ -1,18 +1,26 @@
-"""Every Python block of the README and the docs runs as it stands."""
+"""Every Python block of the README and the docs runs as it stands; every link leads somewhere; every page is shown."""
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+import collegium
+from collegium import core
 from collegium.study.study import Study
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINKING = [*sorted({*PAGES, *ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md")}), ROOT / "benchmarks" / "RESULTS.md"]
 BLOCKS = [
     pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
     for page in PAGES
@@ -26,10 +34,65 @@ def test_the_example_runs(block, tmp_path, monkeypatch):
     exec(compile(block, "example", "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere(page):
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)#?([^)\s]*)\)", _prose(page)):
+        to = page.parent / target if target else page
+        assert to.exists(), target
+        assert not anchor or anchor in _anchors(to), f"{target}#{anchor}"
+
+
+def test_the_link_check_sees_anchors(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# What `fed.ask` shows\n\n```\n# no heading\n```\n\n## Twice\n\n## Twice\n")
+    assert _anchors(page) == {"what-fedask-shows", "twice", "twice-1"}
+
+
+def test_every_page_is_in_the_navigation_once():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    shown = sorted(_leaves(site["nav"]))
+    wanted = {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "benchmarks/RESULTS.md"}
+    docs = [path for kind in ("*.md", "*.ipynb") for path in (ROOT / "docs").rglob(kind)]
+    wanted |= {path.relative_to(ROOT).as_posix() for path in docs}
+    assert shown == sorted(wanted)
+
+
+@pytest.mark.parametrize("package", [collegium, core], ids=lambda package: package.__name__)
+def test_every_public_name_and_method_has_a_docstring(package):
+    names = [name for name in dir(package) if not name.startswith("_")]
+    public = {name: getattr(package, name) for name in names}
+    ours = {name: it for name, it in public.items() if getattr(it, "__module__", "").startswith("collegium.")}
+    assert len(ours) > 20
+    assert [name for name, it in ours.items() if not it.__doc__ or it.__doc__.startswith(f"{name}(")] == []
+    methods = {f"{name}.{method}": it for name, it in ours.items() for method in vars(it) if _is_method(it, method)}
+    assert [name for name, it in methods.items() if not inspect.getdoc(getattr(it, name.partition(".")[2]))] == []
+
+
+def _is_method(owner: object, name: str) -> bool:
+    """Whether it is a method that the class itself defines."""
+    return inspect.isclass(owner) and not name.startswith("_") and inspect.isroutine(getattr(owner, name, None))
+
+
+def _prose(page: Path) -> str:
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    """As forges make them of headings: lower case, hyphens for spaces, a number where a heading comes again."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ +(.+?) *$", _prose(page), re.MULTILINE):
+        plain = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        again = (plain if not n else f"{plain}-{n}" for n in itertools.count())
+        found.add(next(anchor for anchor in again if anchor not in found))
+    return found
+
+
+def _leaves(tree: Any) -> Iterator[str]:
+    if isinstance(tree, str):
+        yield tree
+    else:
+        for branch in tree.values() if isinstance(tree, dict) else tree:
+            yield from _leaves(branch)
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "docs").rglob("*.ipynb")), ids=lambda path: path.name)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +52,24 @@ def test_what_is_registered_is_what_the_package_offers() -> None:
         for name in registry.names(kind):
             cls = registry.lookup(kind, name)
             assert getattr(cg, cls.__name__) is cls
+
+
+def test_every_file_of_a_method_is_registered_under_its_own_name() -> None:
+    folder = Path(cg.__file__).parent / "algorithms"
+    files = {file.stem for file in folder.glob("[a-z]*.py")}
+    assert files == set(registry.BUILT_IN["algorithm"])
+    for name in files:
+        cls = registry.lookup("algorithm", name)
+        assert (cls.__module__, cls.__name__) == (
+            f"collegium.algorithms.{name}",
+            registry.class_name("algorithm", name),
+        )
+
+
+def test_the_names_of_methods_are_known_without_importing_any() -> None:
+    program = "import sys; from collegium import registry; registry.names('algorithm'); print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not any(name.startswith("collegium.algorithms") for name in result.stdout.split())
 
 
 @pytest.mark.parametrize("kind", list(registry.BUILT_IN))
@@ -107,7 +127,6 @@ def test_without_torch_the_error_names_its_extra(monkeypatch: pytest.MonkeyPatch
 
 def test_every_extra_that_is_named_can_be_installed() -> None:
     import tomllib
-    from pathlib import Path
 
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert set(registry.EXTRA_OF_MODULE.values()) <= set(project["optional-dependencies"])

@@ -1,6 +1,7 @@
 """Name -> class, for everything a study file can name.
 
-The tables hold import paths, not classes, so that looking up one learner does not import the others.
+The tables hold import paths, not classes, so that looking up one learner does not import the others. A built-in method
+is named in one place, the package's stub: ``from .algorithms.fedct import FedCT as FedCT`` registers it as "fedct".
 Other packages add names through entry points of the group ``collegium.<kind>``::
 
     [project.entry-points."collegium.consensus"]
@@ -12,40 +13,25 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib
+import re
 import warnings
 from functools import cache
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Final
 
 from collegium.errors import CollegiumWarning, ConfigError, MissingExtra
 
+
+def _methods() -> dict[str, str]:
+    """The built-in methods: every one that the package's stub names, under the name of its file."""
+    stub = Path(__file__).with_name("__init__.pyi").read_text(encoding="utf-8")
+    found = re.findall(r"^from \.algorithms\.([a-z]\w*) import (\w+) as", stub, re.MULTILINE)
+    return {file: f"collegium.algorithms.{file}:{cls}" for file, cls in found}
+
+
 BUILT_IN: Final[dict[str, dict[str, str]]] = {
-    "algorithm": {
-        "fedct": "collegium.algorithms.fedct:FedCT",
-        "aimhi": "collegium.algorithms.aimhi:AIMHI",
-        "fedkt": "collegium.algorithms.fedkt:FedKT",
-        "pate": "collegium.algorithms.pate:Pate",
-        "dp_pate": "collegium.algorithms.pate:DPPate",
-        "fedavg": "collegium.algorithms.fedavg:FedAvg",
-        "dp_fedavg": "collegium.algorithms.dp_fedavg:DPFedAvg",
-        "fedprox": "collegium.algorithms.fedprox:FedProx",
-        "scaffold": "collegium.algorithms.scaffold:Scaffold",
-        "dd": "collegium.algorithms.dd:DistributedDistillation",
-        "fedmd": "collegium.algorithms.fedmd:FedMD",
-        "feddf": "collegium.algorithms.feddf:FedDF",
-        "fedbe": "collegium.algorithms.fedbe:FedBE",
-        "fedaux": "collegium.algorithms.fedaux:FedAUX",
-        "xclp": "collegium.algorithms.xclp:XCLP",
-        "fedavg_xclp": "collegium.algorithms.fedavg_xclp:FedAvgXCLP",
-        "fedavg_llp": "collegium.algorithms.fedavg_llp:FedAvgLLP",
-        "fedavg_pseudo": "collegium.algorithms.fedavg_pseudo:FedAvgPseudo",
-        "fedsem": "collegium.algorithms.fedsem:FedSem",
-        "fedmatch": "collegium.algorithms.fedmatch:FedMatch",
-        "fedsiam": "collegium.algorithms.fedsiam:FedSiam",
-        "local_label_propagation": "collegium.algorithms.local_label_propagation:LocalLabelPropagation",
-        "local": "collegium.algorithms.local:Local",
-        "centralized": "collegium.algorithms.centralized:Centralized",
-    },
+    "algorithm": _methods(),
     "consensus": {
         "majority": "collegium.consensus.majority:Majority",
         "qualified_majority": "collegium.consensus.majority:QualifiedMajority",
@@ -95,12 +81,25 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "private_voting": "collegium.privacy.learners.voting:PrivateVoting",
         "private_torch": "collegium.privacy.learners.sgd:PrivateTorch",
     },
+    "masking": {
+        "secret_votes": "collegium.secure.secret_votes:SecretVotes",
+    },
+    "local_loss": {
+        "soft_targets": "collegium.learners.torch.losses:SoftTargetsLoss",
+        "proximal": "collegium.learners.torch.losses:ProximalLoss",
+        "correction": "collegium.learners.torch.losses:CorrectionLoss",
+        "siamese": "collegium.learners.torch.siamese:SiameseLoss",
+        "disjoint": "collegium.learners.torch.disjoint:DisjointLoss",
+    },
     "link": {
         "local": "collegium.links.local:LocalLink",
         "workers": "collegium.links.workers:WorkersLink",
         "ray": "collegium.links.ray:RayLink",
     },
 }
+
+OWN: Final[dict[tuple[str, str], Any]] = {}
+"""Classes of the user's own files that a study has named, as "my_file:MyMethod": see `collegium.core.own_files`."""
 
 # Which extra installs the package that a missing module belongs to.
 EXTRA_OF_MODULE: Final = {
@@ -125,6 +124,8 @@ def names(kind: str) -> list[str]:
 def lookup(kind: str, name: str) -> Any:
     """The class registered as `name`; an unknown name is answered with the nearest one."""
     table = _table(kind)
+    if (kind, name) in OWN:
+        return OWN[kind, name]
     if name not in table:
         raise ConfigError(f"There is no {kind} {name!r}.{nearest(name, table)} Known: {', '.join(sorted(table))}.")
     module, _, attribute = table[name].partition(":")

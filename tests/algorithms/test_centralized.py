@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.algorithms.centralized import hand_over
 from collegium.core import Federation
+from collegium.core.federation import Answer
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError, QuorumLost
 from collegium.site.agent import Agent
@@ -79,9 +80,9 @@ class Agents:
             for site in sites
         }
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         for party, frame in orders.items():
-            yield party, self.agents[party].serve(frame)
+            yield Answer(party, self.agents[party].serve(frame))
 
 
 def test_no_record_leaves_a_site_outside_a_simulation(cancer) -> None:

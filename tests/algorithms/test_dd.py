@@ -47,8 +47,9 @@ def test_sites_train_on_the_mean_of_what_all_said(period):
             if last < 0:
                 assert call.get("terms") is None
                 continue
-            X, targets, weight = call["terms"].distill
-            assert weight == 0.7
+            (soft,) = call["terms"].added
+            X, targets = soft.unlabeled
+            assert soft.weight == 0.7
             assert call["terms"].keep_optimizer
             np.testing.assert_array_equal(X, PUBLIC)
             said = [probabilities(SEEN[site][last]["after"], PUBLIC) for site in "abc"]
@@ -82,7 +83,7 @@ def test_it_makes_a_global_model_of_the_final_consensus_and_measures_it():
 
 def test_nets_answer_in_eval_mode():
     run(cg.DistributedDistillation(rounds=2), lambda name: RecordingNet(forgetful_net(), site=name))
-    (targets,) = {SEEN[site][1]["terms"].distill.targets.tobytes() for site in "abc"}
+    (targets,) = {SEEN[site][1]["terms"].added[0].targets.tobytes() for site in "abc"}
     said = []
     for site in "abc":
         w = SEEN[site][0]["after"]
@@ -107,7 +108,7 @@ def test_a_site_whose_answers_are_no_numbers_is_left_out_and_reported():
         result = run(cg.DistributedDistillation(rounds=2), learner, global_learner=linear())
     assert set(result.refusals["party"]) == {"b"}
     said = [probabilities(SEEN[site][0]["after"], PUBLIC) for site in "ac"]
-    np.testing.assert_allclose(SEEN["a"][1]["terms"].distill.targets, np.mean(said, axis=0), atol=1e-5)
+    np.testing.assert_allclose(SEEN["a"][1]["terms"].added[0].targets, np.mean(said, axis=0), atol=1e-5)
 
 
 def test_a_mean_does_not_depend_on_the_order_and_takes_no_other_samples():

@@ -85,10 +85,10 @@ def test_the_common_control_variate_is_the_mean_of_the_sites_own():
 def test_the_correction_of_each_site_is_c_minus_c_i():
     run_nets(cg.Scaffold(rounds=2, local_steps=2, start=zeros()), lambda name: RecordingNet(site=name))
     first, second = zip(*(SEEN[site] for site in "abc"), strict=True)
-    assert all(not call["terms"].correction["1.weight"].any() for call in first)
-    total = mean([call["terms"].correction for call in second])
+    assert all(not call["terms"].added[0].arrays["1.weight"].any() for call in first)
+    total = mean([call["terms"].added[0].arrays for call in second])
     close(total, zeros(), atol=1e-6)  # the sum of c - c_i over all sites
-    assert any(np.abs(call["terms"].correction["1.weight"]).max() > 1e-3 for call in second)
+    assert any(np.abs(call["terms"].added[0].arrays["1.weight"]).max() > 1e-3 for call in second)
 
 
 def test_sites_train_by_plain_sgd_whatever_their_optimizer():

@@ -29,8 +29,9 @@ from collegium.protocols.masks import MODES
 from collegium.secure.messages import OpenPoints
 from collegium.secure.row_sums import finish
 from collegium.secure.sketches import encode
-from collegium.site.gate import Gate, Request
+from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
+from collegium.wire.orders import Request
 
 X, Y = load_digits(return_X_y=True)
 SMALL = cg.XCLP(bits=128, k=5, hamming="masked")
@@ -335,7 +336,7 @@ def test_what_shows_points_or_codes_can_only_be_simulated(settings: dict[str, An
 def test_points_in_the_clear_never_leave_outside_a_simulation() -> None:
     gate = Gate("a", cg.Policy(), Ledger("a"), simulation=False)
     site = ActiveSite(sites()[0], words(range(10)), None, 0, simulation=False)
-    request = Request("run", 1, 0, "sketches.show", INSTALLED["sketches.show"].digest, None)
+    request = Request("run", None, 1, 0, "sketches.show", INSTALLED["sketches.show"].digest, {})
     with pytest.raises(Refused) as refusal, gate.ledger.transaction():
         gate.seal(request, OpenPoints(1, X[:2]), None, site)
     assert refusal.value.code == "release-denied"

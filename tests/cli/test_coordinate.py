@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from collegium.cli.coordinate import _kits, coordinate_study, run_federation_demo
+from collegium.cli.coordinate import _kits, federation_demo
+from collegium.cli.coordinate import coordinate as coordinate_study
 from collegium.errors import ConfigError
 
 STUDY = """
@@ -29,7 +30,7 @@ def study(tmp_path: Path) -> Path:
 
 def coordinate(study: Path, kits: Path | None = None, server: Path | None = None, lead: Path | None = None) -> None:
     out = study.parent / "out"
-    coordinate_study(study, kits, server, lead, [], out, resume=False, force=False, as_json=False)
+    coordinate_study(study, kits, server, lead, out=out)
 
 
 def test_without_kits(study: Path) -> None:
@@ -82,5 +83,5 @@ def test_a_study_of_a_federation_can_be_rehearsed(study: Path) -> None:
 def test_the_demo_does_not_overwrite_what_is_no_demo(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("important")
     with pytest.raises(ConfigError, match="not an earlier demo"):
-        run_federation_demo(tmp_path)
+        federation_demo(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "important"

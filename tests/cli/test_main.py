@@ -4,10 +4,15 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import collegium as cg
+from collegium.cli.main import app
 
 
 def collegium(*args: str, cwd=None) -> subprocess.CompletedProcess[str]:
@@ -26,8 +31,33 @@ def ledger(cancer, tmp_path_factory):
 def test_help_names_the_commands():
     result = collegium("--help")
     assert result.returncode == 0
-    assert "demo" in result.stdout
-    assert "ledger" in result.stdout
+    named = dict(line.split(maxsplit=1) for line in result.stdout.partition("Commands:")[2].strip().splitlines())
+    assert list(named)[:3] == ["demo", "run", "rehearse"]
+    assert "plan" not in named
+    assert named["ledger"] == "Look at a ledger: what left a site."
+    assert named["report"] == "Write the report of a run as one HTML file."
+
+
+def _commands(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    for name, command in group.commands.items():
+        yield from _commands(command, *path, name) if hasattr(command, "commands") else [(*path, name)]
+
+
+@pytest.mark.parametrize("path", list(_commands(get_command(app))), ids=" ".join)
+def test_every_command_has_the_help_of_its_function(path):
+    shown = CliRunner().invoke(app, [*path, "--help"])
+    assert shown.exit_code == 0, shown.output
+    command = get_command(app)
+    for name in path:
+        command = command.commands[name]
+    assert " ".join(command.help.split()) in " ".join(shown.output.split())
+    assert "--help" in shown.output
+
+
+def test_a_misspelt_command_is_answered_with_the_nearest():
+    result = collegium("site", "chek")
+    assert result.returncode == 2
+    assert "Did you mean 'check'?" in result.stderr
 
 
 def test_the_ledger_is_shown_and_verified_with_one_command(ledger):

@@ -72,7 +72,7 @@ def test_explain_calls_unprotected_releases_unprotected(folder: Path, collegium)
     rows = json.loads(collegium("privacy", "explain", "study.toml", "--json"))["privacy"]
     assert {row["kind"] for row in rows} == {"unprotected"}
     assert rows[0]["epsilon"] is None
-    assert "unprotected" in collegium("plan", "study.toml")
+    assert "unprotected" in collegium("rehearse", "study.toml")
 
 
 def test_the_budget_is_shown_with_what_is_left(folder: Path, collegium) -> None:

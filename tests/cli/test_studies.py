@@ -72,12 +72,13 @@ def test_without_a_folder_runs_are_numbered(folder):
         assert Path(json.loads(result.stdout)["run"]) == Path("runs") / expected
 
 
-def test_plan_shows_orders_and_releases(folder):
-    result = collegium("plan", str(STUDY), cwd=folder)
+def test_rehearse_shows_orders_and_releases(folder):
+    result = collegium("rehearse", str(STUDY), cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "fedct.label" in result.stdout
     assert "HardLabels" in result.stdout
     assert "unprotected" in result.stdout
+    # The command's first name still works.
     said = json.loads(collegium("plan", str(STUDY), "--json", cwd=folder).stdout)
     assert {row["kind"] for row in said["releases"]} == {"HardLabels"}
     assert said["orders"]

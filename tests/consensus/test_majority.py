@@ -14,7 +14,9 @@ from tests.consensus.meetings import Meetings, say
 import collegium as cg
 from collegium import wire
 from collegium.core import Federation, Labels
+from collegium.core.federation import Answer
 from collegium.errors import ConfigError
+from collegium.wire.replies import Reply, Row, write_reply
 
 
 def test_the_class_with_most_votes_wins(meeting: Meetings) -> None:
@@ -165,13 +167,13 @@ class Crowd:
         self.parties = tuple(f"s{i}" for i in range(sites))
         self._samples, self._n_classes = samples, n_classes
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         for number, party in enumerate(orders):
             codes = np.random.default_rng(number).integers(self._n_classes, size=self._samples, dtype=np.int8)
             payload = wire.pack({"labels": Labels(codes, self._n_classes)}).data
             digest = hashlib.sha256(payload).hexdigest()
-            header = {"number": 1, "kind": "HardLabels", "bytes": self._samples, "sha256": digest, "entry": "e"}
-            yield party, wire.join(header, payload)
+            row = Row("HardLabels", 0, digest, "0" * 64, None)
+            yield Answer(party, write_reply(Reply(1, row, payload)))
 
 
 def peak_of_a_vote(sites: int, samples: int, n_classes: int) -> int:

@@ -116,8 +116,8 @@ def test_the_order_in_which_sites_answer_changes_nothing(meeting: Meetings) -> N
         exchange = fed._link.exchange
 
         def reordered(orders, deadline, exchange=exchange, order=order):
-            replies = dict(exchange(orders, deadline))
-            yield from ((party, replies[party]) for party in order.split())
+            replies = {answer.party: answer for answer in exchange(orders, deadline)}
+            yield from (replies[party] for party in order.split())
 
         fed._link.exchange = reordered
         rule = cg.WeightedMajority({"s0": 0.1, "s1": 0.2, "s2": 0.3, "s3": 0.6})

@@ -15,6 +15,7 @@ import collegium as cg
 from collegium import registry
 from collegium.consensus import Consensus, Voters
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, step
+from collegium.core.federation import Answer
 from collegium.core.labels import code_dtype
 from collegium.core.public_set import PublicSet
 from collegium.errors import Refused
@@ -49,8 +50,8 @@ class Lossy:
     def __init__(self, inner: LocalLink, lose: str) -> None:
         self.inner, self.parties, self._lose = inner, inner.parties, lose
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        return ((party, reply) for party, reply in self.inner.exchange(orders, deadline) if party != self._lose)
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        return (answer for answer in self.inner.exchange(orders, deadline) if answer.party != self._lose)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from collegium.core.releases import (
     VoteCounts,
 )
 from collegium.core.scores import Scores
-from collegium.core.weights import SoftLabels, TrainedWeights, Weights
+from collegium.core.weights import SoftLabels, SomeSoftLabels, TrainedWeights, Weights
 from collegium.errors import WireError
 from collegium.secure.messages import (
     DistanceShares,
@@ -61,6 +61,7 @@ EXAMPLES: dict[str, list[Release]] = {
     "Weights": [Weights({"0.weight": np.ones((2, 3), np.float32), "0.bias": np.zeros(2, np.float32)}, 7)],
     "TrainedWeights": [TrainedWeights({"0.bias": np.zeros(2, np.float32)}, 7, 0.25)],
     "SoftLabels": [SoftLabels(np.full((4, 3), 1 / 3, np.float32))],
+    "SomeSoftLabels": [SomeSoftLabels(np.full((2, 3), 1 / 3, np.float32))],
     "SharedModels": [
         SharedModels("constant", [{"codes": np.array([1], np.int8), "parts": {}}]),
         SharedModels("xgboost", [{"codes": np.array([0, 2]), "parts": {"text": np.frombuffer(b"{}", np.uint8)}}] * 2),

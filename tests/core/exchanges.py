@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from collegium import wire
+from collegium.core.federation import Answer
 from collegium.links.local import LocalLink
 
 
@@ -27,7 +28,7 @@ class Disturbed:
         self.masks: list[tuple[str, str, dict[str, Any]]] = []
         self.releases: list[tuple[str, str, Any]] = []
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         asked = {party: wire.unpack(wire.cut(frame)[1])["orders"] for party, frame in orders.items()}
         steps = {party: each[-1]["step"] for party, each in asked.items()}
         self.orders += [(party, order["step"], order["args"]) for party, each in asked.items() for order in each]
@@ -38,17 +39,17 @@ class Disturbed:
         if self._change is None and (self._gone or steps.get(self._party) == self._step):
             self._gone = True
             here.pop(self._party, None)
-        for party, reply in self.inner.exchange(here, deadline):
-            frame = wire.cut(reply)[1]  # without a simulation's notes
+        for party, frame, notes in self.inner.exchange(here, deadline):
             header, payload = wire.cut(frame)
             if "refused" not in header:
                 plain = wire.unpack(payload)
                 if self._change is not None and (party, steps[party]) == (self._party, self._step):
                     self._change(plain)
-                    payload = wire.pack(plain).data
-                    header["sha256"] = hashlib.sha256(payload).hexdigest()
+                    packed = wire.pack(plain)
+                    payload = packed.data
+                    header["row"] |= {"bytes": packed.content_bytes, "sha256": hashlib.sha256(payload).hexdigest()}
                 self.releases.append((party, steps[party], plain))
-            yield party, wire.join(header, payload)
+            yield Answer(party, wire.join(header, payload), notes)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator, Mapping
 
@@ -10,6 +11,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium import wire
 from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Nothing, step
+from collegium.core.federation import Answer
 from collegium.core.public_set import PublicSet
 from collegium.errors import ConfigError, QuorumLost, WireError
 from collegium.links.hosting import Hosting
@@ -63,12 +65,12 @@ class Spy:
         self.inner, self.parties, self.count, self.lose = inner, inner.parties, 0, set()
         self.down: list[int] = []
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         self.count += 1
         self.down.append(sum(map(len, orders.values())))
-        for party, frame in self.inner.exchange(orders, deadline):
-            if party not in self.lose:
-                yield party, frame
+        for answer in self.inner.exchange(orders, deadline):
+            if answer.party not in self.lose:
+                yield answer
 
 
 @pytest.fixture
@@ -207,10 +209,9 @@ def test_rounds_mark_what_happens_in_them(fed):
 
 def test_a_reply_that_does_not_fit_its_hash_is_refused(fed, link, monkeypatch):
     def forged(orders, deadline):
-        for party, frame in LocalLink.exchange(link.inner, orders, deadline):
-            header, reply = wire.cut(frame)
-            inner = wire.cut(reply)[0]
-            yield party, wire.join(header, wire.join(inner, wire.pack({"samples": 99}).data)) if party == "a" else frame
+        for answer in LocalLink.exchange(link.inner, orders, deadline):
+            forgery = wire.join(wire.cut(answer.frame)[0], wire.pack({"samples": 99}).data)
+            yield answer._replace(frame=forgery) if answer.party == "a" else answer
 
     monkeypatch.setattr(link, "exchange", forged)
     replies = fed.ask(recall())
@@ -221,25 +222,24 @@ def test_a_reply_that_does_not_fit_its_hash_is_refused(fed, link, monkeypatch):
 @pytest.mark.parametrize(
     "said",
     [
-        {"privacy": "[", "kind": "Refusal"},
-        {"privacy": '{"charges":[{}],"budget":null}', "kind": "Refusal"},
-        {"privacy": None, "kind": "HardLabels"},
-        {"privacy": None, "kind": "Refusal", "bytes": 5},
-        {"privacy": None},
+        {"privacy": "["},
+        {"privacy": '{"charges":[{}],"budget":null}'},
+        {"kind": "HardLabels"},
+        {"bytes": 5},
+        {"bytes": "many"},
+        {"sha256": "0" * 64},
+        {"entry": ["x"]},
+        {"more": 1},
     ],
 )
 def test_a_refusal_that_says_odd_things_of_its_cost_is_a_bad_reply(fed, link, monkeypatch, said):
+    nothing = hashlib.sha256(b"").hexdigest()
+    row = {"kind": "Refusal", "bytes": 0, "sha256": nothing, "entry": "0" * 64, "privacy": None} | said
+    header = {"number": 1, "refused": "step-failed", "step": "x", "row": row}
+
     def forged(orders, deadline):
-        for party, frame in LocalLink.exchange(link.inner, orders, deadline):
-            header = {
-                "number": 1,
-                "refused": "step-failed",
-                "step": "x",
-                "bytes": 0,
-                "sha256": "0",
-                "entry": "0",
-            } | said
-            yield party, wire.join({"notes": {}}, wire.join(header, b"")) if party == "a" else frame
+        for answer in LocalLink.exchange(link.inner, orders, deadline):
+            yield answer._replace(frame=wire.join(header, b"")) if answer.party == "a" else answer
 
     monkeypatch.setattr(link, "exchange", forged)
     assert fed.ask(recall()).refused == {"a": "bad-reply"}
@@ -259,19 +259,17 @@ def test_announce_notes_size_change_and_quality(link):
 
 def replace_release(link, party: str, plain, kind: str | None = None):
     """A link on which one site sends something else than it was asked for, with the right hash."""
-    import hashlib
-
     exchange = link.exchange
 
     def forged(orders, deadline):
-        for name, frame in exchange(orders, deadline):
-            if name == party:
-                notes, reply = wire.cut(frame)
-                header = wire.cut(reply)[0]
+        for answer in exchange(orders, deadline):
+            if answer.party == party:
+                header = wire.cut(answer.frame)[0]
                 payload = wire.pack(plain).data
-                header |= {"sha256": hashlib.sha256(payload).hexdigest(), "kind": kind or header["kind"]}
-                frame = wire.join(notes, wire.join(header, payload))
-            yield name, frame
+                row = header["row"]
+                row |= {"sha256": hashlib.sha256(payload).hexdigest(), "kind": kind or row["kind"], "bytes": 0}
+                answer = answer._replace(frame=wire.join(header, payload))
+            yield answer
 
     link.exchange = forged
 

@@ -14,9 +14,10 @@ from collegium.core.site import ActiveSite
 from collegium.errors import Refused, WireError
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
-from collegium.site.gate import Gate, Request
+from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
 from collegium.site.policy import Policy
+from collegium.wire.orders import Request
 
 X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["a", "a", "b", "b"])
 CLASSES = np.array(["a", "b"])
@@ -61,7 +62,7 @@ def test_scores_that_are_none(bad: Scores) -> None:
 def seal(policy: Policy) -> str | None:
     gate = Gate("ukb", policy, Ledger("ukb"), simulation=False)
     with gate.ledger.transaction():
-        gate.seal(Request("run", 1, 0, score.name, score.digest, None), Scores(0.5, 4), None, active())
+        gate.seal(Request("run", None, 1, 0, score.name, score.digest, {}), Scores(0.5, 4), None, active())
     return str(gate.ledger.rows()[0]["event"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,11 @@ from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from collegium.core.terms import Disjoint, LocalTerms, Siamese, SoftTargets
+from collegium.algorithms.fedmatch import Disjoint
+from collegium.algorithms.fedprox import Proximal
+from collegium.algorithms.fedsiam import Siamese
+from collegium.algorithms.scaffold import Correction
+from collegium.core.terms import LocalTerm, LocalTerms, SoftTargets
 from collegium.errors import ConfigError
 from collegium.learners.torch.classifier import TorchClassifier
 
@@ -46,8 +51,8 @@ def with_batch_norm(**settings: Any) -> TorchClassifier:
     return TorchClassifier(net, random_state=0, batch_size=8, **settings).initialize(X, CLASSES)
 
 
-def step(model: TorchClassifier, steps: int = 1, **terms: Any) -> Arrays:
-    return model.update(X, Y, classes=CLASSES, steps=steps, terms=LocalTerms(**terms)).get_weights()
+def step(model: TorchClassifier, *added: LocalTerm, steps: int = 1, **how: Any) -> Arrays:
+    return model.update(X, Y, classes=CLASSES, steps=steps, terms=LocalTerms(added, **how)).get_weights()
 
 
 def gradient(w: Arrays, rows: NDArray[Any] = X, targets: NDArray[Any] | None = None) -> Arrays:
@@ -71,22 +76,20 @@ def test_the_proximal_term_pulls_towards_the_start_of_the_update() -> None:
     w0 = model.get_weights()
     w1 = {name: w0[name] - LR * gradient(w0)[name] for name in w0}
     w2 = {name: w1[name] - LR * (gradient(w1)[name] + mu * (w1[name] - w0[name])) for name in w0}
-    assert_close(step(model, steps=2, proximal=mu), w2)
+    assert_close(step(model, Proximal(mu), steps=2), w2)
 
 
 def test_a_given_anchor_is_pulled_towards() -> None:
     model, mu = linear(), 0.7
     w0 = model.get_weights()
     anchor = {name: value + 1 for name, value in w0.items()}
-    assert_close(
-        step(model, proximal=mu, anchor=anchor), {name: w0[name] - LR * (gradient(w0)[name] - mu) for name in w0}
-    )
+    assert_close(step(model, Proximal(mu, anchor)), {name: w0[name] - LR * (gradient(w0)[name] - mu) for name in w0})
 
 
 def test_the_proximal_optimum_balances_gradient_and_pull() -> None:
     model, mu = linear(), 0.3
     w0 = model.get_weights()
-    w = step(model, steps=400, proximal=mu)
+    w = step(model, Proximal(mu), steps=400)
     assert_close(gradient(w), {name: -mu * (w[name] - w0[name]) for name in w}, atol=1e-5)
     far = step(linear(), steps=400)
     assert np.linalg.norm(w["1.weight"] - w0["1.weight"]) < np.linalg.norm(far["1.weight"] - w0["1.weight"]) / 2
@@ -99,7 +102,7 @@ def test_the_correction_is_added_to_every_gradient() -> None:
     correction = {"1.weight": np.random.default_rng(0).normal(size=(3, 5)), "1.bias": np.array([1.0, 0.0, -1.0])}
     w0 = linear().get_weights()
     assert_close(
-        step(linear(), correction=correction),
+        step(linear(), Correction(correction)),
         {name: w0[name] - LR * (gradient(w0)[name] + correction[name]) for name in w0},
     )
 
@@ -120,7 +123,7 @@ def test_the_report_gives_option_ii_its_control_variate() -> None:
 def test_a_correction_for_every_weight_leaves_buffers_alone() -> None:
     model = with_batch_norm(optimizer="sgd")
     ones = {name: np.ones_like(value) for name, value in model.get_weights().items()}
-    corrected = step(copy.deepcopy(model), correction=ones)
+    corrected = step(copy.deepcopy(model), Correction(ones))
     plain = step(model)
     for name in ("1.running_mean", "1.running_var"):
         np.testing.assert_array_equal(corrected[name], plain[name])
@@ -136,12 +139,12 @@ def test_a_correction_for_every_weight_leaves_buffers_alone() -> None:
         ({"1.weight": np.full((3, 5), "a"), "1.bias": np.zeros(3)}, "no numbers"),
     ],
 )
-@pytest.mark.parametrize("term", ["correction", "anchor"])
-def test_arrays_of_another_net_are_refused(term: str, correction: Arrays, text: str) -> None:
+@pytest.mark.parametrize("term", [Correction, partial(Proximal, 0.1)])
+def test_arrays_of_another_net_are_refused(term: Any, correction: Arrays, text: str) -> None:
     model = linear()
     before = model.get_weights()
     with pytest.raises(ConfigError, match=text):
-        step(model, proximal=0.1, **{term: correction})
+        step(model, term(correction))
     np.testing.assert_equal(model.get_weights(), before)
 
 
@@ -151,9 +154,8 @@ def test_arrays_of_another_net_are_refused(term: str, correction: Arrays, text: 
 def test_soft_targets_add_their_divergence_to_the_loss() -> None:
     w0 = linear().get_weights()
     wanted = {name: w0[name] - LR * (gradient(w0)[name] + 0.3 * gradient(w0, U, P)[name]) for name in w0}
-    assert_close(step(linear(), distill=SoftTargets(U, P, 0.3)), wanted)
-    assert_close(step(linear(), distill=(U, P, 0.3)), wanted)
-    assert_close(step(linear(), distill=(U, P)), step(linear(), distill=SoftTargets(U, P, 1.0)))
+    assert_close(step(linear(), SoftTargets(U, P, 0.3)), wanted)
+    assert_close(step(linear(), SoftTargets(U, P)), step(linear(), SoftTargets(U, P, 1.0)))
 
 
 def test_the_loss_reported_has_the_divergence_in_it() -> None:
@@ -162,7 +164,7 @@ def test_the_loss_reported_has_the_divergence_in_it() -> None:
 
     model = linear()
     answers, own = model.predict_proba(U), model.predict_proba(X)
-    step(model, distill=(U, P, 0.3))
+    step(model, SoftTargets(U, P, 0.3))
     entropy = -np.log(own[np.arange(24), Y]).mean()
     assert model.last_update_.loss == pytest.approx(entropy + 0.3 * divergence(P, answers), abs=1e-5)
     step(model)
@@ -215,7 +217,7 @@ def test_soft_targets_that_are_none(targets: NDArray[Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         linear().distill(U, targets)
     with pytest.raises(ConfigError, match=text):
-        linear().update(X, Y, classes=CLASSES, epochs=1, terms=LocalTerms(distill=SoftTargets(U, targets)))
+        linear().update(X, Y, classes=CLASSES, epochs=1, terms=LocalTerms([SoftTargets(U, targets)]))
 
 
 def test_distilling_needs_a_net_rows_and_a_temperature() -> None:
@@ -239,7 +241,7 @@ def test_training_the_head_leaves_the_features_as_they_are(how: str) -> None:
     model = with_batch_norm()
     features, head, embedded = model.get_weights("features"), model.get_weights("head"), model.embed(X)
     if how == "update":
-        step(model, steps=5, train="head", proximal=0.1)
+        step(model, Proximal(0.1), steps=5, train="head")
     else:
         model.distill(U, P, train="head", lr=1e-2)
     np.testing.assert_equal(model.get_weights("features"), features)  # batch norm's running means too
@@ -260,9 +262,9 @@ def test_the_head_learns_as_logistic_regression_on_the_features_does() -> None:
 
 def test_a_correction_of_the_head_will_do_for_the_head() -> None:
     model = with_batch_norm()
-    step(model, train="head", correction=model.get_weights("head"))
+    step(model, Correction(model.get_weights("head")), train="head")
     with pytest.raises(ConfigError, match=r"missing 0\.bias"):
-        step(model, correction=model.get_weights("head"))
+        step(model, Correction(model.get_weights("head")))
 
 
 def test_a_row_alone_can_train_the_head_of_a_net_with_batch_norm() -> None:
@@ -353,27 +355,26 @@ def test_a_start_is_the_same_for_all_and_trains_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "make",
     [
-        {"proximal": -1},
-        {"proximal": float("nan")},
-        {"train": "body"},
-        {"distill": (U, P, -1)},
-        {"anchor": {}},
+        partial(Proximal, -1),
+        partial(Proximal, float("nan")),
+        partial(LocalTerms, train="body"),
+        partial(SoftTargets, U, P, -1),
     ],
 )
-def test_terms_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_terms_that_cannot_be(make: Any) -> None:
     with pytest.raises(ConfigError):
-        LocalTerms(**wrong)
+        make()
 
 
 def test_a_classifier_goes_on_after_a_pickle_between_updates_with_terms() -> None:
     model = with_batch_norm()
-    step(model, steps=3, proximal=0.1, distill=(U, P, 1.0))
+    step(model, Proximal(0.1), SoftTargets(U, P), steps=3)
     model.distill(U, P)
     other = pickle.loads(pickle.dumps(model))
     for each in (model, other):
-        step(each, steps=3, proximal=0.1, distill=(U, P, 1.0))
+        step(each, Proximal(0.1), SoftTargets(U, P), steps=3)
         each.distill(U, P)
     np.testing.assert_equal(model.get_weights(), other.get_weights())
     assert model.last_update_ == other.last_update_
@@ -418,14 +419,14 @@ def test_confidences_that_are_none(confidences: Any) -> None:
 
 def test_an_update_learns_from_one_kind_of_rows_beside_the_labelled() -> None:
     with pytest.raises(ConfigError, match="one kind of rows"):
-        LocalTerms(distill=(U, P), siamese=Siamese(U, {}))
+        LocalTerms([SoftTargets(U, P), Siamese(U, {})])
     with pytest.raises(ConfigError, match="does not go together"):
-        LocalTerms(disjoint=Disjoint(U, {}), proximal=0.1)
+        LocalTerms([Disjoint(U, {}), Proximal(0.1)])
 
 
 def test_without_rows_at_all_there_is_nothing_to_learn() -> None:
     model = linear()
-    terms = LocalTerms(siamese=Siamese(U[:0], model.get_weights()))
+    terms = LocalTerms([Siamese(U[:0], model.get_weights())])
     with pytest.raises(ConfigError, match="no rows"):
         model.update(X[:0], Y[:0], classes=CLASSES, terms=terms)
 

@@ -35,6 +35,7 @@ from xgboost import XGBClassifier
 
 import collegium as cg
 from collegium.core.samples import LabelledData
+from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
 from collegium.learners.base import (
     LocalUpdate,
@@ -209,6 +210,14 @@ def test_a_constant_model_gives_way_once_there_are_two_classes() -> None:
 def test_nothing_to_train_on_is_an_error() -> None:
     with pytest.raises(ConfigError, match="nothing to train on"):
         train(DecisionTreeClassifier(), [], X=np.zeros((0, 4)))
+
+
+def test_a_learner_without_update_takes_no_local_terms() -> None:
+    rows = LabelledData(np.eye(2), np.array([0, 1], dtype=np.uint8))
+    with pytest.raises(ConfigError, match="GaussianNB takes no local terms"):
+        Trainer(GaussianNB(), np.array([0, 1])).fit(
+            rows + rows, None, np.random.default_rng(0), LocalUpdate(terms=LocalTerms())
+        )
 
 
 # Going on, or anew

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from collegium.core.federation import Federation, OpenLink
+from collegium.core.federation import Answer, Federation, OpenLink
 from collegium.links.replay import ReplayLink
 from collegium.runs.record import Record
 
@@ -17,8 +17,8 @@ class Door:
         self.parties: tuple[str, ...] = ("a",)
         self.asked = 0
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        yield from ((party, frame) for party, frame in orders.items())
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        yield from (Answer(party, frame) for party, frame in orders.items())
 
     def newcomers(self) -> tuple[str, ...]:
         self.asked += 1
@@ -30,7 +30,7 @@ class Closed:
 
     parties = ("a",)
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         yield from ()
 
 

@@ -1,4 +1,4 @@
-"""A package of its own, installed by pip, adds an algorithm, a consensus rule and a learner."""
+"""A package of its own, installed by pip, adds algorithms, a consensus rule, a learner and a local loss."""
 
 from __future__ import annotations
 
@@ -78,14 +78,18 @@ NAMES = """
     import json
     from collegium import registry
 
-    print(json.dumps({kind: registry.names(kind) for kind in ("algorithm", "consensus", "learner")}))
+    print(json.dumps({kind: registry.names(kind) for kind in ("algorithm", "consensus", "learner", "local_loss")}))
 """
 
 
 def test_the_registry_has_the_names_where_the_package_is_installed(installed):
-    mine = {"algorithm": "mentors", "consensus": "clear_lead", "learner": "nearest_centre"}
     with_it, without = python(NAMES, installed), python(NAMES)
-    assert {kind: set(with_it[kind]) - set(without[kind]) for kind in mine} == {k: {name} for k, name in mine.items()}
+    assert {kind: set(with_it[kind]) - set(without[kind]) for kind in with_it} == {
+        "algorithm": {"mentors", "moon"},
+        "consensus": {"clear_lead"},
+        "learner": {"nearest_centre"},
+        "local_loss": {"contrast"},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,50 @@ def test_a_study_uses_all_three_by_name(results, workers):
 def test_the_result_is_the_same_in_a_worker(results):
     assert results[0]["metrics"] == results[1]["metrics"]
     assert results[0]["releases"] == results[1]["releases"]
+
+
+def test_the_guide_s_file_works_beside_a_study(tmp_path):
+    script = next(each for each in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "class Census" in each)
+    (tmp_path / "census.py").write_text(script.partition("\nX, y = ")[0])
+    (tmp_path / "study.toml").write_text(
+        re.findall(r"```\n(algorithm = .*?)```", TEXT, re.DOTALL)[0]
+        + "[data]\nsource = 'iris'\npublic = 50\ntest = 30\n[partition]\nsites = 3\n"
+    )
+    code = f"""
+        import json
+        import collegium as cg
+
+        results = []
+        for workers in (0, 1):
+            run = cg.Study.from_toml({str(tmp_path / "study.toml")!r}, [f"engine.workers={{workers}}"]).run()
+            results.append(run.releases[["party", "step", "kind"]].to_dict("records"))
+        print(json.dumps(results))
+    """
+    here, there = python(code)
+    assert here == there
+    assert {row["step"] for row in here} == {"census.how_many"}
+
+
+def test_an_algorithm_of_the_package_trains_with_a_local_loss_of_the_package(installed):
+    pytest.importorskip("torch")
+    code = """
+        import json, sys
+        from collegium.study.study import Study
+
+        def weights(**algorithm):
+            study = json.loads(sys.argv[1]) | {"algorithm": {"rounds": 3, "local_steps": 8} | algorithm}
+            study["sites"] = [{"learner": {"name": "torch", "net": "linear", "lr": 0.01}, "prepare": "none"}]
+            study["data"] = {"source": "digits", "test": 300}
+            run = Study.from_dict(study).run()
+            assert run.refusals.empty
+            return {name: value.ravel().tolist() for name, value in run.global_model.estimator.get_weights().items()}
+
+        moon, again, off, plain = (
+            weights(name="moon"), weights(name="moon"), weights(name="moon", mu=0), weights(name="fedavg")
+        )
+        print(json.dumps({"repeats": moon == again, "mu = 0 is FedAvg": off == plain, "mu = 1 is FedAvg": moon == off}))
+    """
+    assert python(code, installed) == {"repeats": True, "mu = 0 is FedAvg": True, "mu = 1 is FedAvg": False}
 
 
 WRONG = [
@@ -196,5 +244,6 @@ def test_the_guide_quotes_the_plug_in_as_it_is(language, block):
 
 def test_the_guide_shows_every_step_rule_learner_and_algorithm():
     shown = "".join(block for language, block in BLOCKS if language == "py")
-    for name in ("Experience", "experience", "learn", "advise", "Mentors", "ClearLead", "NearestCentre"):
+    names = ("Experience", "experience", "learn", "advise", "Mentors", "ClearLead", "NearestCentre", "Moon")
+    for name in (*names, "Contrast", "ContrastLoss"):
         assert re.search(rf"^(class|def) {name}\(", shown, re.MULTILINE), name

@@ -12,6 +12,7 @@ from collegium.errors import ConfigError, LedgerError, Refused, SiteError
 from collegium.privacy.budget import Budget, read_charges, write_charges
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Gaussian, Pure, SampledGaussian
+from collegium.wire.orders import Request
 
 
 def test_charges_survive_the_ledger_with_the_budget_they_were_made_against() -> None:
@@ -111,13 +112,14 @@ def spend(path: Path, start, taken) -> None:
     """Spend as much as the ledger allows, in a process of its own."""
     import numpy as np
 
-    from collegium.core import HardLabels, Labels, Policy
+    from collegium.core import HardLabels, Labels
     from collegium.core.public_set import PublicSet
     from collegium.core.site import ActiveSite, Site
     from collegium.core.steps import INSTALLED
     from collegium.registry import install_steps
-    from collegium.site.gate import Gate, Request
+    from collegium.site.gate import Gate
     from collegium.site.ledger import Ledger
+    from collegium.site.policy import Policy
 
     install_steps()
     X = np.zeros((4, 1))
@@ -128,7 +130,7 @@ def spend(path: Path, start, taken) -> None:
     for number in range(10):
         site.begin(number)
         asked = Request(
-            path.name, number, 0, label.name, label.digest, None, {"name": "randomized_response", "epsilon": 1.0}
+            path.name, None, number, 0, label.name, label.digest, {}, {"name": "randomized_response", "epsilon": 1.0}
         )
         try:
             with gate.ledger.transaction():

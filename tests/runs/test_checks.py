@@ -138,6 +138,16 @@ def test_no_learner_at_all():
     refused("'ukb'.*no learner", [cg.Site("ukb", X, Y), site("b")])
 
 
+@pytest.mark.parametrize(
+    ("capability", "method"), [("embed", "embed"), ("weights", "initialize"), ("explain", "explain")]
+)
+def test_a_learner_that_cannot_do_what_the_method_needs(capability, method):
+    class Picky(cg.FedCT):
+        needs = {capability: "looks closely"}  # noqa: RUF012
+
+    refused(f"Picky looks closely, but NeverTrained has no '{method}'", [site(), site("b")], Picky())
+
+
 def test_no_public_set():
     refused("FedCT.*public", [site(), site("b")], public=None)
     refused("no rows", [site(), site("b")], public=U[:0])

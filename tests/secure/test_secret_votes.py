@@ -28,6 +28,7 @@ from collegium.protocols.masks import company
 from collegium.secure.acquaintance import greet, meet
 from collegium.secure.secret_votes import open_masks
 from collegium.site.ledger import read_ledger
+from collegium.wire.orders import Mask
 
 RNG = np.random.default_rng(0)
 VOTES = RNG.integers(-1, 3, (5, 40))
@@ -101,8 +102,8 @@ def test_a_late_message_of_a_site_that_was_left_out_cannot_be_read(vote: Vote) -
     """The coordinator keeps what comes after the others have gone on, and asks everybody to open that round, too."""
     total, fed, link = vote("s2", "test_secret_votes.cast")
     link._gone, link._party = False, "nobody"
-    session, everybody = link.masks[0][2]["session"], [f"s{i}" for i in range(5)]
-    late = {"session": session, "round": "sum 1", "participants": everybody, "again": None}
+    session, everybody = link.masks[0][2]["circle"], [f"s{i}" for i in range(5)]
+    late = Mask("secret_votes", session, "sum 1", everybody)
     fed.ask({"s2": replace(cast(), mask=late, gives="MaskedVotes")})
     first = {party: sent for party, asked, sent in reversed(link.releases) if asked == "test_secret_votes.cast"}
     for party in ("s0", "s1", "s3", "s4"):
@@ -116,8 +117,7 @@ def test_a_late_message_of_a_site_that_was_left_out_cannot_be_read(vote: Vote) -
 
 def test_votes_whose_masks_were_opened_are_not_masked_again(vote: Vote) -> None:
     _, fed, link = vote()
-    session = link.masks[0][2]["session"]
-    again = {"session": session, "round": "sum 9", "participants": ["s0", "s1", "s2"], "again": "sum 1"}
+    again = Mask("secret_votes", link.masks[0][2]["circle"], "sum 9", ["s0", "s1", "s2"], "sum 1")
     with pytest.raises(QuorumLost):
         fed.ask({"s0": replace(cast(), mask=again, gives="MaskedVotes")})
     assert [row["code"] for row in fed.observed.refusals] == ["mask-denied"]
@@ -190,7 +190,7 @@ def test_a_secret_order_cannot_be_asked(vote: Vote) -> None:
 
 def test_a_round_that_was_used_is_refused(vote: Vote) -> None:
     _, fed, _ = vote()
-    fed._secret_totals._rounds = 0
+    fed._secret_totals["secret_votes"]._rounds = 0
     with pytest.raises(QuorumLost):
         fed.total(cast().secretly())
     assert {row["code"] for row in fed.observed.refusals} == {"mask-denied"}
@@ -232,7 +232,7 @@ def begin(fed: Federation, session: str) -> None:
 
 
 def submit(fed: Federation, order: Any, session: str, name: str, parties: list[str], again: Any = None) -> SumServer:
-    mask = {"session": session, "round": name, "participants": parties, "again": again}
+    mask = Mask("secret_votes", session, name, parties, again)
     server = SumServer(parties, (3, VOTES.shape[1]))
     sent = fed.ask({party: replace(order, mask=mask, gives="MaskedVotes") for party in parties})
     for party, each in sent.items():
@@ -330,11 +330,11 @@ def test_who_was_late_to_greet_comes_in_the_next_time(ask: Any, monkeypatch: pyt
     exchange, lost = fed._link.exchange, []
 
     def late(orders: Any, deadline: float | None) -> Any:
-        for party, reply in exchange(orders, deadline):
-            if party == "s2" and not lost:
-                lost.append(party)
+        for answer in exchange(orders, deadline):
+            if answer.party == "s2" and not lost:
+                lost.append(answer.party)
             else:
-                yield party, reply
+                yield answer
 
     monkeypatch.setattr(fed._link, "exchange", late)
     assert [fed.total(cast().secretly()).voters for _ in range(2)] == [4, 5]

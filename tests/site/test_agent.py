@@ -24,6 +24,9 @@ from collegium.site.policy import Policy
 PAID = Charge((Pure(1, 0.5),), unit="record", relation="add_remove", delta=1e-5)
 X = np.arange(20.0).reshape(10, 2)
 Y = np.array(["a", "b"] * 5)
+CONSENSUS = Labels(np.array([0, 1] * 5), 2)
+KNOWN = wire.KnownLabels()
+KNOWN.remember(CONSENSUS)
 
 
 @step
@@ -77,8 +80,9 @@ def frame(*orders, number: int = 1, run: str = "r", reference=None) -> bytes:
 
 
 def answer(reply: bytes):
+    """What a reply's header says, its row of the ledger included, and the release."""
     header, payload = wire.cut(reply)
-    return header, (wire.unpack(payload) if payload else None)
+    return header | (header.pop("row", None) or {}), (wire.unpack(payload, KNOWN) if payload else None)
 
 
 def test_an_order_is_answered_with_a_sealed_release():
@@ -108,7 +112,7 @@ def test_the_text_of_an_exception_stays_in_the_sites_log():
     reply = mine.serve(frame(explode()))
     assert b"SECRET" not in reply
     assert any("SECRET" in line for line in mine.log.lines)
-    header, _ = answer(wire.cut(reply)[1])
+    header, _ = answer(reply)
     assert header["refused"] == "step-failed"
 
 
@@ -124,7 +128,7 @@ def test_what_is_no_release_does_not_leave():
     assert answer(reply)[0]["refused"] == "not-a-release"
 
 
-@pytest.mark.parametrize("noise", [b"", b"CLG1", b"noise", frame(draw())[:-4], wire.join({"run": "r"}, b"")])
+@pytest.mark.parametrize("noise", [b"", b"noise", frame(draw())[:-4], wire.join({"run": "r"}, b"")])
 def test_a_message_that_cannot_be_read_is_refused(noise):
     assert answer(agent().serve(noise))[0]["refused"] == "bad-message"
 
@@ -229,10 +233,23 @@ def test_nothing_leaves_when_the_ledger_cannot_be_written(tmp_path):
 
 def test_notes_are_made_in_a_simulation_only():
     exam = Exam(X, np.array([0, 1] * 5, dtype=np.int8))
-    assert "notes" not in wire.cut(agent(exam=exam).serve(frame(fit_and_count(None))))[0]
-    notes = wire.cut(agent(exam=exam, simulation=True).serve(frame(fit_and_count(None))))[0]["notes"]
-    assert notes["accuracy"] == 1.0
-    assert notes["seconds"]["fit"] > 0
+    real, simulated = agent(exam=exam), agent(exam=exam, simulation=True)
+    frames = [each.serve(frame(fit_and_count(None))) for each in (real, simulated)]
+    assert real.notes is None
+    assert simulated.notes is not None
+    assert simulated.notes.accuracy == 1.0
+    assert simulated.notes.seconds["fit"] > 0
+    assert [sorted(wire.cut(each)[0]) for each in frames] == [["number", "row"]] * 2  # nothing of it is in the frame
+
+
+def test_a_reply_that_is_sent_again_has_the_notes_it_had(tmp_path):
+    exam = Exam(X, np.array([0, 1] * 5))
+    mine = agent(tmp_path, exam=exam, simulation=True)
+    mine.serve(frame(fit_and_count(None)))
+    first = mine.notes
+    again = agent(tmp_path, exam=exam, simulation=True)
+    again.serve(frame(fit_and_count(None)))
+    assert again.notes == first
 
 
 def test_a_site_writes_its_log_into_its_own_folder(tmp_path):
@@ -245,8 +262,7 @@ def test_labels_release_is_small_once_the_consensus_is_known():
 
     mine = agent()
     mine.serve(frame(train(None, None, None), label(), number=1))
-    consensus = Labels(np.array([0, 1] * 5), 2)
-    header, _ = wire.cut(mine.serve(frame(train(consensus, None, None), label(), number=3)))
+    header, _ = answer(mine.serve(frame(train(CONSENSUS, None, None), label(), number=3)))
     assert header["kind"] == HardLabels.kind
     assert header["bytes"] == 0
 

@@ -12,10 +12,11 @@ from collegium.errors import Refused
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Pure, RandomizedResponse
-from collegium.site.gate import Gate, Request, Sealed
+from collegium.site.gate import Gate, Sealed
 from collegium.site.ledger import Ledger
 from collegium.site.policy import Policy
 from collegium.wire.frames import pack, unpack
+from collegium.wire.orders import Request
 
 
 @step
@@ -52,6 +53,7 @@ def gate(policy: Policy | None = None, *, simulation: bool = False) -> Gate:
 def request(**changes) -> Request:
     order = count()
     fields = {"run": "r", "number": 1, "round": 0, "step": order.step, "digest": order.digest, "public_sha256": "p"}
+    fields["args"] = {}
     return Request(**(fields | changes))
 
 
@@ -121,15 +123,15 @@ def test_a_release_is_in_the_ledger_before_it_is_sealed():
     mine = gate()
     sealed = seal(mine, LABELS)
     (row,) = mine.ledger.rows()
-    assert (row["kind"], row["sha256"], row["hash"]) == ("HardLabels", sealed.sha256, sealed.entry)
+    assert (row["kind"], row["sha256"], row["hash"]) == ("HardLabels", sealed.row(None).sha256, sealed.row(None).entry)
     assert row["bytes"] == 1
-    assert row["wire_bytes"] == len(sealed.packed.data)
+    assert row["wire_bytes"] == len(sealed.payload)
     assert row["event"] is None
 
 
 def test_nothing_is_no_release():
     mine = gate()
-    assert seal(mine, Nothing()).entry is None
+    assert seal(mine, Nothing()).row(None).entry is None
     assert mine.ledger.rows() == []
 
 
@@ -140,7 +142,7 @@ def test_a_kind_that_may_not_leave_unprotected_stays():
 def test_raw_records_leave_in_a_simulation_only():
     raw = RawRecords({"type": "array"}, {"x": np.zeros(2)}, np.zeros(2, dtype=np.int8))
     assert refusal(lambda: seal(gate(), raw)) == "release-denied"
-    assert seal(gate(simulation=True), raw).kind == "RawRecords"
+    assert seal(gate(simulation=True), raw).row(None).kind == "RawRecords"
 
 
 def test_limits_on_bytes():
@@ -197,7 +199,7 @@ def test_a_mechanism_is_applied_by_the_gate_and_its_cost_is_written() -> None:
     sealed = seal(mine, many, mechanism=RR)
     (charge,) = sealed.charges
     assert charge.events == (RandomizedResponse(epsilon=1.0, outcomes=2, count=500),)
-    noisy = unpack(sealed.packed.data)["labels"]
+    noisy = unpack(sealed.payload)["labels"]
     assert 80 < np.count_nonzero(noisy.codes) < 190  # 500 e^-1 / (1 + e^-1) = 134
     assert "differentially private" in mine.ledger.rows()[0]["claim"]
 

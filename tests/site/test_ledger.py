@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from collegium.errors import LedgerError, StorageError
-from collegium.site.ledger import Entry, Ledger, read_ledger, verify_ledger
+from collegium.site.ledger import Entry, Ledger, Sent, read_ledger, verify_ledger
 
 
 def entry(number: int = 1, **changes) -> Entry:
@@ -82,7 +82,7 @@ def test_a_transaction_stores_all_or_nothing(tmp_path):
     def interrupted():
         with ledger.transaction():
             ledger.append(entry())
-            ledger.keep_reply("r", 1, "q", b"reply")
+            ledger.keep_reply("r", 1, Sent("q", b"reply"))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
@@ -94,8 +94,8 @@ def test_a_transaction_stores_all_or_nothing(tmp_path):
 def test_a_reply_is_kept_for_the_party_and_the_run(tmp_path):
     ledger, other = Ledger("a", tmp_path / "l.db"), Ledger("b", tmp_path / "l.db")
     with ledger.transaction():
-        ledger.keep_reply("r", 7, "request", b"reply")
-    assert ledger.sent("r", 7) == ("request", b"reply")
+        ledger.keep_reply("r", 7, Sent("request", b"reply", "notes"))
+    assert ledger.sent("r", 7) == Sent("request", b"reply", "notes")
     assert ledger.sent("r2", 7) is None
     assert other.sent("r", 7) is None
 
@@ -139,7 +139,7 @@ def test_a_full_disk_is_told_in_one_line(tmp_path):
     def fill():
         for number in range(100):
             with ledger.transaction():
-                ledger.keep_reply("r", number, "q", bytes(10_000))
+                ledger.keep_reply("r", number, Sent("q", bytes(10_000)))
 
     with pytest.raises(StorageError, match="No space left"):
         fill()

@@ -80,7 +80,7 @@ def updates(
         if shapes_of(replies[party].arrays) == shapes_of(sent[party]):
             parts[party] = replies[party]
         else:
-            fed.observed.refusal(fed.round, party, orders[party].step, "bad-reply")
+            fed.reject(party)
     return parts
 
 

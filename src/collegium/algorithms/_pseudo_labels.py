@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from numpy.typing import NDArray
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from collegium.core.samples import LabelledData
-from collegium.core.terms import Disjoint, LocalTerms, Siamese
+from collegium.core.terms import LocalTerms
 from collegium.core.weights import Arrays
 from collegium.errors import Refused
 
@@ -29,34 +27,6 @@ def learn_found(site: ActiveSite, epochs: int | None, steps: int | None) -> None
         site.fit(site.data, epochs, steps, LocalTerms())
     else:
         raise Refused(NOTHING_TO_LEARN, f"{site.name} has no labels, and none were found for its points.")
-
-
-def learn_siamese(
-    site: ActiveSite, target: Arrays, weight: float, decay: float, epochs: int | None, steps: int | None
-) -> Arrays:
-    """Learn the labels, and to answer two views of a row alike; what the target, which follows the net, comes to."""
-    siamese = Siamese(site.unlabeled.X, target, weight, decay)
-    model = site.fit(site.data, epochs, steps, LocalTerms(siamese=siamese))
-    followed: Arrays = model.estimator.last_update_.parts["target"]
-    return followed
-
-
-def learn_disjoint(
-    site: ActiveSite,
-    psi: Arrays,
-    helpers: Sequence[NDArray[Any]],
-    strengths: Mapping[str, float],
-    epochs: int | None,
-    steps: int | None,
-) -> Mapping[str, Arrays]:
-    """Learn the labels with one part of the weights, rows without with the other, psi; both parts after it.
-
-    `helpers` say what they make of the rows without labels; `strengths` are settings of `Disjoint`.
-    """
-    disjoint = Disjoint(site.unlabeled.X, psi, helpers, **strengths)
-    model = site.fit(site.data, epochs, steps, LocalTerms(disjoint=disjoint))
-    parts: Mapping[str, Arrays] = model.estimator.last_update_.parts
-    return parts
 
 
 def joined(parts: Mapping[str, Arrays]) -> Arrays:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from collegium.core.labels import Codes, code_dtype
 from collegium.core.recipes import Recipe, build_learner
 from collegium.core.releases import SharedModels
 from collegium.errors import ConfigError, WireError
-from collegium.learners.base import SiteModel
 from collegium.wire import tables
+
+if TYPE_CHECKING:
+    from collegium.learners.base import SiteModel
 
 Arrays = dict[str, NDArray[Any]]
 _TEXT: Final = "text"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core.labels import Codes, code_dtype
 from collegium.core.samples import LabelledData
-from collegium.learners.base import LocalUpdate, SiteModel, Trainer
 from collegium.privacy.learners.assignment import teacher_of
 from collegium.wire import tables
+
+if TYPE_CHECKING:
+    from collegium.learners.base import SiteModel, Trainer
 
 Rows = NDArray[np.intp]
 _REHEARSAL_ROWS: Final = 50
@@ -74,7 +76,7 @@ def _opinion(
 ) -> tuple[SiteModel | None, Codes | int]:
     nothing = LabelledData(tables.take(subset.X, np.zeros(0, dtype=np.intp)), subset.codes[:0])
     try:
-        teacher = trainer.fit(subset + nothing, None, rng, LocalUpdate())
+        teacher = trainer.fit(subset + nothing, None, rng)
         return teacher, teacher.predict_codes(queried)
     except Exception:
         if not private:

@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.algorithms._starting import Started
-from collegium.core import ActiveSite, Federation, Labels, Nothing, Order, SoftLabels, step
+from collegium.core import ActiveSite, Federation, LocalTerms, Nothing, Order, SoftLabels, step
 from collegium.core.settings import PositiveFloat, PositiveInt, Share
+from collegium.core.terms import SoftTargets
 from collegium.core.weights import SoftMean
 from collegium.errors import ConfigError
 
@@ -41,7 +42,8 @@ def train(
     if z is None:
         site.fit(site.data, epochs=epochs, steps=steps)
     else:
-        site.fit_soft(z, weight, epochs, steps)
+        soft = SoftTargets(site.public.X, z, weight)
+        site.fit(site.data, epochs, steps, LocalTerms([soft], keep_optimizer=True))
     return Nothing()
 
 
@@ -51,18 +53,13 @@ def soft_label(site: ActiveSite) -> SoftLabels:
     return SoftLabels(site.probabilities(site.public))
 
 
-def mean_of(fed: Federation, order: Order[SoftLabels], parties: Sequence[str], samples: int) -> NDArray[np.float64]:
+def mean_of(fed: Federation, order: Order[Any], parties: Sequence[str], samples: int) -> NDArray[np.float64]:
     """The mean of what sites say of `samples` public samples; one that speaks of others is left out, and reported."""
     mean = SoftMean(samples, fed.n_classes)
     for party, release in fed.stream(order, parties):
         if not mean.add(release):
-            fed.observed.refusal(fed.round, party, order.step, "bad-reply")
+            fed.reject(party)
     return mean.values
-
-
-def most_probable(fed: Federation, z: NDArray[Any]) -> Labels:
-    """The class with the largest value for each sample."""
-    return Labels(z.argmax(axis=1), fed.n_classes)
 
 
 @dataclass(frozen=True)
@@ -103,4 +100,4 @@ class DistributedDistillation(Started):
             if t % self.period == self.period - 1:
                 mean = mean_of(fed, soft_label(), parties, len(fed.public))
                 z = mean.astype(np.float32)
-                fed.announce(most_probable(fed, mean))
+                fed.announce(mean)

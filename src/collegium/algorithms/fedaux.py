@@ -147,7 +147,7 @@ class FedAUX(Distilling):
     def _pretrain(self, fed: Federation, theta: dict[str, Arrays]) -> dict[str, Arrays]:
         """h_0^P <- train_self_supervised(h^P, D_aux); the head is the start's."""
         if self.pretrain is not None:
-            with fed.observed.watch("pretrain"):
+            with fed.timed("pretrain"):
                 for P in theta:
                     net = {P: theta[P]}
                     h_0 = self.pretrain.pretrain(fed.workbench.net(P, theta[P]).estimator, fed.public.X)
@@ -163,7 +163,7 @@ class FedAUX(Distilling):
     ) -> dict[str, NDArray[Any]]:
         """s_i[x] for x in D_distill: every site sends w_i once."""
         features, bound = {}, {}
-        with fed.observed.watch("scores"):
+        with fed.timed("scores"):
             for P in h_0:
                 h = np.asarray(fed.workbench.net(P, h_0[P]).estimator.embed(fed.public.X), dtype=np.float64)
                 norms = np.linalg.norm(h, axis=1)
@@ -176,7 +176,7 @@ class FedAUX(Distilling):
         w = fed.ask({i: order[P] for i, P in R.items()})
         for i in [i for i in w if w[i].values.shape != features[R[i]].shape[1:]]:
             del w[i]
-            fed.observed.refusal(fed.round, i, order[R[i]].step, "bad-reply")
+            fed.reject(i)
         return {i: certainty(w[i].values, features[R[i]]) for i in fed.parties if i in w}
 
     def _ensemble(
@@ -185,7 +185,7 @@ class FedAUX(Distilling):
         """The nets that can teach, and y: the softmax of the mean of their logits, weighted by scores, row by row."""
         total, weight = np.zeros((tables.n_rows(X), fed.n_classes)), np.zeros((tables.n_rows(X), 1))
         heard = {}
-        with fed.observed.watch("ensemble"):
+        with fed.timed("ensemble"):
             for i, part in theta_i.items():
                 s_i = np.reshape(s[i], (-1, 1)) if i in s else np.full_like(weight, XI)
                 logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X)
@@ -198,7 +198,7 @@ class FedAUX(Distilling):
     def _distill(self, fed: Federation, P: str, student: Arrays, X: Any, y: NDArray[Any]) -> Arrays:
         """theta^P <- theta^P - eta d KL(y, softmax f(x, theta^P)), over mini-batches of D_distill."""
         settings: dict[str, Any] = {"lr": self.distill_lr, "batch_size": self.distill_batch, "train": self.mode}
-        with fed.observed.watch("distill"):
+        with fed.timed("distill"):
             net = fed.workbench.net(P, student).estimator
             learned: Arrays = net.distill(X, y, epochs=self.distill_epochs, **settings).get_weights()
             return learned

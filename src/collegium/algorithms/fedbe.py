@@ -61,7 +61,7 @@ class FedBE(Distilling):
     def _hear(self, fed: Federation, like: str, w_i: Mapping[str, Weights]) -> tuple[dict[str, Weights], Probabilities]:
         """The sites' nets that can teach, and what they say."""
         heard, p_i = {}, Probabilities(len(fed.public), fed.n_classes)
-        with fed.observed.watch("ensemble"):
+        with fed.timed("ensemble"):
             for i, part in w_i.items():
                 logits = fed.workbench.logits(like, part.arrays)
                 if can_teach(fed, i, update.name, logits):
@@ -71,7 +71,7 @@ class FedBE(Distilling):
 
     def _predict(self, fed: Federation, like: str, mean: Arrays, spread: Arrays, p: Probabilities) -> NDArray[Any]:
         """p(y | u): the mean probabilities of the sites' nets, of their average and of M nets from the posterior."""
-        with fed.observed.watch("ensemble"):
+        with fed.timed("ensemble"):
             p.add(fed.workbench.logits(like, mean))
             for _ in range(self.samples):
                 drawn = draw(mean, spread, fed.rng)  # w^(m) ~ N(mean, diag of the squared deviations)
@@ -82,7 +82,7 @@ class FedBE(Distilling):
         """Learn T = {(u, p(u))} from the average, with SWA."""
         steps = math.ceil(self.distill_epochs * math.ceil(len(fed.public) / self.distill_batch) / self.swa)
         met = {}
-        with fed.observed.watch("distill"):
+        with fed.timed("distill"):
             for part in range(self.swa):
                 student = fed.workbench.distill(
                     like, student, p, steps=steps, lr=self.distill_lr, batch_size=self.distill_batch

@@ -50,7 +50,7 @@ def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> b
     """Are these numbers? A net with huge weights, though finite ones, may say anything else: its site is reported."""
     finite = bool(np.isfinite(logits).all())
     if not finite:
-        fed.observed.refusal(fed.round, party, step, "diverged")
+        fed.reject(party, "diverged", step=step)
     return finite
 
 
@@ -79,7 +79,7 @@ class FedDF(Distilling):
     ) -> tuple[dict[str, Weights], NDArray[Any]]:
         """The nets that can teach, and AvgLogits: the softmax of the mean of all their logits."""
         heard, total = {}, np.zeros((len(fed.public), fed.n_classes))
-        with fed.observed.watch("ensemble"):
+        with fed.timed("ensemble"):
             for k, part in x_k.items():
                 logits = fed.workbench.logits(like[k], part.arrays)
                 if can_teach(fed, k, update.name, logits):
@@ -89,7 +89,7 @@ class FedDF(Distilling):
 
     def _distill(self, fed: Federation, p: str, student: Arrays, targets: NDArray[Any]) -> Arrays:
         """N steps on KL(targets || answers) from x_t,0."""
-        with fed.observed.watch("distill"):
+        with fed.timed("distill"):
             return fed.workbench.distill(
                 p, student, targets, epochs=self.distill_epochs, lr=self.distill_lr, batch_size=self.distill_batch
             )

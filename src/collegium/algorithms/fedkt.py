@@ -199,5 +199,5 @@ class FedKT(NoisyVotes, Algorithm):
             try:
                 tally.add(consistent(predictions(shared, student, fed.public.X, fed.n_classes)))
             except WireError:
-                fed.observed.refusal(fed.round, party, send.name, "bad-reply")
+                fed.reject(party)
         return tally.counts.astype(np.int64)

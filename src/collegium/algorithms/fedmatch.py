@@ -25,17 +25,47 @@ Deviations, on purpose:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
-from collegium.algorithms._pseudo_labels import joined, learn_disjoint, part_of
+from collegium.algorithms._pseudo_labels import joined, part_of
 from collegium.algorithms._semi_supervised import SemiSupervised, sample, with_labels
-from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Weights, step
 from collegium.core.settings import NonNegativeFloat, PositiveInt, Probability
+from collegium.core.terms import Unlabeled, check_not_negative, check_share
 from collegium.core.weights import Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Disjoint(LocalTerm):
+    """sigma learns from labels, psi from rows without; both are `parts` of the update's report, "sigma" and "psi"."""
+
+    loss: ClassVar[str] = "disjoint"
+    alone: ClassVar[bool] = True
+    X: Any
+    psi: Arrays
+    """psi at the start; all else of the net's weights is sigma."""
+    helpers: Sequence[NDArray[Any]] = ()
+    """What each helper says of the rows: class probabilities, (rows, classes)."""
+    supervised: float = 10.0
+    consistency: float = 0.01
+    confidence: float = 0.75
+    l2: float = 10.0
+    l1: float = 1e-4
+
+    def __post_init__(self) -> None:
+        for name in ("supervised", "consistency", "l2", "l1"):
+            check_not_negative(f"{name} of FedMatch", getattr(self, name))
+        check_share("The confidence of FedMatch", self.confidence)
+
+    @property
+    def unlabeled(self) -> Unlabeled:
+        return Unlabeled(self.X)
 
 
 @step
@@ -49,9 +79,10 @@ def update(
         said.append(site.probabilities(site.unlabeled.X))
     psi = part_of(both, "psi")
     site.load(_whole(both, psi))
-    parts = learn_disjoint(site, psi, said, strengths, epochs, steps)
+    disjoint = Disjoint(site.unlabeled.X, psi, said, **strengths)
+    report = site.fit(site.data, epochs, steps, LocalTerms([disjoint])).estimator.last_update_
     site.weights()  # which refuses a net that has diverged
-    return Weights(joined(parts), site.records + len(site.unlabeled))
+    return Weights(joined(report.parts), site.records + len(site.unlabeled))
 
 
 @dataclass(frozen=True)

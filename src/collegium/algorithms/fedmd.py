@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from collegium.algorithms._starting import Started
-from collegium.algorithms.dd import mean_of, most_probable
-from collegium.core import ActiveSite, Federation, Labels, Nothing, SoftLabels, step
+from collegium.algorithms.dd import mean_of
+from collegium.core import ActiveSite, Federation, Labels, Nothing, SomeSoftLabels, step
 from collegium.core.settings import PositiveFloat, PositiveInt, Share
 
 
@@ -39,9 +39,9 @@ def transfer(site: ActiveSite, D0: Labels, public_epochs: int, private_epochs: i
 
 
 @step
-def communicate(site: ActiveSite, d: NDArray[np.int64]) -> SoftLabels:
+def communicate(site: ActiveSite, d: NDArray[np.int64]) -> SomeSoftLabels:
     """Communicate: the class scores f_k of the samples d_j of the public set."""
-    return SoftLabels(site.logits(d))
+    return SomeSoftLabels(site.logits(d))
 
 
 @step
@@ -94,9 +94,9 @@ class FedMD(Started):
             f: Any = softmax(mean, axis=1).astype(np.float32)
             order = digest_and_revisit(d, f, self.digest_epochs, float(self.digest_lr), self.revisit_epochs)
             fed.tell(order, parties)  # Distribute, Digest, Revisit
-            whole = np.full(len(fed.public), -1)
-            whole[d] = most_probable(fed, mean).codes
-            fed.announce(Labels(whole, fed.n_classes))
+            scores = np.full((len(fed.public), fed.n_classes), np.nan)
+            scores[d] = mean
+            fed.announce(scores)
 
     def _draw(self, fed: Federation) -> NDArray[np.int64]:
         every = len(fed.public)

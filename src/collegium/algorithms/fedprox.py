@@ -15,18 +15,33 @@ FedKT-Prox is FedProx that starts from FedKT's final model: ``FedProx(start=fedk
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from collegium.algorithms.fedavg import FedAvg
-from collegium.core import ActiveSite, Order, Weights, step
+from collegium.core import ActiveSite, LocalTerm, Order, Weights, step
 from collegium.core.settings import NonNegativeFloat
+from collegium.core.terms import check_not_negative
 from collegium.core.weights import Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Proximal(LocalTerm):
+    """mu/2 |w - anchor|^2 is added to the loss, over the trained parameters; mu = 0 adds nothing."""
+
+    loss: ClassVar[str] = "proximal"
+    mu: float
+    anchor: Arrays | None = None
+    """None: the weights at the start of the update."""
+
+    def __post_init__(self) -> None:
+        check_not_negative("mu", self.mu)
 
 
 @step
 def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: float) -> Weights:
     """w_k <- about argmin F_k(w) + mu/2 |w - w_t|^2"""
     site.load(w)
-    site.train_net(epochs, steps, proximal=mu)
+    site.train_net(epochs, steps, Proximal(mu))
     return Weights(site.weights(), site.records)
 
 

@@ -21,24 +21,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge, Lt
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
-from collegium.algorithms._pseudo_labels import joined, learn_siamese, part_of
+from collegium.algorithms._pseudo_labels import joined, part_of
 from collegium.algorithms._semi_supervised import SemiSupervised, sample, with_labels
-from collegium.core import ActiveSite, Federation, Weights, step
+from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Weights, step
 from collegium.core.settings import NonNegativeFloat, PositiveInt
+from collegium.core.terms import Unlabeled, check_not_negative, check_share
 from collegium.core.weights import Arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Siamese(LocalTerm):
+    """The net's answer to one random view of a row should be that of its target to another.
+
+    The target follows the net as a moving average; what it comes to is `parts["target"]` of the update's report.
+    """
+
+    loss: ClassVar[str] = "siamese"
+    X: Any
+    target: Arrays
+    """The target's weights at the start."""
+    weight: float = 1.0
+    """How much the squared difference of the answers counts beside the labels."""
+    decay: float = 0.99
+    """How much of the target stays at each step."""
+
+    def __post_init__(self) -> None:
+        check_not_negative("The weight of Siamese", self.weight)
+        check_share("The decay of Siamese", self.decay)
+
+    @property
+    def unlabeled(self) -> Unlabeled:
+        return Unlabeled(self.X)
 
 
 @step
 def update(site: ActiveSite, both: Arrays, weight: float, decay: float, epochs: int, steps: int | None) -> Weights:
     """Train the online net with labels and consistency; the target follows it."""
     site.load(part_of(both, "online"))
-    target = learn_siamese(site, part_of(both, "target"), weight, decay, epochs, steps)
-    return Weights(joined({"online": site.weights(), "target": target}), site.records + len(site.unlabeled))
+    siamese = Siamese(site.unlabeled.X, part_of(both, "target"), weight, decay)
+    report = site.fit(site.data, epochs, steps, LocalTerms([siamese])).estimator.last_update_
+    nets = {"online": site.weights(), "target": report.parts["target"]}
+    return Weights(joined(nets), site.records + len(site.unlabeled))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """PATE: private aggregation of teacher ensembles. The upper bound of FedKT, where all data is in one place.
 
 Papernot, Abadi, Erlingsson, Goodfellow, Talwar: "Semi-supervised Knowledge Transfer for Deep Learning from Private
-Training Data", arXiv 1610.05755; Gaussian noise as in "Scalable Private Learning with PATE", arXiv 1802.08908.
+Training Data", arXiv 1610.05755. With noise on the votes it is ``dp_pate``.
 
 All records are pooled (in a simulation only) and dealt to disjoint teachers, which are trained by the sites, each with
 its own learner, so that the work is shared out. ``teachers="sites"`` pools nothing: each site is one teacher. The
@@ -9,8 +9,7 @@ teachers vote on the public set, and the global model, the papers' student, lear
 
 Reproduces: the PATE column of FedKT's Table 1.
 
-Deviations from the papers, on purpose: ties are broken at random by the study's seed; with noise a record's own hash
-says which teacher learns from it, and a claim does not look at the votes (unless ``accounting="data_dependent"``).
+Deviations from the papers, on purpose: ties are broken at random by the study's seed.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from collegium.algorithms._teachers import Rows, count_votes, hashed_subsets, random_subsets, rehearse
+from collegium.algorithms._teachers import Rows, count_votes, random_subsets, rehearse
 from collegium.algorithms.centralized import hand_over
-from collegium.consensus.noisy_votes import NoisyVotes
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, step
 from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
@@ -86,32 +84,6 @@ class Pate(Algorithm):
 
     def _deal(self, X: Any, fed: Federation) -> list[Rows]:
         return random_subsets(tables.n_rows(X), int(self.teachers), fed.rng)
-
-
-@dataclass(frozen=True)
-class DPPate(NoisyVotes, Pate):
-    """PATE with noise on the votes: a claim for single records (pooled), or for whole sites (``teachers="sites"``)."""
-
-    _private: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.has_noise:
-            object.__setattr__(self, "gamma", 0.05)  # the paper's
-
-    def coordinate(self, fed: Federation) -> None:
-        self.check_classes(type(self).__name__, fed.n_classes)  # errors before anything is trained
-        self.n_queries(type(self).__name__, len(fed.public))
-        super().coordinate(fed)
-
-    def _deal(self, X: Any, fed: Federation) -> list[Rows]:
-        return hashed_subsets(X, int(self.teachers))
-
-    def _labels(self, fed: Federation, counts: Any) -> Labels:
-        k = self.n_queries(type(self).__name__, len(fed.public))
-        if self.teachers == "sites":
-            return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="party"), k)
-        return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="record"), k, relation="add_remove")
 
 
 def _labelled(subset: dict[str, Any]) -> LabelledData:

@@ -19,13 +19,22 @@ Deviations from the paper, on purpose:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
-from collegium.core import ActiveSite, Federation, TrainedWeights, step
+from collegium.core import ActiveSite, Federation, LocalTerm, TrainedWeights, step
 from collegium.core.settings import PositiveFloat
 from collegium.core.weights import Arrays, is_statistic
+
+
+@dataclass(frozen=True, eq=False)
+class Correction(LocalTerm):
+    """c - c_i is added to the gradient of every step. Plain SGD makes the steps of the paper."""
+
+    loss: ClassVar[str] = "correction"
+    arrays: Arrays
 
 
 @step
@@ -34,7 +43,7 @@ def update(site: ActiveSite, x: Arrays, c: Arrays, epochs: int, steps: int | Non
     site.load(x)  # line 7
     site.use_plain_sgd(lr)
     c_i = site.state.get("c_i") or zeros_like(c)
-    reach = site.train_net(epochs, steps, correction={name: c[name] - c_i[name] for name in c})  # lines 8 - 11
+    reach = site.train_net(epochs, steps, Correction({name: c[name] - c_i[name] for name in c}))  # lines 8 - 11
     y_i = site.weights()
     change = control_change(x, y_i, c, reach)  # line 12, option II
     site.state["c_i"] = {name: c_i[name] + change[name] for name in c}  # line 13

@@ -129,7 +129,7 @@ class XCLP(Algorithm):
             raise QuorumLost("No site that takes part has labelled points: there is nothing to propagate.")
         sizes = {p: len(told[p]) for p in told}
         columns = [r.start + np.arange(n) for r, n in zip(joint.numbered(sizes).values(), labelled, strict=True)]
-        with fed.observed.watch("solve"):
+        with fed.timed("solve"):
             if self.bits is None or clear:
                 near = joint.from_points(told, self.bits, self.k)  # 6-, 7-SS
             else:

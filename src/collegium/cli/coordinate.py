@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import pandas as pd
+import typer
 from rich.console import Console
 
+from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
 from collegium.cli.studies import carry_out, folder_for
 from collegium.errors import ConfigError, MissingExtra
 from collegium.reports.tables import frame_table
@@ -48,20 +50,19 @@ approval = "auto"
 """
 
 
-def coordinate_study(
-    file: Path,
-    kits: Path | None,
-    server: Path | None,
-    lead: Path | None,
-    changes: list[str],
-    out: Path | None,
-    *,
-    resume: bool,
-    force: bool,
-    as_json: bool,
+def coordinate(
+    file: StudyFile,
+    kits: Annotated[Path | None, typer.Option(help="The folder with the server's and the lead's kit.")] = None,
+    server: Annotated[Path | None, typer.Option(help="The server's kit, on this machine.")] = None,
+    lead: Annotated[Path | None, typer.Option(help="The lead's kit.")] = None,
+    changes: Changes = None,
+    out: RunFolder = None,
+    resume: Resume = False,
+    force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run a study over the sites of a federation, and show what came out."""
-    study = Study.from_toml(file, changes)
+    """Run a study between organisations: over the sites that have joined the federation."""
+    study = Study.from_toml(file, changes or ())
     folder = folder_for(study, out, resume=resume, force=force)
     console = Console(stderr=True, highlight=False)
     with _host(*_kits(kits, server, lead)) as host:
@@ -131,8 +132,11 @@ def _ended_by(number: signal.Signals) -> Iterator[None]:
         signal.signal(number, before)
 
 
-def run_federation_demo(out: Path, *, force: bool = False) -> None:
-    """Provision, start a server and three sites, run one study over them, stop everything, show what came out."""
+def federation_demo(
+    out: Annotated[Path, typer.Option(help="Folder for kits, data and the run.")] = Path("runs/federation-demo"),
+    force: Force = False,
+) -> None:
+    """A server and three hospitals as processes of their own on this machine, with real certificates: one study."""
     from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
 
     console = Console(highlight=False)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 import collegium as cg
+from collegium.cli.options import Force
 from collegium.errors import ConfigError
 from collegium.reports.tables import bytes_text, ledger_table
 from collegium.site.ledger import verify_ledger
 
 
-def run_demo(out: Path, *, force: bool = False) -> None:
-    """Train five different models at five sites, alone and by FedCT, and show what each gained and what it sent."""
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run, the picture and the ledger.")] = Path("runs/demo"),
+    force: Force = False,
+) -> None:
+    """Five hospitals, five kinds of model, breast cancer data: alone against together."""
     from sklearn.datasets import load_breast_cancer
 
     console = Console()

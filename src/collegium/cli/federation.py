@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from collegium.cli.options import KitFolder
 from collegium.errors import ConfigError
 
 if TYPE_CHECKING:
     from collegium.flare.kits.federation_file import FederationFile, SiteSection
     from collegium.flare.kits.provision import Provisioned
 
+LeadKit = Annotated[Path, typer.Option("--kit", help="The kit of a lead of the organisation that runs the server.")]
+SiteName = Annotated[str, typer.Argument(help="A site's name.")]
 _GOES_TO = {"server": "whoever runs the server", "site": "the site's owner", "lead": "that person"}
 
 
-def provision_federation(
-    file: Path, out: Path | None, *, force: bool, new_site: str | None, organisation: str | None, member: str | None
+def provision(
+    file: Annotated[Path, typer.Argument(help="Who takes part (TOML).", metavar="FEDERATION.toml")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the kits (default: kits/NAME).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="A new federation in that folder: old kits end.")] = False,
+    new_site: Annotated[str | None, typer.Option("--add-site", help="One more site; all else stays.")] = None,
+    organisation: Annotated[str | None, typer.Option(help="Whose site --add-site adds.")] = None,
+    member: Annotated[str | None, typer.Option("--renew", help="A new key and certificate for one kit.")] = None,
 ) -> None:
-    """Make all kits, or one more, or a new certificate for one; show who gets what."""
+    """Make the kits of a federation: one folder for the server, each site and each lead."""
     from collegium.flare.kits.federation_file import FederationFile
     from collegium.flare.kits.provision import add_site, provision, renew
 
@@ -77,22 +86,31 @@ def _show(made: Provisioned) -> None:
     )
 
 
-def start_server(kit: Path) -> None:
-    """Run the server in the foreground."""
+def start(kit: KitFolder) -> None:
+    """Run the server in the foreground; Ctrl-C ends it."""
     from collegium.flare.supervise.processes import run_server
 
     run_server(kit, _speaker("server"))
 
 
-def join_site(kit: Path) -> None:
-    """Run a site in the foreground."""
+def join(kit: KitFolder) -> None:
+    """Take part in the foreground, with reconnection; Ctrl-C ends it."""
     from collegium.flare.supervise.processes import run_site
 
     run_site(kit, _speaker(kit.resolve().name))
 
 
-def set_site_enabled(site: str, kit: Path, *, enabled: bool) -> None:
-    """Shut a site out, or let it in again."""
+def disable(site: SiteName, kit: LeadKit) -> None:
+    """Shut a site out: it is disconnected and cannot register."""
+    _set_enabled(site, kit, enabled=False)
+
+
+def enable(site: SiteName, kit: LeadKit) -> None:
+    """Let a site in again."""
+    _set_enabled(site, kit, enabled=True)
+
+
+def _set_enabled(site: str, kit: Path, *, enabled: bool) -> None:
     from collegium.flare.nvflare.admin import set_enabled
 
     Console().print(set_enabled(kit, site, enabled=enabled), markup=False)

@@ -1,35 +1,49 @@
-"""``collegium list``."""
+"""``collegium list`` and ``collegium schema``."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from typing import Any
+from enum import StrEnum
+from typing import Annotated, Any
 
 import pandas as pd
+import typer
 from rich.console import Console
 
 from collegium import registry
+from collegium.cli.options import AsJson
 from collegium.core.building import settings_of
 from collegium.errors import MissingExtra
 from collegium.reports.tables import frame_table
 
-_KINDS = {
-    "algorithms": "algorithm",
-    "learners": "learner",
-    "consensus": "consensus",
-    "mechanisms": "mechanism",
-    "partitions": "partition",
-}
+
+class Listed(StrEnum):
+    """What `list` can list."""
+
+    algorithms = "algorithms"
+    learners = "learners"
+    consensus = "consensus"
+    mechanisms = "mechanisms"
+    partitions = "partitions"
+    data = "data"
 
 
-def print_list(what: str, *, as_json: bool) -> None:
-    """Print names, with what they are and their settings."""
-    rows = _data_rows() if what == "data" else [_row(_KINDS[what], name) for name in registry.names(_KINDS[what])]
+def list_names(what: Annotated[Listed, typer.Argument(help="What to list.")], as_json: AsJson = False) -> None:
+    """List what a study can name."""
+    kind = what.removesuffix("s") if what != Listed.consensus else what
+    rows = _data_rows() if what == Listed.data else [_row(kind, name) for name in registry.names(kind)]
     if as_json:
         print(json.dumps(rows))  # noqa: T201
         return
     Console().print(frame_table(pd.DataFrame(rows), what.capitalize()))
+
+
+def schema() -> None:
+    """Print the JSON Schema of study files."""
+    from collegium.study.study import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=1))
 
 
 def _row(kind: str, name: str) -> dict[str, Any]:

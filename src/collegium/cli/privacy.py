@@ -1,31 +1,31 @@
-"""``collegium privacy`` and ``collegium ledger budget``."""
+"""``collegium privacy``, and how a run's privacy is shown."""
 
 from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
+import typer
 from rich.console import Console
 
+from collegium.cli.options import AsJson, Changes, StudyFile
 from collegium.errors import ConfigError
-from collegium.privacy.budget import read_charges, spent_claim
+from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import UNPROTECTED, Account
 from collegium.reports.tables import frame_table
 from collegium.runs.results import Run
 from collegium.site.exposure import POST_PROCESSING
-from collegium.site.ledger import read_ledger, verify_ledger
 from collegium.study.study import Study
 
 
-def explain_study(file: Path, changes: list[str], *, as_json: bool) -> None:
-    """What each site would release, at what cost, under which claim."""
-    from collegium.study.rehearsal import explain
+def explain(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """What each site would release, at what cost and under which claim. Nothing private is touched, nothing spent."""
+    from collegium.study import rehearsal
 
-    study = Study.from_toml(file, changes)
-    rehearsed = explain(study, base=file.parent)
+    study = Study.from_toml(file, changes or ())
+    rehearsed = rehearsal.explain(study, base=file.parent)
     if as_json:
         print(json.dumps({"privacy": privacy_records(rehearsed)}))  # noqa: T201
         return
@@ -85,45 +85,17 @@ def claim_text(privacy: object) -> str:
     return "; ".join(str(claim) for claim in Account(tuple(charges)).claims())
 
 
-def show_budget(file: Path, delta: float | None, *, as_json: bool) -> None:
-    """How much privacy each party has spent, and what is left."""
-    if delta is not None and not 0 < delta < 1:
-        raise ConfigError(f"--delta lies between 0 and 1 (both excluded), not {delta}.")
-    verify_ledger(file)
-    rows = []
-    by_party: dict[str, list[dict[str, Any]]] = {}
-    for row in read_ledger(file):
-        by_party.setdefault(row["party"], []).append(row)
-    for party, entries in by_party.items():
-        read = [read_charges(row["event"]) for row in entries]
-        charges = [charge for part, _ in read for charge in part]
-        budget = next((limit for _, limit in reversed(read) if limit is not None), None)
-        at = delta if delta is not None else budget.delta if budget is not None else 1e-5
-        claim = spent_claim(charges, at)
-        spent = 0.0 if claim is None else claim.epsilon
-        rows.append(
-            {
-                "site": party,
-                "releases": len(entries),
-                "unprotected": sum(row["event"] is None for row in entries),
-                "charges": sum(charge.kind == "dp" and bool(charge.events) for charge in charges),
-                "spent epsilon": spent,
-                "delta": at,
-                "budget": None if budget is None else budget.epsilon,
-                "left": None if budget is None else max(0.0, budget.epsilon - spent),
-            }
-        )
-    if as_json:
-        print(json.dumps(rows))  # noqa: T201
-        return
-    shown = pd.DataFrame(rows).astype(object).where(lambda frame: frame.notna(), "-")
-    Console().print(
-        frame_table(shown, f"Privacy spent ({file.name})") if rows else "The ledger is empty: nothing was spent."
-    )
-
-
-def calibrate_mechanism(
-    name: str, epsilon: float, delta: float, rounds: int, public_size: int, classes: int, sites: int, *, as_json: bool
+def calibrate(
+    epsilon: Annotated[float, typer.Option(help="The total epsilon, over all rounds.")],
+    delta: Annotated[float, typer.Option(help="The total delta.")] = 1e-5,
+    rounds: Annotated[int, typer.Option(help="How many rounds release labels.")] = 1,
+    public_size: Annotated[int, typer.Option(help="Samples in the public set.")] = 1,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
+    name: Annotated[str, typer.Option("--mechanism", help="A mechanism's name: collegium list mechanisms.")] = (
+        "randomized_response"
+    ),
+    sites: Annotated[int, typer.Option(help="Sites that vote: to say how often their consensus is right.")] = 5,
+    as_json: AsJson = False,
 ) -> None:
     """How much noise a total (epsilon, delta) needs, and what is left of the labels."""
     from collegium.privacy import theory

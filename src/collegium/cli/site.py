@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import typer
 from rich.console import Console
 
+from collegium.cli.options import AsJson, KitFolder
 from collegium.errors import ConfigError, StorageError, WireError
 from collegium.flare.agreement.planning import ANY_PARTY, Plan, Review, plan_of, review
 from collegium.flare.agreement.review import unmatched
@@ -27,8 +28,12 @@ from collegium.wire import tables
 from collegium.wire.tables import Table
 
 
-def init_site(kit: Path, name: str | None, *, force: bool) -> None:
-    """Make what a kit needs beside NVFlare's part: a site file, an identity key, an instance number."""
+def init(
+    kit: KitFolder,
+    name: Annotated[str | None, typer.Option(help="The site's name (default: as in the kit's certificate).")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace site.toml by a new template.")] = False,
+) -> None:
+    """Write a site.toml to fill in, and make the site's identity key; shows the identity for the other sites."""
     if not kit.is_dir():
         raise ConfigError(f"There is no kit {kit}: give the folder that you got from the coordinator.")
     certified = _certified(kit)
@@ -50,8 +55,17 @@ def init_site(kit: Path, name: str | None, *, force: bool) -> None:
     )
 
 
-def check_site(kit: Path, study: Path | None, *, as_json: bool) -> None:
-    """Say what a site would bring, and what it would allow and refuse; exit code 1 if it could not take part."""
+def check(
+    kit: KitFolder,
+    study: Annotated[
+        Path | None, typer.Argument(help="A study or a proposed plan to look at.", metavar="[STUDY.toml|PLAN.json]")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Load the data and show what the site brings; with a study, what would be allowed and refused.
+
+    Exit code 1 if the site could not take part in the study.
+    """
     setup = load_site(kit)
     certified = _certified(kit)
     if certified is not None and certified.name != setup.file.name:
@@ -112,7 +126,7 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
                 raise ConfigError(f"{path}: {error}") from None
     from collegium.study.preparing import coordinators_part
 
-    study = Study.from_toml(path)
+    study = Study.from_toml(path, own=False)  # the coordinator wrote it
     own = SiteSection(learner=setup.file.learner, prepare=setup.file.prepare)
     as_here = study.model_copy(update={"sites": [own]})  # what this site's learner would release
     parties = study.federation.parties or [ANY_PARTY]

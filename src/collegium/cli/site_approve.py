@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 import typer
 from rich.console import Console
 
+from collegium.cli.options import AsJson, KitFolder
 from collegium.cli.site import show_review
 from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import Approvals, PendingOrder
@@ -21,10 +21,15 @@ from collegium.reports.tables import frame_table
 _FEWEST_DIGITS = 8
 
 
-def approve_for_site(
-    kit: Path, digest: str | None, order: str | None, *, withdraw: bool, yes: bool, as_json: bool
+def approve(
+    kit: KitFolder,
+    digest: Annotated[str | None, typer.Argument(help="A plan's hash, or how it begins.")] = None,
+    order: Annotated[str | None, typer.Option(help="One order.", metavar="RUN:NUMBER")] = None,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the plan's approval back.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """List what waits, or show one plan or order and sign it."""
+    """Show a proposed plan in plain words and sign it; without a plan, list those that wait."""
     if digest is not None and order is not None:
         raise ConfigError("Give a plan or --order, not both.")
     if withdraw and digest is None:

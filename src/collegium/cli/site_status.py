@@ -9,13 +9,14 @@ import re
 from contextlib import closing, suppress
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import pandas as pd
 import typer
 from rich.console import Console
 
-from collegium.cli.privacy import show_budget
+from collegium.cli import ledger
+from collegium.cli.options import AsJson, AtDelta, KitFolder
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT
@@ -27,8 +28,8 @@ _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d ")
 _MOST_BYTES: Final = 1 << 20
 
 
-def show_status(kit: Path, *, as_json: bool) -> None:
-    """Is it running, what has left, what waits."""
+def status(kit: KitFolder, as_json: AsJson = False) -> None:
+    """Is the site running, what has left it, and what waits for a decision?"""
     file = SiteFile.from_toml(kit / SITE_FILE)
     folder = kit / AGENT
     approvals = Approvals(folder, site_keys(folder, file))
@@ -64,8 +65,8 @@ def show_status(kit: Path, *, as_json: bool) -> None:
         console.print(f"Order {order} waits: collegium site approve {kit} --order {order}", markup=False)
 
 
-def show_log(kit: Path, lines: int) -> None:
-    """The last lines of the site's own logs, of all runs, by time."""
+def log(kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50) -> None:
+    """Show the site's own log: why something was refused or failed."""
     folder = kit / AGENT
     if not folder.is_dir():
         raise ConfigError(f"{folder} is not there: run `collegium site init {kit}` first.")
@@ -74,11 +75,11 @@ def show_log(kit: Path, lines: int) -> None:
     typer.echo("\n".join(text[-lines:]) if text else "The log is empty.")
 
 
-def show_site_budget(kit: Path, delta: float | None, *, as_json: bool) -> None:
-    """What the ledger says was spent."""
+def budget(kit: KitFolder, delta: AtDelta = None, as_json: AsJson = False) -> None:
+    """Show how much privacy the site has spent, and what is left of its budget."""
     SiteFile.from_toml(kit / SITE_FILE)
     if (kit / LEDGER).is_file():
-        show_budget(kit / LEDGER, delta, as_json=as_json)
+        ledger.budget(kit / LEDGER, delta, as_json)
         return
     typer.echo("[]" if as_json else "Nothing has left this site: there is no ledger yet.")
 
@@ -98,8 +99,8 @@ def _runs(path: Path, name: str) -> tuple[list[dict[str, Any]], list[dict[str, A
             {"run": run, "releases": len(released), "bytes": size, "last": last["time"], "round": last["round"],
              "step": last["step"]}
         )  # fmt: skip
-    with closing(Ledger(name, path)) as ledger:
-        return sorted(runs, key=lambda run: str(run["last"])), ledger.refusals()
+    with closing(Ledger(name, path)) as opened:
+        return sorted(runs, key=lambda run: str(run["last"])), opened.refusals()
 
 
 def _is_held(lock: Path) -> bool:

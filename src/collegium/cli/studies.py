@@ -1,4 +1,4 @@
-"""``collegium run``, ``plan`` and ``compare``."""
+"""``collegium run``, ``rehearse``, ``report`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+import typer
 from rich.console import Console
 from rich.table import Table
 
+from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
@@ -20,9 +22,16 @@ from collegium.runs.results import Run, load
 from collegium.study.study import Study
 
 
-def run_study(file: Path, changes: list[str], out: Path | None, *, resume: bool, force: bool, as_json: bool) -> None:
-    """Run a study file and show what came out."""
-    study = Study.from_toml(file, changes)
+def run(
+    file: StudyFile,
+    changes: Changes = None,
+    out: RunFolder = None,
+    resume: Resume = False,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run a study: train, show a summary, keep everything in a folder, write the report."""
+    study = Study.from_toml(file, changes or ())
     folder = folder_for(study, out, resume=resume, force=force)
     carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json)
 
@@ -78,12 +87,17 @@ def summary_table(run: Run, title: str) -> Table:
     return frame_table(table.reset_index().rename(columns=names), title)
 
 
-def plan_study(file: Path, changes: list[str], rounds: int, *, as_json: bool) -> None:
-    """Show every order and release of a study's first rounds."""
-    from collegium.study.rehearsal import rehearse
+def rehearse(
+    file: StudyFile,
+    changes: Changes = None,
+    rounds: Annotated[int, typer.Option(min=1, help="How many rounds to rehearse.")] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Rehearse a study on made-up sites: every order, every release and its size. No private data is touched."""
+    from collegium.study import rehearsal
 
-    study = Study.from_toml(file, changes)
-    rehearsed = rehearse(study, rounds=rounds, base=file.parent)
+    study = Study.from_toml(file, changes or ())
+    rehearsed = rehearsal.rehearse(study, rounds=rounds, base=file.parent)
     orders = rehearsed.orders.groupby(["round", "steps"], sort=False)["bytes"].agg(["count", "max"]).reset_index()
     claims = rehearsed.releases.assign(privacy=rehearsed.releases["privacy"].map(claim_text))
     columns = ["round", "step", "kind", "privacy"]
@@ -125,8 +139,21 @@ def plan_study(file: Path, changes: list[str], rounds: int, *, as_json: bool) ->
         console.print(f"A site would refuse or fail: {row['step']} ({row['code']}).", markup=False)
 
 
-def compare_folders(folders: list[Path], out: Path, *, force: bool, as_json: bool) -> None:
-    """Show runs side by side, and write the comparison."""
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file (default: report.html in the folder).")] = None,
+) -> None:
+    """Write the report of a run as one HTML file."""
+    typer.echo(f"Report: {load(folder).report(out or folder / 'report.html')}")
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Two or more runs' folders.")],
+    out: Annotated[Path, typer.Option(help="The HTML file.")] = Path("comparison.html"),
+    force: Annotated[bool, typer.Option("--force", help="Replace that file.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put runs side by side: a table and overlaid curves."""
     from collegium.reports.compare import compare_runs, render_comparison
 
     if len(folders) < 2:

@@ -34,7 +34,7 @@ class DawidSkene(Consensus):
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         replies = fed.ask(order, parties)
         answered = [party for party in fed.parties if party in replies]
-        with fed.observed.watch("consensus"):
+        with fed.timed("consensus"):
             votes = np.stack([replies[party].labels.codes for party in answered])
             posterior, reliability = self.estimate(votes, fed.n_classes)
             codes = np.where(posterior.max(axis=1) >= self.confidence, winners(posterior.T, fed.seed), -1)

@@ -46,5 +46,5 @@ class QualifiedMajority(Consensus):
 def count_votes(fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None, quorum: float) -> Labels:
     """The winners by total votes."""
     votes = fed.total(order, parties)
-    with fed.observed.watch("consensus"):
+    with fed.timed("consensus"):
         return Labels(votes.tally.winners(fed.seed, quorum), fed.n_classes)

@@ -14,8 +14,8 @@ from collegium.errors import ConfigError
 from collegium.privacy import accountant, composition
 from collegium.privacy.claims import SEEDED_NOISE, Charge, Relation, Unit
 from collegium.privacy.hindsight import check_accounted, hindsight_charge
+from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax, LaplaceNoisyMax, NoisyMax
-from collegium.site.gate import build_mechanism
 
 NoiseName = Literal["laplace", "gaussian"]
 Accounting = Literal["data_independent", "data_dependent"]

@@ -42,7 +42,7 @@ class WeightedMajority(Consensus):
         weights = whole_weights(self._known_weights(fed, parties), fed.parties)
         scores: Scores | None = None
         for party, release in fed.stream(order, parties):
-            with fed.observed.watch("consensus"):
+            with fed.timed("consensus"):
                 if scores is None:
                     scores = np.zeros((fed.n_classes, len(release.labels)), dtype=np.int64)
                 add_votes(scores, release.labels, weights[party])
@@ -62,7 +62,7 @@ class WeightedMajority(Consensus):
 
     def _by_agreement(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None) -> Labels:
         replies = fed.ask(order, parties)
-        with fed.observed.watch("consensus"):
+        with fed.timed("consensus"):
             votes = {party: replies[party].labels for party in fed.parties if party in replies}
             scores = np.zeros((fed.n_classes, len(next(iter(votes.values())))), dtype=np.int64)
             for labels in votes.values():
@@ -78,7 +78,7 @@ class WeightedMajority(Consensus):
     def _decide(self, fed: Federation, scores: Scores | None) -> Labels:
         if scores is None:
             raise ConfigError("No site has voted.")
-        with fed.observed.watch("consensus"):
+        with fed.timed("consensus"):
             codes = winners(scores, fed.seed)
             top, cast = scores.max(axis=0), scores.sum(axis=0)
             enough = (cast > 0) & (top >= self.quorum * cast * (1 - 1e-9))

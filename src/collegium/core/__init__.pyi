@@ -2,24 +2,12 @@ from .algorithm import Algorithm as Algorithm
 from .federation import Federation as Federation
 from .federation import Replies as Replies
 from .labels import Labels as Labels
-from .releases import (
-    Count as Count,
-)
-from .releases import (
-    HardLabels as HardLabels,
-)
-from .releases import (
-    Nothing as Nothing,
-)
-from .releases import (
-    RawRecords as RawRecords,
-)
-from .releases import (
-    Release as Release,
-)
-from .releases import (
-    SharedModels as SharedModels,
-)
+from .releases import Count as Count
+from .releases import HardLabels as HardLabels
+from .releases import Nothing as Nothing
+from .releases import RawRecords as RawRecords
+from .releases import Release as Release
+from .releases import SharedModels as SharedModels
 from .samples import LabelledData as LabelledData
 from .samples import Mixture as Mixture
 from .site import ActiveSite as ActiveSite
@@ -28,6 +16,9 @@ from .steps import Order as Order
 from .steps import Step as Step
 from .steps import step as step
 from .tally import Tally as Tally
+from .terms import LocalTerm as LocalTerm
+from .terms import LocalTerms as LocalTerms
 from .weights import SoftLabels as SoftLabels
+from .weights import SomeSoftLabels as SomeSoftLabels
 from .weights import TrainedWeights as TrainedWeights
 from .weights import Weights as Weights

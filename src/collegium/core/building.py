@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from collegium import registry
+from collegium.core import own_files
 from collegium.core.settings import check, hints_of, options_of
 from collegium.errors import ConfigError
 
@@ -32,7 +33,7 @@ def build(kind: str, table: Table | str, path: str) -> Any:
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
         raise ConfigError(f'{path}: expected a name, such as {{name = "{registry.names(kind)[0]}"}}.')
     try:
-        cls = registry.lookup(kind, table["name"])
+        cls = _class(kind, table["name"])
     except ConfigError as error:
         raise type(error)(*_with_path(error, f"{path}.name")) from None
     settings = {key: value for key, value in table.items() if key != "name"}
@@ -46,6 +47,18 @@ def build(kind: str, table: Table | str, path: str) -> Any:
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{path}: {_first_line(error)}") from None
     return component
+
+
+def _class(kind: str, name: str) -> Any:
+    if ":" not in name:
+        return registry.lookup(kind, name)
+    own_files.load(kind, name)
+    cls = registry.lookup(kind, name)
+    fits = hasattr(cls, "fit") and hasattr(cls, "predict") if kind == "learner" else nested_kind(cls) == kind
+    if not isinstance(cls, type) or not fits:
+        needed = "a class with fit and predict" if kind == "learner" else f"a subclass of cg.{kind.capitalize()}"
+        raise ConfigError(f"{name!r} is no {kind}: it must be {needed}.")
+    return cls
 
 
 def settings_of(cls: Any) -> dict[str, Any]:

@@ -6,22 +6,26 @@ import hashlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium import wire
 from collegium.core.labels import Codes, Labels
-from collegium.core.observations import Observations
+from collegium.core.masking import SecretTotals, masking
+from collegium.core.observations import Notes, Observations
 from collegium.core.public_set import PublicSet
-from collegium.core.releases import KINDS, REFUSAL, Nothing, Release, Sum
+from collegium.core.releases import KINDS, Nothing, Release, Sum
 from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
 from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import Charge
-from collegium.secure.secret_votes import SecretTotals
+from collegium.wire.orders import Request, with_header, write_orders
+from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply
 
 if TYPE_CHECKING:
     from collegium.core.workbench import Workbench
@@ -29,8 +33,18 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Release)
 COORDINATOR = "coordinator"
 _FIRST_ASIDE: Final = 1 << 40
+BAD_REPLY: Final = "bad-reply"
+"""The code of a refusal that the coordinator notes itself: what this site sent cannot be used."""
 # After these codes the site did not take in the labels it was sent.
-_UNREAD = {"bad-message", "storage-failed", "other-order"}
+_NOT_TAKEN_IN: Final = {"bad-message", "storage-failed", "other-order", BAD_REPLY}
+
+
+class Answer(NamedTuple):
+    """What came from a party: its frame and, in a simulation, what it noted beside it."""
+
+    party: str
+    frame: bytes
+    notes: Notes | None = None
 
 
 class Link(Protocol):
@@ -41,8 +55,8 @@ class Link(Protocol):
         """The names of all sites."""
         ...
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        """Send one frame to each named party; yield replies as they come. A party that is silent is left out."""
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """Send one frame to each named party; yield answers as they come. A party that is silent is left out."""
         ...
 
 
@@ -56,7 +70,7 @@ class OpenLink(Link, Protocol):
 
 
 class Replies(dict[str, R], Generic[R]):
-    """One release per party that answered; who refused (with a code) and who is missing."""
+    """One release per party that answered, in the order of the parties; who refused (with a code), who is missing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,18 +79,27 @@ class Replies(dict[str, R], Generic[R]):
 
 
 @dataclass
-class _Queued:
-    order: Order[Nothing]
-    number: int
-    round: int
-
-
-@dataclass
 class _Party:
     """What the coordinator keeps for one party between exchanges."""
 
-    queue: list[_Queued] = field(default_factory=list)
+    queue: list[Request] = field(default_factory=list)
     knows: str | None = None
+    """The digest of the labels it was sent last: later ones are written as a difference."""
+    asked: str = ""
+    """The step it was asked for last."""
+
+
+@dataclass(frozen=True)
+class _Awaited:
+    """What the coordinator expects of one party in an exchange."""
+
+    requests: tuple[Request, ...]
+    kind: type[Release]
+
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels that the party is sent."""
+        return [value for each in self.requests for value in each.args.values() if isinstance(value, Labels)]
 
 
 class Federation:
@@ -122,7 +145,7 @@ class Federation:
         self._number = self._asides = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
-        self._secret_totals = SecretTotals(self)
+        self._secret_totals: dict[str, SecretTotals] = {}
 
     @property
     def run(self) -> str:
@@ -184,7 +207,7 @@ class Federation:
         """Have a step run; nothing comes back. It is queued and rides with the next question."""
         self._number += 1
         for party, each in self._addressed(order, parties).items():
-            self._state[party].queue.append(_Queued(each, self._number, self.round))
+            self._state[party].queue.append(self._request(each, self._number))
 
     def ask(
         self,
@@ -196,9 +219,9 @@ class Federation:
         aside: bool = False,
     ) -> Replies[R]:
         """Ask, and see each party's release."""
-        replies: Replies[R] = Replies()
-        for party, release in self.stream(order, parties, deadline=deadline, quorum=quorum, into=replies, aside=aside):
-            replies[party] = release
+        addressed, replies = self._addressed(order, parties), Replies[R]()
+        came = dict(self.stream(addressed, deadline=deadline, quorum=quorum, into=replies, aside=aside))
+        replies.update((party, came[party]) for party in addressed if party in came)
         return replies
 
     def total(
@@ -211,13 +234,18 @@ class Federation:
     ) -> Any:
         """Ask, and see only the sum over the parties that answered; of a secret order nobody could see more."""
         addressed = self._addressed(order, parties)
-        if any(each.secret for each in addressed.values()):
-            return self._secret_totals.total(addressed, deadline, self._quorum if quorum is None else quorum)
+        for protocol in {each.secret for each in addressed.values() if each.secret is not None}:
+            if protocol not in self._secret_totals:
+                self._secret_totals[protocol] = masking(protocol).totals(self)
+            return self._secret_totals[protocol].total(addressed, deadline, self._quorum if quorum is None else quorum)
         total: Sum | None = None
-        for _, release in self.stream(addressed, deadline=deadline, quorum=quorum):
-            with self.observed.watch("consensus"):
+        for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
+            with self.timed("consensus"):
                 total = total if total is not None else type(release).empty_sum(len(addressed))
-                total.add_release(release)
+                try:
+                    total.add_release(release)
+                except WireError:  # it fits the study, but not what the others sent
+                    self.reject(party)
         return total
 
     def stream(
@@ -230,13 +258,13 @@ class Federation:
         into: Replies[R] | None = None,
         aside: bool = False,
     ) -> Iterator[tuple[str, R]]:
-        """Ask, and see each party's release as it comes; none is kept.
+        """Ask, and see each party's release as it comes, in whatever order that is; none is kept.
 
         `aside`: a question of a protocol's own, which leaves the numbers of the algorithm's orders, and with them the
         sites' randomness, as they would be without it.
         """
         asked: Mapping[str, Order[Any] | None] = (addressed := self._addressed(order, parties))
-        if any(each.secret and each.mask is None for each in addressed.values()):
+        if any(each.secret is not None and each.mask is None for each in addressed.values()):
             raise ConfigError("A secret order can only be totalled: use fed.total, or ask without secretly().")
         self._number, self._asides = self._number + (not aside), self._asides + aside
         number = _FIRST_ASIDE + self._asides if aside else self._number
@@ -253,6 +281,17 @@ class Federation:
             answered = sum(1 for _ in self._exchange(waiting, None, deadline, outcome))
             self._require(None, len(waiting), outcome, answered)
 
+    def reject(self, party: str, reason: str = BAD_REPLY, *, step: str | None = None) -> None:
+        """Say in the run's refusals that what a party sent was of no use. The run goes on without it.
+
+        `step` is the one it was asked for last, where nothing else is said.
+        """
+        self.observed.refusal(self.round, party, self._state[party].asked if step is None else step, reason)
+
+    def timed(self, activity: str) -> AbstractContextManager[None]:
+        """Add the time of a block to the coordinator's costs: ``with fed.timed("distill"): ...``."""
+        return self.observed.watch(activity)
+
     def note(self, metric: str, value: float, party: str = COORDINATOR, split: str = "public") -> None:
         """Put a number into the run's metrics."""
         self.observed.metric(self.round, party, split, metric, value)
@@ -263,7 +302,7 @@ class Federation:
         What is published last stays. A simulation notes the accuracy on its test set each time.
         """
         self.final_weights[like] = weights
-        with self.observed.watch("test"):
+        with self.timed("test"):
             accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
         if accuracy is not None:
             first = like == next(iter(self.final_weights))
@@ -273,11 +312,13 @@ class Federation:
         """Note what something costs that the coordinator makes public with noise of its own, such as a final model."""
         self.observed.claims.setdefault(what, []).append(charge)
 
-    def announce(self, labels: Labels) -> int:
+    def announce(self, consensus: Labels | NDArray[np.floating[Any]]) -> int:
         """Make a consensus known: notes its size and quality, returns how many labels changed since the last.
 
-        The last one announced is the run's result; a global model is fitted on it.
+        Soft labels, one row per public sample and one column per class, count as the class with the largest value; a
+        row of NaN has no label. The last one announced is the run's result; a global model is fitted on it.
         """
+        labels = consensus if isinstance(consensus, Labels) else self._most_probable(consensus)
         changed = labels.changed_from(self.final_labels)
         self.note("consensus_size", labels.coverage)
         self.note("consensus_changed", changed)
@@ -285,6 +326,15 @@ class Federation:
             self.note("consensus_quality", float(np.mean(labels.codes[labels.known] == self._truth[labels.known])))
         self.final_labels = labels
         return changed
+
+    def _most_probable(self, values: NDArray[np.floating[Any]]) -> Labels:
+        if values.shape != (len(self.public), self.n_classes):
+            raise ConfigError(
+                f"Soft labels have a row for each of the {len(self.public)} public samples and a column for each of "
+                f"the {self.n_classes} classes, not shape {values.shape}. Rows that were not asked about are NaN."
+            )
+        known = ~np.isnan(values).any(axis=1)
+        return Labels(np.where(known, np.where(known[:, None], values, 0.0).argmax(axis=1), -1), self.n_classes)
 
     def _addressed(
         self, order: Order[R] | Mapping[str, Order[R]], parties: Iterable[str] | None
@@ -299,6 +349,12 @@ class Federation:
             raise ConfigError(f"There is no party {unknown}." if unknown else "An order is addressed to no party.")
         return addressed
 
+    def _request(self, order: Order[Any], number: int) -> Request:
+        public = None if self._public is None else self._public.digest
+        return Request(
+            self._run, public, number, self.round, order.step, order.digest, order.args, order.mechanism, order.mask
+        )
+
     def _exchange(
         self,
         asked: Mapping[str, Order[Any] | None],
@@ -307,104 +363,86 @@ class Federation:
         outcome: Replies[Any],
     ) -> Iterator[tuple[str, Release]]:
         start = time.perf_counter()
-        frames, sent, written, expected = {}, {}, {}, {}
+        awaited: dict[str, _Awaited] = {}
+        frames: dict[str, bytes] = {}
         packed: dict[tuple[Any, ...], bytes] = {}
         for party, order in asked.items():
             encode = time.perf_counter()
-            orders = self._batch(party, order, number)
-            frames[party] = self._frame(party, orders, packed)
-            sent[party] = [value for each in orders for value in each["args"].values() if isinstance(value, Labels)]
-            written[party] = str(orders[-1]["step"])
-            expected[party] = Nothing if order is None else order.answer
-            steps = [str(each["step"]) for each in orders]
+            awaited[party] = self._awaited(party, order, number)
+            frames[party] = self._frame(party, awaited[party].requests, packed)
+            steps = [each.step for each in awaited[party].requests]
             self.observed.sent(self.round, party, steps, len(frames[party]), time.perf_counter() - encode)
-        for labels in {id(each): each for values in sent.values() for each in values}.values():
+        for labels in {id(each): each for every in awaited.values() for each in every.labels}.values():
             self._known.remember(labels)
         silent = dict.fromkeys(asked)
-        for party, frame in self._link.exchange(frames, self._deadline if deadline is None else deadline):
-            if party not in silent:
+        for answer in self._link.exchange(frames, self._deadline if deadline is None else deadline):
+            if answer.party not in silent:
                 continue
-            del silent[party]
-            release = self._receive(party, written[party], expected[party], frame, sent[party], outcome)
+            del silent[answer.party]
+            release = self._receive(answer, awaited[answer.party], outcome)
             if release is not None:
-                yield party, release
+                yield answer.party, release
         outcome.missing = tuple(silent)
         for party in silent:
             self._state[party].knows = None
-            self.observed.refusal(self.round, party, written[party], "missing")
+            self.reject(party, "missing")
         self.observed.exchanged(self.round, time.perf_counter() - start)
 
-    def _batch(self, party: str, order: Order[Any] | None, number: int | None) -> list[dict[str, Any]]:
+    def _awaited(self, party: str, order: Order[Any] | None, number: int | None) -> _Awaited:
         state = self._state[party]
-        queued, state.queue = state.queue, []
+        requests, state.queue = state.queue, []
         if order is not None and number is not None:
-            queued = [*queued, _Queued(order, number, self.round)]
-        return [
-            {
-                "number": each.number,
-                "round": each.round,
-                "step": each.order.step,
-                "digest": each.order.digest,
-                "args": each.order.args,
-                **({} if each.order.mechanism is None else {"mechanism": each.order.mechanism}),
-                **({} if each.order.mask is None else {"mask": each.order.mask}),
-            }
-            for each in queued
-        ]
+            requests = [*requests, self._request(order, number)]
+        state.asked = requests[-1].step
+        return _Awaited(tuple(requests), Nothing if order is None else order.answer)
 
-    def _frame(self, party: str, orders: list[dict[str, Any]], packed: dict[tuple[Any, ...], bytes]) -> bytes:
-        public = None if self._public is None else self._public.digest
-        header = {"run": self._run, "last": orders[-1]["number"], "public": public}
+    def _frame(self, party: str, requests: tuple[Request, ...], packed: dict[tuple[Any, ...], bytes]) -> bytes:
         knows = self._state[party].knows
         # Most parties get the same orders: they are written once.
-        key = (knows, *((each["number"], id(each["args"]), id(each.get("mask"))) for each in orders))
+        key = (knows, *((each.number, id(each.args), id(each.mask)) for each in requests))
         if key not in packed:
-            packed[key] = wire.pack({"orders": orders}, self._known.get(knows)).data
-        return wire.join(header, packed[key])
+            packed[key] = write_orders(requests, self._known.get(knows))
+        return with_header(requests[-1], packed[key])
 
-    def _receive(
-        self,
-        party: str,
-        step: str,
-        expected: type[Release],
-        frame: bytes,
-        sent: list[Labels],
-        outcome: Replies[Any],
-    ) -> Release | None:
-        """Read a reply; None where the party refused, or its reply cannot be read."""
-        start, payload, notes = time.perf_counter(), b"", {}
-        try:
-            header, payload = wire.cut(frame)
-            if "notes" in header:  # a simulation's notes, around what a real site would send
-                notes, frame = header["notes"], payload
-                header, payload = wire.cut(frame)
-            code = header.get("refused")
-            if code is not None and header.get("entry"):
-                _check_paid(header)
-            release = None if code is not None else self._open(expected, header, payload)
-        except (WireError, ConfigError, KeyError, TypeError, ValueError):
-            header, code, release = {}, "bad-reply", None
-        if code is not None:
-            outcome.refused[party] = str(code)
-            self.observed.refusal(self.round, party, str(header.get("step") or step), str(code))
-        if code in _UNREAD or code == "bad-reply":
-            self._state[party].knows = None
-        elif sent:
-            self._state[party].knows = sent[-1].digest
-        self.observed.noted(self.round, party, notes)
-        self.observed.cost(self.round, party, bytes_up=len(frame), seconds_wire=time.perf_counter() - start)
-        if header.get("entry"):
-            self.observed.released(self.round, party, step, header, len(payload))
+    def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
+        """Read an answer; None where the party refused, or what it sent is no answer to this order."""
+        start, party, state = time.perf_counter(), answer.party, self._state[answer.party]
+        reply, release, charges = self._read(answer.frame, awaited)
+        if isinstance(reply, Refusal):
+            outcome.refused[party] = reply.code
+            self.reject(party, reply.code, step=reply.step or None)
+        if isinstance(reply, Refusal) and reply.code in _NOT_TAKEN_IN:
+            state.knows = None
+        elif awaited.labels:
+            state.knows = awaited.labels[-1].digest
+        if answer.notes is not None:
+            self.observed.noted(self.round, party, answer.notes)
+        size, seconds = len(answer.frame), time.perf_counter() - start
+        self.observed.cost(self.round, party, bytes_up=size, seconds_wire=seconds)
+        if reply.row is not None and reply.row.entry is not None:
+            payload = len(reply.payload) if isinstance(reply, Reply) else 0
+            self.observed.released(self.round, party, state.asked, reply.row, charges, payload)
         return release
 
-    def _open(self, expected: type[Release], header: Mapping[str, Any], payload: bytes) -> Release:
-        """A release from its bytes: of the kind that was asked for, as its hash says, fit for this study."""
-        kind = KINDS.get(str(header["kind"]))
-        if kind is None or kind is not expected or hashlib.sha256(payload).hexdigest() != header["sha256"]:
-            raise WireError("A reply is of another kind than was asked for, or not what its hash says.")
-        release = kind.from_plain(wire.unpack(payload, self._known))
+    def _read(self, frame: bytes, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
+        """A frame's reply, its release and what it cost; whatever else it is counts as a refusal: `bad-reply`."""
+        number = awaited.requests[-1].number
+        try:
+            reply = read_reply(frame)
+            if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
+                raise WireError("A reply to another order.")
+            charges, _ = read_charges(None if reply.row is None else reply.row.privacy)
+            return reply, self._opened(reply, awaited.kind) if isinstance(reply, Reply) else None, charges
+        except Exception:  # whatever a site's bytes bring about is that site's fault, and ends nobody else's run
+            return Refusal(number, BAD_REPLY, ""), None, []
+
+    def _opened(self, reply: Reply, expected: type[Release]) -> Release:
+        """A release from its bytes: of the kind that was asked for, fit for this study."""
+        kind = KINDS.get(reply.row.kind)
+        if kind is None or kind is not expected:
+            raise WireError("A reply of another kind than was asked for.")
+        release = kind.from_plain(wire.unpack(reply.payload, self._known))
         release.check(self.n_classes, None if self._public is None else len(self._public))
-        read_charges(header.get("privacy"))
         return release
 
     def _require(self, quorum: float | None, asked: int, outcome: Replies[Any], answered: int | None = None) -> None:
@@ -421,10 +459,3 @@ class Federation:
                 + (f" Missing - {absent}." if absent else "")
                 + " The reasons are in the sites' own logs."
             )
-
-
-def _check_paid(header: Mapping[str, Any]) -> None:
-    """What a refusal says of its own cost must be readable: a WireError or ConfigError otherwise."""
-    if header["kind"] != REFUSAL or header["bytes"] != 0 or not isinstance(header["sha256"], str):
-        raise WireError("A refusal that was paid for is a row of its own kind, and carries nothing.")
-    read_charges(header["privacy"])

@@ -2,18 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import Charge
+from collegium.wire.replies import Row
 
 COST_COLUMNS = (
     "bytes_up", "bytes_down", "seconds_fit", "seconds_predict", "seconds_consensus", "seconds_wire", "seconds_total",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a simulated site notes beside its reply. It is no part of the frame: a real site has none."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Time spent, by activity."""
+    noted: dict[str, float] = field(default_factory=dict)
+    """Numbers that a step put down for the run's metrics."""
+    busy: float = 0.0
+    """Seconds from the order to the reply."""
+    accuracy: float | None = None
+    """On the simulation's test set."""
+
+    def to_json(self) -> str:
+        """As text, for a record or another process of the simulation."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Notes | None:
+        """From what this simulation wrote itself."""
+        return None if text is None else cls(**json.loads(text))
 
 
 @dataclass
@@ -78,21 +102,18 @@ class Observations:
         """An exchange ended."""
         self.cost(number, "coordinator", seconds_total=seconds)
 
-    def noted(self, number: int, party: str, notes: Mapping[str, Any]) -> None:
-        """What a simulated site noted beside its reply: seconds by activity, numbers, its accuracy on the test set."""
-        spent = {f"seconds_{activity}": seconds for activity, seconds in notes.get("seconds", {}).items()}
-        self.cost(number, party, seconds_total=notes.get("busy", 0.0), **spent)
-        for name, value in notes.get("noted", {}).items():
+    def noted(self, number: int, party: str, notes: Notes) -> None:
+        """What a simulated site noted beside its reply."""
+        spent = {f"seconds_{activity}": seconds for activity, seconds in notes.seconds.items()}
+        self.cost(number, party, seconds_total=notes.busy, **spent)
+        for name, value in notes.noted.items():
             self.metric(number, party, "private", name, value)
-        if "accuracy" in notes:
-            self.metric(number, party, "test", "accuracy", notes["accuracy"])
+        if notes.accuracy is not None:
+            self.metric(number, party, "test", "accuracy", notes.accuracy)
 
-    def released(self, number: int, party: str, step: str, header: Mapping[str, Any], wire_bytes: int) -> None:
-        """A release came from a party."""
-        charges, _ = read_charges(header.get("privacy"))
+    def released(self, number: int, party: str, step: str, row: Row, charges: list[Charge], wire_bytes: int) -> None:
+        """A release came from a party, at the cost of these charges."""
         # A conditional or nominal claim protects nothing that anybody could rely on.
         protected = bool(charges) and all(charge.kind == "dp" for charge in charges)
-        row = {"party": party, "round": number, "step": step, "wire_bytes": wire_bytes, "protected": protected}
-        row |= {name: header[name] for name in ("kind", "bytes", "sha256", "entry")}
-        row["privacy"] = header.get("privacy")
-        self.releases.append(row)
+        told = {"party": party, "round": number, "step": step, "wire_bytes": wire_bytes, "protected": protected}
+        self.releases.append(told | asdict(row))

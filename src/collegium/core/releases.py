@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,6 @@ from collegium.core.tally import Tally
 from collegium.errors import WireError
 
 KINDS: dict[str, type[Release]] = {}
-REFUSAL: Final = "Refusal"
-"""Stands in ledgers for the kind of a refusal that tells something of the data, and was paid for."""
 
 
 class Sum(Protocol):

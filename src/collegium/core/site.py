@@ -17,7 +17,7 @@ from collegium.core.public_set import PublicSet
 from collegium.core.recipes import Recipe, build_learner
 from collegium.core.samples import LabelledData, Mixture, PrivateData, PrivateRows, PseudoLabelled
 from collegium.core.stopwatch import Stopwatch
-from collegium.core.terms import LocalTerms, SoftTargets, Trained
+from collegium.core.terms import LocalTerm, LocalTerms, Trained
 from collegium.core.weights import LARGEST, Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError, Refused, SiteError
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
@@ -182,7 +182,7 @@ class ActiveSite:
         """Train this site's model: the only door to training. The model is kept as `site.model`.
 
         With a private learner the private rows are used as often as it says (`fits`) and charged each time; after
-        that the site learns from public rows only. `terms` are for learners with weights (proximal term, ...).
+        that the site learns from public rows only. `terms` are for learners with weights.
         """
         mixture = data if isinstance(data, Mixture) else data + self._no_rows()
         update = LocalUpdate(epochs, steps, terms)
@@ -276,21 +276,12 @@ class ActiveSite:
         own = net.lr if net.optimizer == "sgd" else 0.1
         net.set_params(optimizer="sgd", lr=own if lr is None else lr)
 
-    def train_net(
-        self,
-        epochs: int | None,
-        steps: int | None,
-        *,
-        proximal: float = 0.0,
-        correction: Mapping[str, NDArray[Any]] | None = None,
-        train: Trained = "all",
-    ) -> float:
+    def train_net(self, epochs: int | None, steps: int | None, *terms: LocalTerm, train: Trained = "all") -> float:
         """Go on from the present weights with the private rows and a new optimizer; returns its steps x learning rate.
 
-        `proximal` pulls the weights towards those it started from; `correction` is added to the gradient of each step;
-        with `train` = "head" only the last layer learns (linear evaluation).
+        With `train` = "head" only the last layer learns (linear evaluation).
         """
-        model = self.fit(self.data, epochs, steps, LocalTerms(proximal=proximal, correction=correction, train=train))
+        model = self.fit(self.data, epochs, steps, LocalTerms(terms, train=train))
         report = model.estimator.last_update_
         return float(report.steps * report.lr)
 
@@ -312,13 +303,6 @@ class ActiveSite:
         self.load(noisy)
         self.exposure.note_fit(charge)
         return noisy
-
-    def fit_soft(
-        self, targets: NDArray[Any], weight: float, epochs: int | None = None, steps: int | None = None
-    ) -> SiteModel:
-        """Train on the private rows and, `weight` times as much, on the public ones with probabilities `targets`."""
-        soft = SoftTargets(self.public.X, targets, weight)
-        return self.fit(self.data, epochs, steps, LocalTerms(distill=soft, keep_optimizer=True))
 
     def distill(self, rows: NDArray[np.integer[Any]], targets: NDArray[Any], epochs: int, lr: float) -> None:
         """Teach this site's net to answer these rows of the public set with class probabilities `targets`."""

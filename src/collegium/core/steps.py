@@ -14,6 +14,7 @@ from collegium.core.releases import KINDS, Release
 if TYPE_CHECKING:
     from collegium.core.site import ActiveSite
     from collegium.privacy.mechanisms.base import Mechanism
+    from collegium.wire.orders import Mask
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", bound=Release, covariant=True)
@@ -32,9 +33,9 @@ class Order(Generic[R_co]):
     """The noise that the site's gate puts on the release, as plain data."""
     gives: str | None = None
     """The kind of release that this noise makes of the step's own."""
-    secret: bool = False
-    """Only the sum over all sites may be seen: the order can be totalled, and nothing else."""
-    mask: dict[str, Any] | None = None
+    secret: str | None = None
+    """How sites mask their answers, where only the sum may be seen: the order can be totalled, and nothing else."""
+    mask: Mask | None = None
     """What a site's gate needs for masking its release; `Federation.total` fills it in."""
 
     def through(self, mechanism: Mechanism | None) -> Order[Any]:
@@ -43,9 +44,9 @@ class Order(Generic[R_co]):
             return self
         return replace(self, mechanism=mechanism.to_plain(), gives=mechanism.gives.kind)
 
-    def secretly(self) -> Order[R_co]:
-        """The same order, of which the coordinator sees the total only."""
-        return replace(self, secret=True)
+    def secretly(self, protocol: str = "secret_votes") -> Order[R_co]:
+        """The same order, of which the coordinator sees the total only, by a registered way of masking."""
+        return replace(self, secret=protocol)
 
     @property
     def answer(self) -> type[Release]:

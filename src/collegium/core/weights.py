@@ -57,14 +57,31 @@ class SoftLabels(Release):
     values: NDArray[np.float32]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        values = self.values
-        if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim != 2:
-            raise WireError("SoftLabels that are no 32-bit numbers per sample and class.")
-        if values.shape[1] != n_classes or (public_size is not None and len(values) > public_size):
-            raise WireError("SoftLabels of other classes, or of more samples than are public.")
-        # Written so that NaN fails too.
-        if not (np.abs(values) <= LARGEST).all():
-            raise WireError("SoftLabels that are no numbers, or far too large ones.")
+        _check_soft(self.values, n_classes)
+        if public_size is not None and len(self.values) != public_size:
+            raise WireError("SoftLabels of another number of public samples.")
+
+
+@dataclass(frozen=True)
+class SomeSoftLabels(Release):
+    """The same of those public samples that the order named, in their order."""
+
+    values: NDArray[np.float32]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        _check_soft(self.values, n_classes)
+        if public_size is not None and len(self.values) > public_size:
+            raise WireError("SomeSoftLabels of more samples than are public.")
+
+
+def _check_soft(values: object, n_classes: int) -> None:
+    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim != 2:
+        raise WireError("Soft labels are 32-bit numbers, one per sample and class.")
+    if values.shape[1] != n_classes:
+        raise WireError("Soft labels of other classes.")
+    # Written so that NaN fails too.
+    if not (np.abs(values) <= LARGEST).all():
+        raise WireError("Soft labels are NaN, infinite or far too large.")
 
 
 class SoftMean:
@@ -77,7 +94,7 @@ class SoftMean:
         self._sum = np.zeros((samples, n_classes), np.int64)
         self.parties = 0
 
-    def add(self, release: SoftLabels) -> bool:
+    def add(self, release: SoftLabels | SomeSoftLabels) -> bool:
         """Take in one site's soft labels; False, and nothing is taken in, if they are of other samples."""
         if release.values.shape != self._sum.shape:
             return False

@@ -95,14 +95,21 @@ class Trainer:
         self._wants_codes = fractions or wants_codes(learner)
 
     def fit(
-        self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+        self,
+        data: Mixture,
+        previous: SiteModel | None,
+        rng: np.random.Generator,
+        update: LocalUpdate | None = None,
     ) -> SiteModel:
         """A model of `data`, going on from `previous` where the learner can."""
-        unlabelled = None if update.terms is None else update.terms.unlabelled
-        if not len(data.private) and not len(data.pseudo) and unlabelled is None:
+        update = update or LocalUpdate()
+        unlabeled = None if update.terms is None else update.terms.unlabeled
+        if not len(data.private) and not len(data.pseudo) and unlabeled is None:
             raise ConfigError("There is nothing to train on.")
         if hasattr(self._learner, "update"):
             return self._update(data, previous, rng, update)
+        if update.terms is not None:
+            raise ConfigError(f"{learner_name(self._learner)} takes no local terms. Use a TorchClassifier.")
         joined = data.joined()
         present = np.unique(joined.codes)
         if (update.epochs or update.steps) and is_iterative(self._learner):

@@ -13,6 +13,7 @@ from typing import Self
 
 from threadpoolctl import threadpool_limits
 
+from collegium.core.federation import Answer
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
@@ -33,16 +34,17 @@ class AgentPool:
         # OpenMP counts its threads per calling thread, so the limit is set in each of ours.
         return ThreadPoolExecutor(self._size, initializer=threadpool_limits, initargs=(1,))
 
-    def submit(self, party: str, frame: bytes, deadline: float | None) -> Future[bytes | None]:
+    def submit(self, party: str, frame: bytes, deadline: float | None) -> Future[Answer | None]:
         """Serve a frame; None if the site was still busy with an older order when the deadline passed."""
         return self._executor.submit(self._serve, party, frame, deadline)
 
-    def _serve(self, party: str, frame: bytes, deadline: float | None) -> bytes | None:
+    def _serve(self, party: str, frame: bytes, deadline: float | None) -> Answer | None:
         lock = self._locks[party]
         if not lock.acquire(timeout=-1 if deadline is None else deadline):
             return None
         try:
-            return self.agents[party].serve(frame)
+            agent = self.agents[party]
+            return Answer(party, agent.serve(frame), agent.notes)
         finally:
             lock.release()
 
@@ -76,15 +78,16 @@ class LocalLink:
         no_address("local", address)
         return cls(hosting, workers or None)
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        """One frame to each party; replies as they come."""
-        pending = {self._pool.submit(party, frame, deadline): party for party, frame in orders.items()}
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """One frame to each party; answers as they come."""
+        pending = {self._pool.submit(party, frame, deadline) for party, frame in orders.items()}
         try:
             for future in as_completed(list(pending), timeout=deadline):
-                party, reply = pending.pop(future), future.result()
-                del future  # replies are passed on, not kept
-                if reply is not None:
-                    yield party, reply
+                pending.discard(future)
+                answer = future.result()
+                del future  # answers are passed on, not kept
+                if answer is not None:
+                    yield answer
         except DeadlinePassed:
             self._pool.abandon()
 

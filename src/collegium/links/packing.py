@@ -12,6 +12,7 @@ from typing import IO, Any
 import cloudpickle
 
 from collegium import registry
+from collegium.core import own_files
 from collegium.core.steps import INSTALLED
 from collegium.links.hosting import Hosting
 
@@ -28,8 +29,8 @@ def assign(hosting: Hosting, processes: int) -> dict[str, int]:
 
 def pack(content: Any, file: IO[bytes]) -> None:
     """Write something for another process of this simulation; code of the user's own travels with it."""
-    # The paths come first and alone: the rest may need modules that are found through them only.
-    for part in (sys.path, content, _users_own_steps()):
+    # Paths and the user's files come first and alone: the rest may need modules that are found through them only.
+    for part in (sys.path, own_files.FILES, content, registry.OWN, _users_own_steps()):
         cloudpickle.dump(part, file)
 
 
@@ -37,7 +38,9 @@ def unpack(file: IO[bytes]) -> Any:
     """The content, with all steps installed that it was packed with."""
     paths = pickle.load(file)
     sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
+    own_files.adopt(pickle.load(file))
     content = pickle.load(file)
+    registry.OWN.update(pickle.load(file))
     registry.install_steps()
     for packed in pickle.load(file):
         with contextlib.suppress(Exception):  # a step whose module is not to be found here stays unknown
@@ -57,7 +60,8 @@ def _users_own_steps() -> list[bytes]:
     """Steps that do not come with the package. One that cannot be packed stays here: sites will say they lack it."""
     packed = []
     for step in INSTALLED.values():
-        if not step.function.__module__.startswith("collegium."):
+        module = step.function.__module__
+        if not module.startswith("collegium.") and module not in own_files.FILES:
             with contextlib.suppress(Exception):
                 packed.append(cloudpickle.dumps(step))
     return packed

@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Self
 
+from collegium.core.federation import Answer
 from collegium.errors import CollegiumError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
@@ -76,11 +77,11 @@ class RayLink:
         _start(hosts, _START_SECONDS)
         return hosts
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        """One frame to each party; replies as they come. An actor that died leaves its parties out."""
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """One frame to each party; answers as they come. An actor that died leaves its parties out."""
         self._revive(orders, deadline)
         stored: dict[bytes, Any] = {}
-        pending: dict[Future[bytes | None], str] = {}
+        pending: dict[Future[Answer | None], str] = {}
         for party, frame in orders.items():
             if len(frame) >= _SHARED_BYTES and frame not in stored:
                 stored[frame] = self._ray.put(frame)
@@ -88,11 +89,10 @@ class RayLink:
                 pending[self._home[party].ask(party, stored.get(frame, frame), deadline)] = party
         try:
             for future in as_completed(list(pending), timeout=deadline):
-                party = pending.pop(future)
-                reply = self._home[party].answer(future)
-                del future  # replies are passed on, not kept
-                if reply is not None:
-                    yield party, reply
+                answer = self._home[pending.pop(future)].answer(future)
+                del future  # answers are passed on, not kept
+                if answer is not None:
+                    yield answer
         except DeadlinePassed:
             for host in self._hosts:
                 if host.alive and not host.parties.isdisjoint(pending.values()):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import cloudpickle
 
+from collegium.core.federation import Answer
 from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError
 from collegium.graphs import Labelled
@@ -38,8 +39,8 @@ class SitesActor:
         shared = replace(hosting, public=None if public is None else PublicSet(public))
         self._pool = AgentPool(shared.agents(), threads)
 
-    async def serve(self, party: str, frame: bytes, deadline: float | None) -> bytes | None:
-        """A site's reply to a frame."""
+    async def serve(self, party: str, frame: bytes, deadline: float | None) -> Answer | None:
+        """A site's answer to a frame."""
         return await asyncio.wrap_future(self._pool.submit(party, frame, deadline))
 
     async def abandon(self) -> None:
@@ -95,13 +96,13 @@ class Host:
             raise _why_not_started(error) from None
         self._starting, self.alive = None, True
 
-    def ask(self, party: str, frame: Any, deadline: float | None) -> Future[bytes | None]:
+    def ask(self, party: str, frame: Any, deadline: float | None) -> Future[Answer | None]:
         """Send a frame (or where it is stored) to a site."""
-        future: Future[bytes | None] = self._actor.serve.remote(party, frame, deadline).future()
+        future: Future[Answer | None] = self._actor.serve.remote(party, frame, deadline).future()
         return future
 
-    def answer(self, future: Future[bytes | None]) -> bytes | None:
-        """The reply, or None if there is none."""
+    def answer(self, future: Future[Answer | None]) -> Answer | None:
+        """What the site answered, or None if it did not."""
         error = future.exception()
         if error is None:
             return future.result()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from collegium.core.federation import Link, OpenLink
+from collegium.core.federation import Answer, Link, OpenLink
 from collegium.errors import RecordError
-from collegium.runs.record import Record
+
+if TYPE_CHECKING:
+    from collegium.runs.record import Record
 
 
 class ReplayLink:
@@ -23,7 +26,7 @@ class ReplayLink:
         self._record = record
         self._next = 0
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """From the record where it has this exchange, from the sites otherwise."""
         number, self._next = self._next, self._next + 1
         asked = orders_hash(orders)
@@ -35,7 +38,7 @@ class ReplayLink:
                 f"{self._record.path}: exchange {number} was asked differently when it was recorded. The algorithm, "
                 "its settings or the versions of libraries have changed: start a new run."
             )
-        yield from self._record.replies(number)
+        yield from self._record.answers(number)
 
     def newcomers(self) -> tuple[str, ...]:
         """Those that joined before this exchange when it was recorded; live, those that join now."""

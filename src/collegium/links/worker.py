@@ -18,6 +18,7 @@ import cloudpickle
 import joblib
 
 from collegium import wire
+from collegium.core.federation import Answer
 from collegium.core.public_set import PublicSet
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
@@ -64,11 +65,13 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
 
 
 def _answer(pool: AgentPool, header: dict[str, Any], frame: bytes, send: Any) -> None:
-    def done(future: Future[bytes | None]) -> None:
+    def done(future: Future[Answer | None]) -> None:
         failed = future.cancelled() or future.exception() is not None
-        reply = None if failed else future.result()
-        head = {"party": header["party"], "exchange": header["exchange"], "answered": reply is not None}
-        send(head, reply or b"")
+        answer = None if failed else future.result()
+        head = {"party": header["party"], "exchange": header["exchange"], "answered": answer is not None}
+        if answer is not None and answer.notes is not None:
+            head["notes"] = answer.notes.to_json()
+        send(head, b"" if answer is None else answer.frame)
 
     pool.submit(header["party"], frame, header["deadline"]).add_done_callback(done)
 

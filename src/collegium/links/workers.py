@@ -26,6 +26,8 @@ import numpy as np
 from scipy import sparse
 
 from collegium import wire
+from collegium.core.federation import Answer
+from collegium.core.observations import Notes
 from collegium.errors import CollegiumError, ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
@@ -89,8 +91,8 @@ class WorkersLink:
             process.stdin.close()
         return process
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        """One frame to each party; replies as they come. A worker that died leaves its parties out."""
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """One frame to each party; answers as they come. A worker that died leaves its parties out."""
         self._exchange += 1
         pending = set(orders)
         for party, frame in orders.items():
@@ -107,13 +109,13 @@ class WorkersLink:
                     self._send(worker, wire.join({"do": "abandon"}, b""))
                 return
             for connection in ready:
-                header, reply = self._read(connection)  # type: ignore[arg-type]
+                header, frame = self._read(connection)  # type: ignore[arg-type]
                 if header is None:
                     pending -= {party for party in pending if self._connections[self._home[party]].closed}
                 elif header.get("exchange") == self._exchange and header["party"] in pending:
                     pending.discard(header["party"])
                     if header.get("answered"):
-                        yield header["party"], reply
+                        yield Answer(header["party"], frame, Notes.from_json(header.get("notes")))
 
     def _send(self, worker: int, frame: bytes) -> bool:
         try:

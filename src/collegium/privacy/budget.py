@@ -70,17 +70,6 @@ def read_charges(text: str | None) -> tuple[list[Charge], Budget | None]:
         raise ConfigError("These are no privacy charges.") from None
 
 
-def spent(ledger: str | Path, delta: float = 1e-5) -> dict[str, float]:
-    """The epsilon that each party of a ledger file has spent so far, at `delta`. The chain is verified first."""
-    from collegium.site.ledger import read_ledger, verify_ledger
-
-    charges: dict[str, list[Charge]] = {party: [] for party in verify_ledger(ledger)}
-    for row in read_ledger(ledger):
-        charges[row["party"]] += read_charges(row["event"])[0]
-    claims = {party: spent_claim(each, delta) for party, each in charges.items()}
-    return {party: 0.0 if claim is None else claim.epsilon for party, claim in claims.items()}
-
-
 def spent_claim(charges: Sequence[Charge], delta: float) -> PrivacyClaim | None:
     """What a ledger's charges of differential privacy add up to; None where there are none."""
     from collegium.privacy import accountant

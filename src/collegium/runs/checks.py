@@ -330,7 +330,8 @@ def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
     """Every learner can do what the method needs; the error names methods that need less."""
     for capability, purpose in algorithm.needs.items():
         for site in sites:
-            missing = [name for name in _CAPABILITIES[capability] if not hasattr(site.learner, name)]
+            methods = _CAPABILITIES.get(capability, (capability,))
+            missing = [name for name in methods if not hasattr(site.learner, name)]
             if missing and isinstance(site.learner, Pipeline):
                 raise SiteError(
                     site.name,

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from collegium.core.federation import Answer
+from collegium.core.observations import Notes
 from collegium.errors import RecordError
 from collegium.site.ledger import storage_errors
 
@@ -20,10 +22,12 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS run (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS exchange (number INTEGER PRIMARY KEY, orders TEXT NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS reply (
-    exchange INTEGER NOT NULL, seq INTEGER NOT NULL, party TEXT NOT NULL, frame BLOB NOT NULL,
+    exchange INTEGER NOT NULL, seq INTEGER NOT NULL, party TEXT NOT NULL, frame BLOB NOT NULL, notes TEXT,
     PRIMARY KEY (exchange, seq));
 CREATE TABLE IF NOT EXISTS newcomer (exchange INTEGER NOT NULL, party TEXT PRIMARY KEY);
 """
+
+_REPLIES: Final = "SELECT party, frame, notes FROM reply WHERE exchange = ? ORDER BY seq"
 
 
 class Record:
@@ -83,10 +87,8 @@ class Record:
 
     def _hash(self, number: int, orders: str, prev: str) -> str:
         digest = hashlib.sha256(f"{prev}:{number}:{orders}".encode())
-        for party, frame in self._db.execute(
-            "SELECT party, frame FROM reply WHERE exchange = ? ORDER BY seq", (number,)
-        ):
-            digest.update(party.encode() + b"\0" + hashlib.sha256(frame).digest())
+        for party, frame, notes in self._db.execute(_REPLIES, (number,)):
+            digest.update(party.encode() + b"\0" + hashlib.sha256(frame + (notes or "").encode()).digest())
         return digest.hexdigest()
 
     def orders_hash(self, number: int) -> str:
@@ -94,10 +96,11 @@ class Record:
         with storage_errors(self.path, RecordError):
             return str(self._db.execute("SELECT orders FROM exchange WHERE number = ?", (number,)).fetchone()[0])
 
-    def replies(self, number: int) -> Iterator[tuple[str, bytes]]:
-        """The recorded replies of an exchange, in the order they came."""
+    def answers(self, number: int) -> Iterator[Answer]:
+        """The recorded answers of an exchange, in the order they came."""
         with storage_errors(self.path, RecordError):
-            yield from self._db.execute("SELECT party, frame FROM reply WHERE exchange = ? ORDER BY seq", (number,))
+            for party, frame, notes in self._db.execute(_REPLIES, (number,)):
+                yield Answer(party, frame, Notes.from_json(notes))
 
     def newcomers(self, number: int) -> tuple[str, ...]:
         """The sites that joined before an exchange."""
@@ -113,15 +116,17 @@ class Record:
             self._db.executemany("INSERT INTO newcomer VALUES (?, ?)", [(number, party) for party in fresh])
         return fresh
 
-    def write(self, number: int, orders: str, replies: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-        """Pass replies on as they come, and keep them; the exchange counts once all have come."""
+    def write(self, number: int, orders: str, answers: Iterator[Answer]) -> Iterator[Answer]:
+        """Pass answers on as they come, and keep them; the exchange counts once all have come."""
         with storage_errors(self.path, RecordError):
             self._db.execute("BEGIN IMMEDIATE")
         try:
-            for seq, (party, frame) in enumerate(replies):
+            for seq, answer in enumerate(answers):
+                notes = None if answer.notes is None else answer.notes.to_json()
                 with storage_errors(self.path, RecordError):
-                    self._db.execute("INSERT INTO reply VALUES (?, ?, ?, ?)", (number, seq, party, frame))
-                yield party, frame
+                    values = (number, seq, answer.party, answer.frame, notes)
+                    self._db.execute("INSERT INTO reply VALUES (?, ?, ?, ?, ?)", values)
+                yield answer
             with storage_errors(self.path, RecordError):
                 self._finish(number, orders)
         except BaseException:

@@ -154,7 +154,7 @@ def without(fed: Federation, parties: Sequence[str], accusations: Accusations, a
     known = [pair for pair in accusations if set(pair) <= set(parties)]
     out = culprits(known)
     for party in out:
-        fed.observed.refusal(fed.round, party, asked, NOT_FOLLOWED)
+        fed.reject(party, NOT_FOLLOWED, step=asked)
     left = [party for party in parties if party not in out]
     if not left:
         names = ", ".join(out) or "all are away"

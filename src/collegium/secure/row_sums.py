@@ -71,7 +71,7 @@ def secure_row_sums(
                 server.add(party, release.rows)
                 added.append(party)
             except ProtocolError:
-                fed.observed.refusal(fed.round, party, submit.name, NOT_FOLLOWED)
+                fed.reject(party, NOT_FOLLOWED)
         if len(here) == 1:
             return round_name, dict.fromkeys(added)
         if not server.missing or mode == "recipient":

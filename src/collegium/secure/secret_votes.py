@@ -26,28 +26,17 @@ from collegium.protocols.masks import company
 from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, session_of
 from collegium.secure.messages import MaskedVotes, MaskShares
 from collegium.site.exposure import POST_PROCESSING
+from collegium.wire.orders import Mask
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
     from collegium.core.site import ActiveSite
     from collegium.core.steps import Order
 
+PROTOCOL: Final = "secret_votes"
+"""The name under which this way of masking is registered."""
 _KEPT: Final = "votes that may have to be masked again"
 _SUM: Final = "masked sums"
-
-
-def masked(site: ActiveSite, spec: Mapping[str, Any], release: Release) -> Release:
-    """At a site's gate: votes, masked for the round that the coordinator names. No other round can be opened then."""
-    try:
-        participants = [str(party) for party in spec["participants"]]
-        _require_company(site, participants)
-        sums = _sums_of(site, str(spec["session"]))
-        for other in site.state[_SUM].values():
-            other.forget()
-        sent = sums.submit(str(spec["round"]), _counts(release), participants)
-    except (ConfigError, ProtocolError, KeyError, TypeError) as error:
-        raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
-    return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
 
 
 @step
@@ -67,20 +56,6 @@ def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
     if session not in sums:
         sums[session] = masked_sum.MaskedSum(session_of(site, session))
     return sums[session]
-
-
-def keep(site: ActiveSite, spec: Mapping[str, Any], release: Release, charges: Sequence[Charge] | None) -> None:
-    """At a site's gate: remember votes that may leave and are paid for, in case they have to be masked again."""
-    free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
-    site.state[_KEPT] = (str(spec["session"]), str(spec["round"])), release, free
-
-
-def kept(site: ActiveSite, spec: Mapping[str, Any]) -> tuple[Release, list[Charge] | None]:
-    """At a site's gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
-    stored, release, free = site.state.get(_KEPT, (None, None, None))
-    if stored != (str(spec.get("session")), str(spec["again"])):
-        raise Refused("mask-denied", f"{site.name} has kept no votes of round {spec['again']!r}.")
-    return release, free
 
 
 def forget(site: ActiveSite) -> bool:
@@ -105,6 +80,38 @@ def _counts(release: Release) -> NDArray[np.uint8]:
     raise ConfigError(f"{release.kind} are no votes.")
 
 
+class SecretVotes:
+    """This way of masking: at a site's gate, and at the coordinator."""
+
+    def totals(self, fed: Federation) -> SecretTotals:
+        """The coordinator's side, for one run."""
+        return SecretTotals(fed)
+
+    def masked(self, site: ActiveSite, mask: Mask, release: Release) -> Release:
+        """At a gate: votes, masked for the round that the coordinator names. No other round can be opened then."""
+        try:
+            _require_company(site, mask.participants)
+            sums = _sums_of(site, mask.circle)
+            for other in site.state[_SUM].values():
+                other.forget()
+            sent = sums.submit(mask.round, _counts(release), mask.participants)
+        except (ConfigError, ProtocolError) as error:
+            raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
+        return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
+
+    def keep(self, site: ActiveSite, mask: Mask, release: Release, charges: Sequence[Charge] | None) -> None:
+        """At a gate: remember votes that may leave and are paid for, in case they have to be masked again."""
+        free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
+        site.state[_KEPT] = (mask.circle, mask.round), release, free
+
+    def kept(self, site: ActiveSite, mask: Mask) -> tuple[Release, list[Charge] | None]:
+        """At a gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
+        stored, release, free = site.state.get(_KEPT, (None, None, None))
+        if stored != (mask.circle, mask.again):
+            raise Refused("mask-denied", f"{site.name} has kept no votes of round {mask.again!r}.")
+        return release, free
+
+
 class SecretTotals:
     """At the coordinator: one session for all rounds of a run; sites join it when they are first asked."""
 
@@ -127,18 +134,18 @@ class SecretTotals:
             self._rounds += 1
             name = f"sum {self._rounds}"
             server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
-            mask = {"session": self._circle.session, "round": name, "participants": here, "again": first}
+            mask = Mask(PROTOCOL, self._circle.session, name, here, first)
             secret = {party: replace(orders[party], mask=mask, gives=MaskedVotes.kind) for party in here}
             for party, sent in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
                 try:
                     server.add(party, masked_sum.Submission(sent.counts, sent.letters, sent.digests, sent.key_digest))
                 except ProtocolError:
-                    self._fed.observed.refusal(self._fed.round, party, orders[party].step, NOT_FOLLOWED)
+                    self._fed.reject(party, NOT_FOLLOWED)
             left = server.senders if server.missing else self._open(server, name, deadline)
             if left == here:
                 break
             here, first = left, first or name
-        with self._fed.observed.watch("consensus"):
+        with self._fed.timed("consensus"):
             answer, counts = orders[here[0]].answer, server.total()
             if issubclass(answer, HardLabels) and counts.sum(axis=0, dtype=np.int64).max(initial=0) > len(here):
                 raise ProtocolError(here, "sent more votes than one for a sample.")
@@ -167,7 +174,7 @@ class SecretTotals:
                 accusations.append(error.parties)
         out = culprits(pair for pair in accusations if set(pair) <= set(letters))
         for party in out:
-            self._fed.observed.refusal(self._fed.round, party, open_masks.name, NOT_FOLLOWED)
+            self._fed.reject(party, NOT_FOLLOWED)
         if server.readable:
             return list(letters)
         left = [party for party in sorted(answered) if party not in out]

@@ -13,47 +13,30 @@ import os
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import cloudpickle
 import numpy as np
 
 from collegium import wire
 from collegium.core.labels import Labels
+from collegium.core.observations import Notes
 from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
-from collegium.privacy.budget import write_charges
 from collegium.privacy.claims import Charge
 from collegium.secure import distances, row_sums, secret_votes, sketches
 from collegium.secure.acquaintance import end_sessions
 from collegium.site.exposure import Exposure
-from collegium.site.gate import Gate, Request, Sealed
-from collegium.site.ledger import storage_errors
+from collegium.site.gate import Gate
+from collegium.site.ledger import Sent, storage_errors
+from collegium.wire.orders import Request, read_header, read_orders
+from collegium.wire.replies import UNREAD, Refusal, Reply, write_refusal, write_reply
 
 _OF_THE_DATA: Final = frozenset({"step-failed", "diverged"})
 """Refusals that a step itself comes to: they may depend on private rows."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The orders of one exchange for one site: any number of tells, then at most one ask."""
-
-    run: str
-    public_sha256: str | None
-    orders: list[dict[str, Any]]
-
-    @property
-    def last(self) -> int:
-        """The number that identifies the batch."""
-        return int(self.orders[-1]["number"])
-
-
-def _repeats(order: dict[str, Any]) -> bool:
-    """Does it ask for votes that the gate has kept? Then the step does not run again."""
-    return (order.get("mask") or {}).get("again") is not None
 
 
 class SiteLog:
@@ -83,6 +66,8 @@ class Agent:
         self._exam = exam
         self._simulation = simulation
         self._known = wire.KnownLabels(keep=1)
+        self.notes: Notes | None = None
+        """What was noted beside the last reply; a real site notes nothing."""
         site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -90,49 +75,46 @@ class Agent:
         site.log = self.log.write
 
     def serve(self, frame: bytes) -> bytes:
-        """Answer one batch of orders. Never raises for what a step or a message does: it refuses."""
+        """Answer one frame of orders. Never raises for what a step or a message does: it refuses."""
         start = time.perf_counter()
-        request = hashlib.sha256(frame).hexdigest()
+        self.notes = None
+        digest = hashlib.sha256(frame).hexdigest()
         try:
-            header, payload = wire.cut(frame)
-            run, last = str(header["run"]), int(header["last"])
-            done = self.gate.ledger.sent(run, last)
+            header, orders = read_header(frame)
+            done = self.gate.ledger.sent(header.run, header.last)
             if done is not None:
-                return done[1] if done[0] == request else self._refusal(run, last, "", "other-order", {})
-            batch = Batch(run, header["public"], wire.unpack(payload, self._known)["orders"])
-            if batch.last != last:
-                raise WireError("A batch's number is not that of its last order.")
-        except (WireError, KeyError, TypeError, ValueError):
+                if done.request != digest:
+                    return self._refusal(header.run, header.last, "", "other-order")
+                self.notes = Notes.from_json(done.notes)
+                return done.reply
+            requests = read_orders(header, orders, self._known)
+        except WireError:
             self.log.write(f"refused a message that cannot be read:\n{traceback.format_exc()}")
-            return self._refusal("", -1, "", "bad-message", {})
+            return self._refusal("", UNREAD, "", "bad-message")
         except StorageError as error:
             self.log.write(str(error))
-            return self._refusal("", -1, "", "storage-failed", {})
-        return self._answer(batch, request, start)
+            return self._refusal("", UNREAD, "", "storage-failed")
+        return self._answer(requests, digest, start)
 
-    def orders_in(self, frame: bytes) -> list[dict[str, Any]]:
+    def requests_in(self, frame: bytes) -> list[Request]:
         """What a frame asks for, without doing any of it (WireError if it cannot be read)."""
-        try:
-            return [dict(order) for order in wire.unpack(wire.cut(frame)[1], self._known)["orders"]]
-        except (KeyError, TypeError, ValueError):
-            raise WireError("A message holds no orders.") from None
+        return read_orders(*read_header(frame), self._known)
 
-    def _answer(self, batch: Batch, request: str, start: float) -> bytes:
+    def _answer(self, requests: list[Request], digest: str, start: float) -> bytes:
         self.site.watch.seconds.clear()
         self.site.noted.clear()
-        step = "an order"
+        last, step = requests[-1], ""
         try:
-            self._learn_labels(batch)
+            self._learn_labels(requests)
             release: object = Nothing()
-            for order in batch.orders:
-                step = str(order["step"])
-                release = self._run(batch, order)
-            notes = self._notes(start)
-            mask = batch.orders[-1].get("mask")
-            bare = batch.orders[-1].get("mechanism") is None and not isinstance(release, Nothing)
+            for request in requests:
+                step = request.step
+                release = self._run(request)
+            self.notes = self._noted(start)
+            bare = last.mechanism is None and not isinstance(release, Nothing)
             pays = bare and isinstance(release, Release) and release.holds_data and not release.never_protected
             return self._commit(
-                batch, request, lambda: self._reply(batch, release, notes), pays=pays, masks=mask is not None
+                last, digest, lambda: self._reply(last, release), pays=pays, masks=last.mask is not None
             )
         except Refused as refusal:
             code = refusal.code
@@ -143,26 +125,25 @@ class Agent:
         except Exception:
             code = "step-failed"
             self.log.write(f"{step} could not be completed:\n{traceback.format_exc()}")
-        notes = {"seconds": dict(self.site.watch.seconds)}
-        refusal_frame = self._refusal(batch.run, batch.last, step, code, notes)
+        self.notes = Notes(dict(self.site.watch.seconds)) if self._simulation else None
+        refusal_frame = self._refusal(last.run, last.number, step, code)
         if code != "storage-failed":
             with contextlib.suppress(Exception):  # a refusal that cannot be stored is still a refusal
                 if code in _OF_THE_DATA and self.site.exposure.owes:
-                    return self._commit(batch, request, lambda: self._paid_refusal(batch, step, code, notes), pays=True)
-                return self._commit(batch, request, lambda: refusal_frame)
+                    return self._commit(last, digest, lambda: self._paid_refusal(last, step, code), pays=True)
+                return self._commit(last, digest, lambda: refusal_frame)
         return refusal_frame
 
-    def _paid_refusal(self, batch: Batch, step: str, code: str, notes: dict[str, Any]) -> bytes:
+    def _paid_refusal(self, last: Request, step: str, code: str) -> bytes:
         """That a step failed after a private fit tells something of the data, as an answer does: it is paid for."""
-        paid = self.gate.pay_refusal(self._request(batch, batch.orders[-1]), self.site.exposure)
-        header = {"number": batch.last, "refused": code, "step": step} | self._passed(paid)
-        return self._annotate(wire.join(header, b""), notes)
+        paid = self.gate.pay_refusal(last, self.site.exposure)
+        return write_refusal(Refusal(last.number, code, step, paid.row(self._published(paid.charges))))
 
     def _commit(
         self,
-        batch: Batch,
-        request: str,
-        write_reply: Callable[[], bytes],
+        last: Request,
+        digest: str,
+        write_frame: Callable[[], bytes],
         *,
         pays: bool = False,
         masks: bool = False,
@@ -171,97 +152,69 @@ class Agent:
         exposure = self.site.exposure.copy()
         if pays:
             exposure.paid()
-        file = f"state-{batch.last}.pkl"
+        file = f"state-{last.number}.pkl"
         state = None if masks else self._write_state(file, exposure)
         with self.gate.ledger.transaction():
-            before = self.gate.ledger.state_file(batch.run)
-            reply = write_reply()
+            before = self.gate.ledger.state_file(last.run)
+            reply = write_frame()
             if masks:  # sealing used up the name of a round, which must stay used after a crash
                 state = self._write_state(file, exposure)
-            self.gate.ledger.keep_reply(batch.run, batch.last, request, reply)
+            notes = None if self.notes is None else self.notes.to_json()
+            self.gate.ledger.keep_reply(last.run, last.number, Sent(digest, reply, notes))
             if state is not None:
-                self.gate.ledger.keep_state(batch.run, *state)
+                self.gate.ledger.keep_state(last.run, *state)
         self.site.exposure = exposure
         if state is not None:
             self._drop_state(before, state)
         return reply
 
-    def _run(self, batch: Batch, order: dict[str, Any]) -> object:
-        step = self.gate.admit(self._request(batch, order))
-        if _repeats(order):
-            return None
-        self.site.begin(int(order["number"]))
+    def _run(self, request: Request) -> object:
+        step = self.gate.admit(request)
+        if request.mask is not None and request.mask.again is not None:
+            return None  # the gate has kept what is to be masked again
+        self.site.begin(request.number)
         try:
-            return step.run(self.site, dict(order["args"]))
+            return step.run(self.site, request.args)
         except Refused:
             raise
         except Exception:
             # The text of an exception can quote data: it stays in this site's own log.
-            self.log.write(f"step {order['step']} failed:\n{traceback.format_exc()}")
-            raise Refused("step-failed", f"Step {order['step']!r} raised; see the log.") from None
+            self.log.write(f"step {request.step} failed:\n{traceback.format_exc()}")
+            raise Refused("step-failed", f"Step {request.step!r} raised; see the log.") from None
 
-    def _learn_labels(self, batch: Batch) -> None:
-        for order in batch.orders:
-            for value in order["args"].values():
+    def _learn_labels(self, requests: list[Request]) -> None:
+        for request in requests:
+            for value in request.args.values():
                 if isinstance(value, Labels):
                     self._known.remember(value)
 
-    @staticmethod
-    def _request(batch: Batch, order: dict[str, Any]) -> Request:
-        return Request(
-            batch.run,
-            int(order["number"]),
-            int(order["round"]),
-            str(order["step"]),
-            str(order["digest"]),
-            batch.public_sha256,
-            order.get("mechanism"),
-            order.get("mask"),
-        )
+    def _reply(self, last: Request, release: object) -> bytes:
+        sealed = self.gate.seal(last, release, self._known.latest, self.site)
+        return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.payload))
 
-    def _reply(self, batch: Batch, release: object, notes: dict[str, Any]) -> bytes:
-        sealed = self.gate.seal(self._request(batch, batch.orders[-1]), release, self._known.latest, self.site)
-        return self._annotate(wire.join({"number": batch.last} | self._passed(sealed), sealed.packed.data), notes)
-
-    def _passed(self, sealed: Sealed) -> dict[str, Any]:
-        """What a reply's header says of what passed the gate."""
-        return {
-            "kind": sealed.kind,
-            "bytes": sealed.packed.content_bytes,
-            "sha256": sealed.sha256,
-            "entry": sealed.entry,
-            "privacy": None if sealed.charges is None else write_charges(self._published(sealed.charges)),
-        }
-
-    def _published(self, charges: tuple[Charge, ...]) -> list[Charge]:
+    def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
         """What others may know of a charge: of one that depends on private data, that there is one."""
+        if charges is None:
+            return None
         return [each if each.publishable or self._simulation else replace(each, events=()) for each in charges]
 
-    def _refusal(self, run: str, number: int, step: str, code: str, notes: dict[str, Any]) -> bytes:
+    def _refusal(self, run: str, number: int, step: str, code: str) -> bytes:
         with contextlib.suppress(StorageError):  # a refusal that cannot be written down is still a refusal
             self.gate.ledger.note_refusal(run, number, step, code)
-        return self._annotate(wire.join({"number": number, "refused": code, "step": step}, b""), notes)
+        return write_refusal(Refusal(number, code, step))
 
-    def _annotate(self, reply: bytes, notes: dict[str, Any]) -> bytes:
-        """A simulation's notes are wrapped around the reply: they are no part of what a real site would send."""
-        return wire.join({"notes": notes}, reply) if self._simulation else reply
-
-    def _notes(self, start: float) -> dict[str, Any]:
+    def _noted(self, start: float) -> Notes | None:
         """What a simulation wants to know beyond the protocol."""
-        notes: dict[str, Any] = {"seconds": dict(self.site.watch.seconds), "noted": dict(self.site.noted)}
-        if (
-            self._simulation
-            and not {"fit", "load"}.isdisjoint(self.site.watch.seconds)
-            and self._exam is not None
-            and self.site.model is not None
-        ):
+        if not self._simulation:
+            return None
+        accuracy = None
+        spent = dict(self.site.watch.seconds)
+        if not {"fit", "load"}.isdisjoint(spent) and self._exam is not None and self.site.model is not None:
             try:
-                answers = self.site.model.predict_codes(self._exam.X)
-                notes["accuracy"] = float(np.mean(answers == self._exam.codes))
+                accuracy = float(np.mean(self.site.model.predict_codes(self._exam.X) == self._exam.codes))
             except Exception:
                 self.log.write(f"could not take the test:\n{traceback.format_exc()}")
-        notes["busy"] = time.perf_counter() - start
-        return notes
+        return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy)
 
     # State: what must survive a crash, in the site's own folder.
 

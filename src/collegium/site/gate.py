@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 import numpy as np
 
-from collegium import registry, wire
+from collegium import wire
 from collegium.core.labels import Labels
-from collegium.core.releases import REFUSAL, Nothing, Release
+from collegium.core.masking import Masking, masking
+from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite
 from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, LedgerError, Refused, WireError
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.claims import SEEDED_NOISE, Account, Charge
-from collegium.privacy.mechanisms.base import Mechanism
-from collegium.secure import secret_votes
+from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.site.exposure import NO_PRIVATE_DATA, Exposure
 from collegium.site.ledger import Entry, Ledger
 from collegium.site.policy import Policy
+from collegium.wire.orders import Request
+from collegium.wire.replies import REFUSAL, Row
 
 _GATE_ONLY: Final = object()
-
-
-@dataclass(frozen=True)
-class Request:
-    """One order as it reached the site."""
-
-    run: str
-    number: int
-    round: int
-    step: str
-    digest: str
-    public_sha256: str | None
-    mechanism: dict[str, Any] | None = None
-    mask: dict[str, Any] | None = None
 
 
 class Sealed:
@@ -55,7 +43,13 @@ class Sealed:
     ) -> None:
         if key is not _GATE_ONLY:
             raise TypeError("Only Gate.seal makes a Sealed: return a Release from the step instead.")
-        self.kind, self.packed, self.sha256, self.entry, self.charges = kind, packed, sha256, entry, charges
+        self.payload, self.charges = packed.data, charges
+        self._kind, self._content, self._sha256, self._entry = kind, packed.content_bytes, sha256, entry
+
+    def row(self, published: Sequence[Charge] | None) -> Row:
+        """What a reply says of it, with as much of its charges as may be known."""
+        privacy = None if published is None else write_charges(published)
+        return Row(self._kind, self._content, self._sha256, self._entry, privacy)
 
 
 class Gate:
@@ -95,32 +89,42 @@ class Gate:
 
     def seal(self, request: Request, release: object, reference: Labels | None, site: ActiveSite) -> Sealed:
         """Check a release, protect it, write it to the ledger and turn it into bytes. Call inside a transaction."""
-        again = None if request.mask is None else request.mask.get("again")
+        mask, masks = request.mask, self._masking(request)
         charges: list[Charge] | None = None
-        if again is None:
-            checked = self._checked(request, release)
+        if mask is not None and masks is not None and mask.again is not None:
+            checked, charges = masks.kept(site, mask)
         else:
-            checked, charges = secret_votes.kept(site, request.mask or {})
+            checked = self._checked(request, release)
         if isinstance(checked, Nothing):
             packed = self._pack(request, checked, reference)
             return Sealed(checked.kind, packed, hashlib.sha256(packed.data).hexdigest(), key=_GATE_ONLY)
         if checked.simulation_only and not self._simulation:
             raise Refused("release-denied", f"{checked.kind} never leaves a site outside a simulation.")
-        if again is None and request.mechanism is None:
+        if mask is not None and mask.again is not None:
+            pass  # noise and charges are those of the first time
+        elif request.mechanism is None:
             charges = self._bill(checked, site)
-        elif again is None and request.mechanism is not None:
+        else:
             checked, charge = self._protect(request.mechanism, checked, site)
             charges = [charge]
         bare = checked
-        if request.mask is not None:
-            checked = secret_votes.masked(site, request.mask, bare)
+        if mask is not None and masks is not None:
+            checked = masks.masked(site, mask, bare)
         self._require_claim(checked, charges)
         self.require_budget(charges or ())
         packed = self._pack(request, checked, reference)
         self._check_size(request, packed)
-        if request.mask is not None and again is None:
-            secret_votes.keep(site, request.mask, bare, charges)
+        if mask is not None and masks is not None and mask.again is None:
+            masks.keep(site, mask, bare, charges)
         return self._written(request, checked.kind, packed, charges)
+
+    def _masking(self, request: Request) -> Masking | None:
+        if request.mask is None:
+            return None
+        try:
+            return masking(request.mask.protocol)
+        except ConfigError as error:
+            raise Refused("mask-denied", f"{self.site} cannot mask its release: {error}") from None
 
     def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
         """Write down what a refusal costs that depends on private fits. Call inside a transaction."""
@@ -169,7 +173,7 @@ class Gate:
                 "not-a-release", f"Step {request.step!r} returned something that is no plain data: {error}"
             ) from None
 
-    def _protect(self, plain: dict[str, Any], release: Release, site: ActiveSite) -> tuple[Release, Charge]:
+    def _protect(self, plain: Mapping[str, Any], release: Release, site: ActiveSite) -> tuple[Release, Charge]:
         """Noise on a release, and what it costs."""
         try:
             mechanism = build_mechanism(plain)
@@ -200,16 +204,3 @@ def _size(release: Release) -> int:
     """How many answers a release holds: one per public sample, or per row of an array."""
     values = [getattr(release, field.name) for field in fields(release)]
     return max(len(value) if isinstance(value, Labels) or np.ndim(value) else 1 for value in values)
-
-
-def build_mechanism(plain: dict[str, Any]) -> Mechanism:
-    """A mechanism by the name in an order: one that is installed here, never code that was sent."""
-    settings = dict(plain)
-    cls = registry.lookup("mechanism", str(settings.pop("name", "")))
-    try:
-        mechanism = cls(**settings)
-    except TypeError:
-        raise ConfigError(f"{cls.__name__} does not take the settings {sorted(settings)}.") from None
-    if not isinstance(mechanism, Mechanism):
-        raise ConfigError(f"{cls.__name__} is no mechanism.")
-    return mechanism

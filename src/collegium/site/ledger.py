@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS ledger (
 CREATE TABLE IF NOT EXISTS head (party TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (
     party TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL, request TEXT NOT NULL, reply BLOB NOT NULL,
-    PRIMARY KEY (party, run, number));
+    notes TEXT, PRIMARY KEY (party, run, number));
 CREATE TABLE IF NOT EXISTS state (
     party TEXT NOT NULL, run TEXT NOT NULL, file TEXT NOT NULL, sha256 TEXT NOT NULL, PRIMARY KEY (party, run));
 CREATE TABLE IF NOT EXISTS refusal (
@@ -46,6 +46,17 @@ _KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An answer that was given, to be given again if it is asked for again."""
+
+    request: str
+    """The hash of the orders that it answers."""
+    reply: bytes
+    notes: str | None = None
+    """What a simulated site noted beside it."""
 
 
 @dataclass(frozen=True)
@@ -137,18 +148,19 @@ class Ledger:
         with self._lock, storage_errors(self.path, LedgerError):
             return _rows(self._db, self.party)
 
-    def sent(self, run: str, number: int) -> tuple[str, bytes] | None:
-        """The request's hash and the reply, if this order was answered before."""
+    def sent(self, run: str, number: int) -> Sent | None:
+        """What this order was answered with, if it was."""
         with self._lock, storage_errors(self.path, LedgerError):
-            query = "SELECT request, reply FROM outbox WHERE party = ? AND run = ? AND number = ?"
+            query = "SELECT request, reply, notes FROM outbox WHERE party = ? AND run = ? AND number = ?"
             row = self._db.execute(query, (self.party, run, number)).fetchone()
-            return (row[0], row[1]) if row else None
+            return Sent(*row) if row else None
 
-    def keep_reply(self, run: str, number: int, request: str, reply: bytes) -> None:
-        """Remember a reply, to be sent again if asked again. Call inside a transaction."""
+    def keep_reply(self, run: str, number: int, sent: Sent) -> None:
+        """Remember an answer. Call inside a transaction."""
         if not self._keep_replies:
             self._db.execute("DELETE FROM outbox WHERE party = ? AND run = ?", (self.party, run))
-        self._db.execute("INSERT INTO outbox VALUES (?, ?, ?, ?, ?)", (self.party, run, number, request, reply))
+        values = (self.party, run, number, sent.request, sent.reply, sent.notes)
+        self._db.execute("INSERT INTO outbox (party, run, number, request, reply, notes) VALUES (?,?,?,?,?,?)", values)
 
     def state_file(self, run: str) -> tuple[str, str] | None:
         """Name and sha256 of the stored state of a run."""
@@ -255,6 +267,8 @@ def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     db.executescript(_SCHEMA)
+    if "notes" not in {row[1] for row in db.execute("PRAGMA table_info(outbox)")}:  # written by the first version
+        db.execute("ALTER TABLE outbox ADD COLUMN notes TEXT")
     return db
 
 

@@ -13,6 +13,7 @@ import tomli_w
 from pydantic import ConfigDict, Field, model_validator
 
 from collegium import registry
+from collegium.core import own_files
 from collegium.core.building import build, needed_of, nested_kind, settings_of
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, schema_of
 from collegium.errors import ConfigError
@@ -144,18 +145,27 @@ class Study(File):
         return values
 
     @classmethod
-    def from_dict(cls, table: Mapping[str, Any], where: str = "study") -> Study:
-        """Check a table of settings; every problem is named by its path, with the nearest right name."""
-        return validate(cls, table, where, "study")
+    def from_dict(cls, table: Mapping[str, Any], where: str = "study", folder: Path | None = None) -> Study:
+        """Check a table of settings; every problem is named by its path, with the nearest right name.
+
+        ``"my_file:MyMethod"`` is the class MyMethod of my_file.py in `folder` or the working directory.
+        """
+        with own_files.allowed(folder or Path.cwd()):
+            return validate(cls, table, where, "study")
 
     @classmethod
-    def from_toml(cls, path: str | Path, changes: Sequence[str] = ()) -> Study:
-        """Read a study file; `changes` are settings such as ``algorithm.rounds=3`` that replace those of the file."""
+    def from_toml(cls, path: str | Path, changes: Sequence[str] = (), *, own: bool = True) -> Study:
+        """Read a study file; `changes` are settings such as ``algorithm.rounds=3`` that replace those of the file.
+
+        A study of somebody else's (`own` false) cannot name a class in a file, so that reading it runs no such file.
+        """
         file = Path(path)
         table = read_toml(file, "study file")
         for change in changes:
             _apply(table, change)
-        return cls.from_dict(table, where=str(file))
+        if not own:
+            return validate(cls, table, str(file), "study")
+        return cls.from_dict(table, where=str(file), folder=file.parent)
 
     def to_toml(self) -> str:
         """The study as a file."""
@@ -242,7 +252,10 @@ def json_schema() -> dict[str, Any]:
 
 def _component_schema(kind: str) -> dict[str, Any]:
     """A name, or a table of a name and settings."""
-    return {"anyOf": [{"enum": registry.names(kind)}, *(_table_schema(kind, name) for name in registry.names(kind))]}
+    own = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "my_file:MyClass, of a file beside the study"}
+    table = {"type": "object", "properties": {"name": own}, "required": ["name"]}
+    known = registry.names(kind)
+    return {"anyOf": [{"enum": known}, own, table, *(_table_schema(kind, name) for name in known)]}
 
 
 def _table_schema(kind: str, name: str) -> dict[str, Any]:

@@ -75,10 +75,16 @@ def frame(number: int, *orders: Order[Any], run: str = RUN, sha256: str | None =
     return wire.join({"run": run, "last": number, "public": sha256}, payload)
 
 
+def inner(reply: bytes) -> dict[str, Any]:
+    """What the header of a site's reply says, its row of the ledger included."""
+    header = wire.cut(reply)[0]
+    return header | (header.pop("row", None) or {})
+
+
 def give(office: Office, sent: bytes, name: str = "a", wait: float = 30.0, run: str = RUN) -> dict[str, Any]:
     """Give an order; the header of the site's answer, or the office's own."""
     header, payload = say(office, sent, do="order", run=run, order=name, wait=wait)
-    return wire.cut(payload)[0] if header["state"] == "done" else header
+    return inner(payload) if header["state"] == "done" else header
 
 
 def refusals(kit: Path) -> list[str]:
@@ -289,7 +295,7 @@ def test_an_order_that_takes_long_is_asked_for_again(office: Office, kits: Path,
     go_on.set()
     header, payload = say(office, do="await", run=RUN, order="a", wait=30.0)
     assert header["state"] == "done"
-    assert wire.cut(payload)[0]["kind"] == "HardLabels"
+    assert inner(payload)["kind"] == "HardLabels"
     assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {"site-1": 1}
 
 
@@ -378,8 +384,7 @@ def test_ten_thousand_hostile_messages(office: Office, kits: Path, plan: Plan, p
         header, payload = wire.cut(office.answer(bytes(message)))
         answers.add(str(header.get("code", header["state"])))
         if header["state"] == "done":
-            inner = wire.cut(payload)[0]
-            assert "refused" in inner, "no step of these messages may release anything"
+            assert "refused" in inner(payload), "no step of these messages may release anything"
     assert "bad-message" in answers
     assert "failed" not in answers, "every kind of nonsense is foreseen"
     assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {}

@@ -10,7 +10,8 @@ import torch
 from scipy.special import softmax
 from torch import nn
 
-from collegium.core.terms import Disjoint, LocalTerms
+from collegium.algorithms.fedmatch import Disjoint
+from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
 from collegium.learners.torch.classifier import TorchClassifier
 
@@ -31,7 +32,7 @@ def fifth(model: TorchClassifier) -> dict[str, Any]:
 
 
 def update(model: TorchClassifier, disjoint: Disjoint, rows: int = 12, steps: int = 1) -> Any:
-    model.update(X[:rows], Y[:rows], classes=CLASSES, steps=steps, terms=LocalTerms(disjoint=disjoint))
+    model.update(X[:rows], Y[:rows], classes=CLASSES, steps=steps, terms=LocalTerms([disjoint]))
     return model.last_update_.parts
 
 
@@ -108,4 +109,4 @@ def test_bad_settings_and_helpers_of_other_rows() -> None:
         update(linear(), Disjoint(U, {"1.weight": np.zeros((3, 5))}))
     for settings in ({"l1": -1}, {"l2": -1}, {"supervised": np.nan}, {"consistency": -1}, {"confidence": 2}):
         with pytest.raises(ConfigError, match=next(iter(settings))):
-            LocalTerms(disjoint=Disjoint(U, {}, **settings))
+            Disjoint(U, {}, **settings)

@@ -10,7 +10,8 @@ import torch
 from scipy.special import softmax
 from torch import nn
 
-from collegium.core.terms import LocalTerms, Siamese
+from collegium.algorithms.fedsiam import Siamese
+from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
 from collegium.learners.torch.classifier import TorchClassifier
 
@@ -27,7 +28,7 @@ def linear(**settings: Any) -> TorchClassifier:
 
 
 def update(model: TorchClassifier, siamese: Siamese, rows: int = 12, steps: int = 1) -> TorchClassifier:
-    return model.update(X[:rows], Y[:rows], classes=CLASSES, steps=steps, terms=LocalTerms(siamese=siamese))
+    return model.update(X[:rows], Y[:rows], classes=CLASSES, steps=steps, terms=LocalTerms([siamese]))
 
 
 def test_without_labels_the_net_goes_down_the_squared_difference_of_the_answers() -> None:
@@ -77,6 +78,6 @@ def test_a_target_of_another_net_or_a_decay_that_is_none() -> None:
     with pytest.raises(ConfigError, match="of another net"):
         update(linear(), Siamese(X, {"1.weight": np.zeros((3, 5))}))
     with pytest.raises(ConfigError, match="decay"):
-        LocalTerms(siamese=Siamese(X, {}, decay=1.5))
+        Siamese(X, {}, decay=1.5)
     with pytest.raises(ConfigError, match="weight"):
-        LocalTerms(siamese=Siamese(X, {}, weight=-1))
+        Siamese(X, {}, weight=-1)

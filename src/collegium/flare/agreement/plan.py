@@ -154,7 +154,7 @@ class Plan:
 
 def answer_kind(step: str, mechanism: Mapping[str, Any] | None, *, masked: bool) -> str | None:
     """The kind of release that answers a step through this noise or a mask; None where there is no such answer."""
-    from collegium.site.gate import build_mechanism
+    from collegium.privacy.mechanisms.named import build_mechanism
 
     if masked:
         return MaskedVotes.kind
@@ -220,6 +220,8 @@ def _check_values(value: Any, depth: int = 0) -> None:
         for key, inner in value.items():
             _check_text(key)
             _check_values(inner, depth + 1)
+        if ":" in str(value.get("name", "")):
+            _odd("it names a class in a file; a site runs what is installed there")
     elif isinstance(value, list):
         for inner in value:
             _check_values(inner, depth + 1)

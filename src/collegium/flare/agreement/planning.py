@@ -48,6 +48,11 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
     """
     registry.install_steps()
     algorithm: Algorithm = study.build_algorithm()
+    if own := sorted({name for _, name in registry.OWN if name in _texts(study.algorithm)}):
+        raise ConfigError(
+            f"algorithm: {', '.join(own)} is in a file of yours, and sites run only what is installed there. Ship it "
+            'as a plug-in, install it here and at the sites, and use its name: see "Shipping it" in docs/extending.md.'
+        )
     if algorithm.simulation_only:
         raise ConfigError(
             f"{type(algorithm).__name__}, as it is set, shows what must not leave a site: it is for simulations only."
@@ -76,6 +81,13 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         learns=algorithm.learns() or _learnt(seen),
     )
     return Plan.from_plain(plan.to_plain())  # what no site would take is an error here
+
+
+def _texts(value: Any) -> set[str]:
+    """All words in a table of settings."""
+    if isinstance(value, dict | list):
+        return set().union(*map(_texts, value.values() if isinstance(value, dict) else value))
+    return {value} if isinstance(value, str) else set()
 
 
 def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:

@@ -24,10 +24,12 @@ from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.runs.checks import check_capabilities
 from collegium.secure import acquaintance, secret_votes
-from collegium.site.gate import Gate, Request, build_mechanism
+from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
+from collegium.wire.orders import Request
 
 # Any method may total votes secretly, and ask how well models do.
 _FOR_ALL: Final = frozenset({acquaintance.__name__, secret_votes.__name__, scores.__name__})
@@ -119,7 +121,7 @@ def _of_whole(plan: Plan, file: SiteFile, algorithm: Algorithm) -> Iterator[Verd
 def _of_step(
     plan: Plan, planned: PlannedStep, file: SiteFile, algorithm: Algorithm, setup: SiteSetup | None, gate: Gate
 ) -> Verdict:
-    request = Request("", 0, 0, planned.step, planned.digest, gate.policy.public_sha256, planned.mechanism)
+    request = Request("", gate.policy.public_sha256, 0, 0, planned.step, planned.digest, {}, planned.mechanism)
     try:
         step = gate.admit(request)
     except Refused as refusal:

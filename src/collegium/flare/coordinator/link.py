@@ -15,10 +15,12 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from collegium import wire
+from collegium.core.federation import Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.site.public_store import pieces
+from collegium.wire.replies import UNREAD, Refusal, write_refusal
 
 _POLL, _ASK_AGAIN, _LOOK_SECONDS = 10.0, 0.5, 1.0
 _REQUEST_SECONDS: Final = 60.0
@@ -108,8 +110,8 @@ class RemoteLink:
         self._closing = False
         self._lock = threading.RLock()
 
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[tuple[str, bytes]]:
-        """One frame to each party; replies as they come."""
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """One frame to each party; answers as they come."""
         # One that joined before this program was started again is known from the record.
         self.parties += tuple(party for party in orders if party not in self.parties)
         end = None if deadline is None else time.monotonic() + deadline
@@ -131,7 +133,7 @@ class RemoteLink:
                 if isinstance(reply, BaseException):
                     raise reply
                 if reply is not None:
-                    yield party, reply
+                    yield Answer(party, reply)
         except queue.Empty:
             pass
         finally:
@@ -202,7 +204,7 @@ class RemoteLink:
             if state in ("not-open", "away"):
                 self._unopen(party)
             elif state not in ("busy", "waiting"):
-                return wire.join({"number": -1, "refused": state, "step": ""}, b"")
+                return write_refusal(Refusal(UNREAD, state, ""))
             given = state == "busy"
             if not given:
                 stop.wait(_ASK_AGAIN)

@@ -7,21 +7,18 @@ whoever has a lead's key, and keeps jobs in a folder that the whole machine can 
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import shutil
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from collegium.errors import ConfigError, MissingExtra
-from collegium.flare.kits.federation_file import FederationFile, SiteSection, certificate_organisation
+from collegium.errors import ConfigError
+from collegium.flare.kits.federation_file import FederationFile, SiteSection
 from collegium.flare.kits.kit import SETTINGS, Kind, Kit, check_certificate, days_left, read_certificate, read_kit
 from collegium.flare.kits.local_policy import write_policy
+from collegium.flare.nvflare.issuing import issue
 
-ROOT_DAYS: Final = 3600
 _READ_ME: Final[dict[Kind, str]] = {
     "server": "Run `collegium server start FOLDER` on {host}; sites must reach its port {port} (TCP).\n",
     "site": "Run `collegium site init FOLDER`, fill in site.toml, then `collegium site join FOLDER`.\n"
@@ -44,7 +41,7 @@ def provision(federation: FederationFile, out: Path, *, force: bool = False) -> 
     _check_room(out, force=force)
     out.parent.mkdir(parents=True, exist_ok=True)
     with _workshop(out.parent) as work:
-        made, authority = _issue(federation, federation.sites, work, None)
+        made, authority = issue(federation, federation.sites, work, None)
         fresh = work / "out"
         fresh.mkdir(mode=0o700)
         _write_authority(fresh / "ca", authority)
@@ -64,7 +61,7 @@ def add_site(federation: FederationFile, site: SiteSection, out: Path) -> Provis
     if (out / site.name).exists():
         raise ConfigError(f"There is a kit {out / site.name} already: --renew {site.name} makes a new certificate.")
     with _workshop(out) as work:
-        made, _ = _issue(federation, [site], work, _read_authority(out))
+        made, _ = issue(federation, [site], work, _read_authority(out))
         _take(made / site.name, work / "kit", "site", federation)
         (work / "kit").rename(out / site.name)
     return _described(out, [read_kit(out / site.name)])
@@ -77,7 +74,7 @@ def renew(federation: FederationFile, name: str, out: Path) -> Provisioned:
         raise ConfigError(f"There is no {name!r} in the federation: choose one of {', '.join(kinds)}.")
     kind = kinds[name]
     with _workshop(out) as work:
-        made, _ = _issue(federation, federation.sites, work, _read_authority(out))
+        made, _ = issue(federation, federation.sites, work, _read_authority(out))
         source = made / _source(federation, name, kind)
         check_certificate(source, kind)
         target = out / name
@@ -127,72 +124,6 @@ def _workshop(where: Path) -> Any:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _issue(
-    federation: FederationFile, sites: Iterable[SiteSection], work: Path, authority: dict[str, str] | None
-) -> tuple[Path, dict[str, str]]:
-    """Let NVFlare make start-up folders; returns where they are, and the authority that signed them."""
-    try:
-        from nvflare.lighter.entity import participant_from_dict
-        from nvflare.lighter.impl.cert import CertBuilder
-        from nvflare.lighter.impl.static_file import StaticFileBuilder
-        from nvflare.lighter.impl.workspace import WorkspaceBuilder
-        from nvflare.lighter.provisioner import Provisioner
-        from nvflare.lighter.spec import Project
-    except ImportError:
-        raise MissingExtra("flare", "A federation") from None
-    project = Project(name=federation.name, description="", props={"api_version": 3})
-    for member in _participants(federation, sites):
-        project.add_participant(participant_from_dict(member))
-    state = work / federation.name / "state"
-    if authority is not None:
-        state.mkdir(parents=True)
-        (state / "cert.json").write_text(json.dumps(authority))
-    builders = [
-        WorkspaceBuilder(),
-        StaticFileBuilder(config_folder="config", scheme="grpc", require_signed_jobs=True),
-        CertBuilder(root_valid_days=_root_days(authority)),
-    ]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        outcome = Provisioner(str(work), builders).provision(project)
-    if outcome.get("__build_error__"):
-        raise ConfigError(f"NVFlare could not make the kits: {_last_line(said.getvalue())}")
-    kept = json.loads((state / "cert.json").read_text())
-    return work / federation.name / "prod_00", {key: kept[key] for key in ("root_cert", "root_pri_key")}
-
-
-def _participants(federation: FederationFile, sites: Iterable[SiteSection]) -> list[dict[str, Any]]:
-    server = federation.server
-    return [
-        {
-            "name": server.host,
-            "type": "server",
-            "org": certificate_organisation(server.organisation),
-            "fed_learn_port": server.port,
-        },
-        *({"name": s.name, "type": "client", "org": certificate_organisation(s.organisation)} for s in sites),
-        *(
-            {"name": m.name, "type": "admin", "org": certificate_organisation(m.organisation), "role": "lead"}
-            for m in federation.leads
-        ),
-    ]
-
-
-def _root_days(authority: dict[str, str] | None) -> int:
-    """NVFlare insists on hearing how long an authority lasts that it is given."""
-    if authority is None:
-        return ROOT_DAYS
-    from cryptography.x509 import load_pem_x509_certificate
-
-    root = load_pem_x509_certificate(authority["root_cert"].encode())
-    return (root.not_valid_after_utc - root.not_valid_before_utc).days
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it did not say why."
 
 
 def _write_authority(folder: Path, authority: dict[str, str]) -> None:

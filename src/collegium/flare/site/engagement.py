@@ -9,14 +9,13 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillBusy
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import cloudpickle
 import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits
 
-from collegium import wire
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
 from collegium.core.labels import encode_labels
@@ -33,9 +32,10 @@ from collegium.flare.site.report import SCORES, write_site_report
 from collegium.site.agent import Agent
 from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger, storage_errors
+from collegium.wire.orders import Request
 
 _MOST_WAITING: Final = 64
-Admit: TypeAlias = Callable[[list[dict[str, Any]]], None]
+Admit: TypeAlias = Callable[[list[Request]], None]
 
 
 class Engagement:
@@ -95,7 +95,7 @@ class Engagement:
 
     def _carry_out(self, frame: bytes, admit: Admit) -> bytes:
         with suppress(WireError):  # what cannot be read is refused by the agent
-            admit(self._agent.orders_in(frame))
+            admit(self._agent.requests_in(frame))
         self._agent.site.watch.seconds.clear()
         reply = self._agent.serve(frame)
         self._note_score()
@@ -107,23 +107,25 @@ class Engagement:
             future = self._given.get(name)
         return future is not None and future.cancel()
 
-    def require_planned(self, orders: list[dict[str, Any]]) -> None:
+    def require_planned(self, requests: list[Request]) -> None:
         """Refuse what is not in the plan that this site agreed to."""
-        for order in orders:
-            step, digest, masked = str(order["step"]), str(order["digest"]), order.get("mask") is not None
-            if not self.plan.covers(step, digest, order.get("mechanism"), masked=masked):
+        for request in requests:
+            step = request.step
+            if request.run != self._run:
+                raise Refused("bad-message", "An order of another run than the one it was sent to.")
+            if not self.plan.covers(step, request.digest, request.mechanism, masked=request.mask is not None):
                 raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
             fixed = self._fixed.get(step, {})
-            if fixed is None or not all(same_setting(order["args"].get(name), fixed[name]) for name in fixed):
+            if fixed is None or not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):
                 raise Refused("not-planned", f"Step {step!r} is asked for with other settings than the plan's.")
 
-    def require_approved(self, frame: bytes, orders: list[dict[str, Any]], approvals: Approvals) -> None:
+    def require_approved(self, frame: bytes, requests: list[Request], approvals: Approvals) -> None:
         """Refuse, for now, to answer an order that releases something and that the owner has not approved."""
-        steps = [str(order["step"]) for order in orders]
-        kinds = [str(_kind_of(order)) for order in orders]
-        number = int(wire.cut(frame)[0]["last"])
+        steps = [request.step for request in requests]
+        kinds = [str(_kind_of(request)) for request in requests]
+        number = requests[-1].number
         done = self._ledger.sent(self._run, number) is not None
-        if done or not kinds or kinds[-1] == Nothing.kind:
+        if done or kinds[-1] == Nothing.kind:
             return
         digest = hashlib.sha256(frame).hexdigest()
         if not approvals.order_approved(self._run, number, digest):
@@ -160,5 +162,5 @@ class Engagement:
             file.write(f"{right}\n")
 
 
-def _kind_of(order: dict[str, Any]) -> str | None:
-    return answer_kind(str(order["step"]), order.get("mechanism"), masked=order.get("mask") is not None)
+def _kind_of(request: Request) -> str | None:
+    return answer_kind(request.step, request.mechanism, masked=request.mask is not None)

@@ -25,6 +25,7 @@ from collegium.flare.site.file import SiteSetup
 from collegium.flare.site.public_store import PublicStore
 from collegium.site.agent import SiteLog
 from collegium.site.ledger import Ledger
+from collegium.wire.orders import Request
 
 _LONGEST_WAIT: Final = 3600.0
 _MOST_RUNS: Final = 32
@@ -131,10 +132,10 @@ class Office:
         wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
         approval = self._setup.file.policy.approval
 
-        def admit(orders: list[dict[str, Any]]) -> None:
-            engagement.require_planned(orders)
+        def admit(requests: list[Request]) -> None:
+            engagement.require_planned(requests)
             if approval == "each":
-                engagement.require_approved(payload, orders, self._approvals)
+                engagement.require_approved(payload, requests, self._approvals)
 
         return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, wait, admit))
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from collegium.errors import ConfigError
-from collegium.learners.torch import resident
+from collegium.learners.torch import rows_on_gpu
 from collegium.learners.torch.devices import CPU
 
 Floats = NDArray[np.float32]
@@ -77,9 +77,9 @@ class Rows:
         return everything
 
     def _resident(self, device: torch.device) -> torch.Tensor | None:
-        if device.type == "cpu" or not resident.can_stay(self._given):
+        if device.type == "cpu" or not rows_on_gpu.can_stay(self._given):
             return None
-        return resident.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
+        return rows_on_gpu.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
 
     def chunks(self) -> Iterator[slice]:
         """Slices that cover all rows."""
@@ -117,13 +117,13 @@ class Labelled:
         self.rows.check(device)
 
 
-class Soft:
-    """Rows with the class probabilities they should get."""
+class Beside:
+    """Rows without labels and, for soft targets, the class probabilities they should get."""
 
     def __init__(self, rows: Rows, targets: Any, n_classes: int) -> None:
         self.rows = rows
-        self._targets = np.asarray(targets)
-        if self._targets.shape != (len(rows), n_classes):
+        self._targets = None if targets is None else np.asarray(targets)
+        if self._targets is not None and self._targets.shape != (len(rows), n_classes):
             raise ConfigError(
                 f"There are {len(rows)} rows and {n_classes} classes, but the soft targets have the shape "
                 f"{self._targets.shape}."
@@ -134,8 +134,10 @@ class Soft:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def targets(self, rows: Indices | slice) -> Floats:
-        """The probabilities of these rows."""
+    def targets(self, rows: Indices | slice) -> Floats | None:
+        """The probabilities of these rows, where there are any."""
+        if self._targets is None:
+            return None
         targets: Floats = self._targets[rows].astype(np.float32)
         # Written so that NaN fails too.
         if not (np.all(targets >= 0) and np.all(np.abs(targets.sum(axis=1) - 1) <= 1e-3)):
@@ -145,23 +147,6 @@ class Soft:
     def check(self, device: torch.device = CPU) -> None:
         """Read every row and target once, so that bad ones are refused before any training."""
         self.targets(slice(None))
-        self.rows.check(device)
-
-
-class Unlabelled:
-    """Rows without labels."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def targets(self, rows: Indices | slice) -> None:
-        """There are none."""
-
-    def check(self, device: torch.device = CPU) -> None:
-        """Read every row once, so that bad ones are refused before any training."""
         self.rows.check(device)
 
 
@@ -222,14 +207,14 @@ class Batches:
         batch_size: int,
         epochs: int,
         steps: int | None,
-        beside: Soft | Unlabelled | None = None,
+        beside: Beside | None = None,
         device: torch.device = CPU,
     ) -> Iterator[Batch]:
         """Batches with equal shares of all sets: `steps` of them, or `epochs` sweeps over the largest set.
 
         The smaller sets are gone through again and again.
         """
-        every: list[Labelled | Soft | Unlabelled] = [*sets, *([] if beside is None else [beside])]
+        every: list[Labelled | Beside] = [*sets, *([] if beside is None else [beside])]
         decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
         largest = max(len(deck) for deck in decks)
         share = min(batch_size, largest)
@@ -253,12 +238,12 @@ class Batches:
 
 def _deal(
     sets: Sequence[Labelled],
-    beside: Soft | Unlabelled | None,
+    beside: Beside | None,
     decks: Sequence[Deck],
     sizes: Iterable[int],
     device: torch.device,
 ) -> Iterator[Batch]:
-    every: list[Labelled | Soft | Unlabelled] = [*sets, *([] if beside is None else [beside])]
+    every: list[Labelled | Beside] = [*sets, *([] if beside is None else [beside])]
     weighted = any(labelled.weights is not None for labelled in sets)
 
     def there(values: NDArray[Any] | None) -> torch.Tensor | None:

@@ -28,14 +28,13 @@ from collegium.core.settings import (
     check_parameters,
     checked,
 )
-from collegium.core.terms import LocalTerms, Optimizer, Part, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Optimizer, Part, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
 from collegium.learners.torch.batches import (
+    Beside,
     Floats,
     Labelled,
     Rows,
-    Soft,
-    Unlabelled,
     classes_in,
     confidences_of,
     labels_of,
@@ -49,6 +48,9 @@ __all__ = ["TorchClassifier"]
 
 class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A neural network as a scikit-learn classifier that can also go on training, round after round.
+
+    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
+    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
 
     Parameters
     ----------
@@ -80,9 +82,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         threads. None starts from fresh entropy. torch's own generator is left as it was. Nets with dropout, and all
         nets that are not from `NETS`, train one at a time within a process, since torch's layers share one generator;
         code of your own that draws from it in another thread meanwhile would disturb them.
-
-    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
-    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
 
     Attributes
     ----------
@@ -170,7 +169,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         the rows that are drawn are checked, so that a single step is cheap however long the data.
 
         `terms` add to the loss or the gradient, or train the head only: see `LocalTerms`. With terms the optimizer is
-        made anew, unless they say `keep_optimizer`. Rows to distil are one more share of each mini-batch.
+        made anew, unless they say `keep_optimizer`. Rows that they bring are one more share of each mini-batch.
         """
         anew = not self.__sklearn_is_fitted__()
         order = _class_order(classes)
@@ -202,11 +201,12 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A `temperature` T softens both: targets to their power 1/T, and logits divided by T. The defaults are FedAUX's.
         """
         check_is_fitted(self)
+        terms = LocalTerms([SoftTargets(X, targets, temperature=temperature)], train=train)
         schedule = self._schedule(epochs, steps, lr, batch_size, weight_decay=0)
-        soft = Soft(self._rows(X, self.input_shape_), targets, len(self.classes_))
+        soft = Beside(self._rows(X, self.input_shape_), targets, len(self.classes_))
         if steps is None:
             soft.check(schedule.device)
-        self.last_update_ = self._training.distill(soft, schedule, temperature=temperature, train=train)
+        self.last_update_ = self._training.distill(soft, schedule, terms)
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -285,7 +285,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             labels = labels_of(pseudo[1], public, name="the pseudo-labels")
             given.append(_Given(public, labels, confidences_of(terms.confidences, public)))
         learned = [each for each in given if len(each.rows) > 0]
-        if not learned and terms.unlabelled is None:
+        if not learned and terms.unlabeled is None:
             raise ConfigError("There are no rows to learn from.")
         return learned or given[:1]
 
@@ -315,21 +315,22 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         input_shape = given[0].rows.shape
         beside = self._beside(terms, input_shape, len(classes))
         if check_all:
-            for each in (*sets, *([] if beside is None else [beside])):
+            for each in sets:
                 each.check(schedule.device)
+            if beside is not None:
+                beside.check(schedule.device)
         training = self._new_training(input_shape, len(classes)) if anew else self._training
         sets = [each for each in sets if len(each) > 0]
         self.last_update_ = training.train(sets, schedule, terms, beside, optimizer=self.optimizer)
         self._training, self.classes_, self.input_shape_ = training, classes, input_shape
         return self
 
-    def _beside(self, terms: LocalTerms, shape: tuple[int, ...], n_classes: int) -> Soft | Unlabelled | None:
+    def _beside(self, terms: LocalTerms, shape: tuple[int, ...], n_classes: int) -> Beside | None:
         """The rows that a step has beside those with labels."""
-        if terms.distill is not None:
-            return Soft(self._rows(terms.distill.X, shape, name="the X to distil"), terms.distill.targets, n_classes)
-        if terms.unlabelled is None:
+        if terms.unlabeled is None:
             return None
-        return Unlabelled(self._rows(terms.unlabelled, shape, name="the unlabelled X"))
+        X, targets = terms.unlabeled
+        return Beside(self._rows(X, shape, name="the unlabeled X"), targets, n_classes)
 
     def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
         return Training(

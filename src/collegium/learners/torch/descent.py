@@ -1,55 +1,55 @@
-"""How a net goes down: the loss of a mini-batch, its gradient with what the terms add, a step of the optimizer."""
+"""How a net goes down: the loss of a mini-batch, its gradient with what local terms add, a step of the optimizer."""
 
 from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 
 import torch
 from torch import nn
 
-from collegium.core.terms import LocalTerms
+from collegium.core.terms import Weights
 from collegium.learners.torch import views
-from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import Batch
-from collegium.learners.torch.losses import Drift, SoftLoss, batch_loss
+from collegium.learners.torch.losses import LocalLoss, cross_entropy
 
 
 class Descent:
-    """The plain way, which others go on from."""
+    """The steps of one update. Losses after the first are around it: the last one's `step` is the outermost."""
 
     def __init__(
         self,
         net: nn.Module,
         optimizer: torch.optim.Optimizer,
-        terms: LocalTerms,
-        device: torch.device,
+        losses: Sequence[LocalLoss],
         *,
-        soft_loss: SoftLoss | None = None,
-        augment: bool = False,
+        augment: bool,
     ) -> None:
-        self._net, self._optimizer, self._device = net, optimizer, device
-        self._soft_loss = soft_loss or SoftLoss(1.0 if terms.distill is None else terms.distill.weight)
-        self._augment = augment
-        self._drift = Drift(net, terms)
+        self.optimizer = optimizer
+        self._net, self._losses = net, losses
+        self._augment = augment or any(each.augments for each in losses)
+        self.recordable = not self._augment and all(each.recordable for each in losses)
+        self.step: Callable[[Batch], torch.Tensor] = self._go_down
+        for each in losses:
+            self.step = partial(each.step, take=self.step)
 
-    def step(self, batch: Batch) -> torch.Tensor:
-        """Take one step; the batch's loss before it."""
-        self._optimizer.zero_grad()
+    def parts(self) -> dict[str, Weights]:
+        """Weights beside the net's own, by name."""
+        return {name: part for each in self._losses for name, part in each.parts().items()}
+
+    def _go_down(self, batch: Batch) -> torch.Tensor:
+        self.optimizer.zero_grad()
         loss = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
-        self._drift.add_to_gradients()
-        self._optimizer.step()
+        for each in self._losses:
+            each.add_to_gradients()
+        self.optimizer.step()
         return loss.detach()
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What takes the steps."""
-        return self._optimizer
-
-    def parts(self) -> dict[str, named.Arrays]:
-        """Weights beside the net's own, by name."""
-        return {}
-
     def _loss(self, batch: Batch) -> torch.Tensor:
-        return batch_loss(self._net, self._seen(batch), batch, self._soft_loss)
-
-    def _seen(self, batch: Batch) -> torch.Tensor:
-        return views.weak(batch.X) if self._augment else batch.X
+        """The cross-entropy of the labelled rows, which come first, plus what each term adds."""
+        logits, n = self._net(views.weak(batch.X) if self._augment else batch.X), len(batch.codes)
+        labelled = [cross_entropy(logits if n == len(logits) else logits[:n], batch)] if n > 0 else []
+        added = (each.loss(batch, logits) for each in self._losses)
+        return reduce(operator.add, [*labelled, *(each for each in added if each is not None)])

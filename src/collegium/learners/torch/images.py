@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from collegium.core.settings import NonNegativeFloat, Probability, Settings, Share
 from collegium.errors import ConfigError
-from collegium.learners.torch.resident import MOST_VALUES
+from collegium.learners.torch.rows_on_gpu import MOST_VALUES
 
 _COLOUR_OR_GREY = (1, 3)
 # NTSC: brightness, and two axes of colour. A hue is an angle in the plane of these two, a saturation a length.

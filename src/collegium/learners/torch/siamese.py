@@ -3,51 +3,46 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 from torch.nn import functional
 
-from collegium.core.terms import LocalTerms, Siamese
 from collegium.learners.torch import views
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import Batch
-from collegium.learners.torch.descent import Descent
-from collegium.learners.torch.losses import cross_entropy
+from collegium.learners.torch.losses import LocalLoss
+
+if TYPE_CHECKING:
+    from collegium.algorithms.fedsiam import Siamese
 
 
-class SiameseDescent(Descent):
+class SiameseLoss(LocalLoss):
     """The net's answers to one view of all rows, and its target's to another, should be the same."""
 
-    def __init__(
-        self,
-        net: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        terms: LocalTerms,
-        siamese: Siamese,
-        device: torch.device,
-    ) -> None:
-        super().__init__(net, optimizer, terms, device)
-        self._siamese = siamese
-        self._target = copy.deepcopy(net).requires_grad_(False)
-        named.write(self._target, siamese.target)
+    term: Siamese
+    augments = True
 
-    def step(self, batch: Batch) -> torch.Tensor:
-        """Take one step, and let the target follow."""
-        loss = super().step(batch)
+    def begin(self) -> None:
+        """Make the target."""
+        self._target = copy.deepcopy(self.net).requires_grad_(False)
+        named.write(self._target, self.term.target)
+
+    def loss(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor:
+        """The squared difference of the answers."""
         with torch.no_grad():
-            for mean, value in zip(self._target.parameters(), self._net.parameters(), strict=True):
-                mean.lerp_(value, 1 - self._siamese.decay)
+            wanted = self._target(views.weak(batch.X)).softmax(dim=1)
+        return self.term.weight * functional.mse_loss(logits.softmax(dim=1), wanted)
+
+    def step(self, batch: Batch, take: Callable[[Batch], torch.Tensor]) -> torch.Tensor:
+        """Take one step, and let the target follow."""
+        loss = take(batch)
+        with torch.no_grad():
+            for mean, value in zip(self._target.parameters(), self.net.parameters(), strict=True):
+                mean.lerp_(value, 1 - self.term.decay)
         return loss
 
     def parts(self) -> dict[str, named.Arrays]:
         """The target's weights."""
         return {"target": named.read(self._target)}
-
-    def _loss(self, batch: Batch) -> torch.Tensor:
-        X, n = batch.X, len(batch.codes)
-        logits = self._net(views.weak(X))
-        with torch.no_grad():
-            wanted = self._target(views.weak(X)).softmax(dim=1)
-        loss = self._siamese.weight * functional.mse_loss(logits.softmax(dim=1), wanted)
-        return loss if n == 0 else loss + cross_entropy(logits[:n], batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -16,14 +16,11 @@ from torch import nn
 from collegium.core.terms import LocalTerms, Part, Trained, UpdateReport, Weights
 from collegium.errors import ConfigError
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.batches import Batch, Batches, Floats, Labelled, Rows, Soft, Unlabelled
+from collegium.learners.torch.batches import Batch, Batches, Beside, Floats, Labelled, Rows
+from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
 from collegium.learners.torch.devices import CPU, RandomStream
-from collegium.learners.torch.disjoint import DisjointDescent
-from collegium.learners.torch.losses import SoftLoss
-from collegium.learners.torch.recorded import put_optimizer, stepping, turn
-from collegium.learners.torch.siamese import SiameseDescent
-from collegium.registry import nearest
+from collegium.registry import lookup
 
 OPTIMIZERS: Final[dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]] = {
     "adam": torch.optim.Adam,
@@ -46,6 +43,17 @@ class Schedule:
     device: torch.device
     augment: bool = False
     """Whether the net sees a random view of each row."""
+
+    def draw(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Iterator[Batch]:
+        """The mini-batches of these sets."""
+        size, epochs, steps = self.batch_size, self.epochs, self.steps
+        return source.draw(sets, batch_size=size, epochs=epochs, steps=steps, beside=beside, device=self.device)
+
+    def applied_to(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The optimizer with this learning rate and weight decay."""
+        for group in optimizer.param_groups:
+            group.update(lr=self.lr, weight_decay=self.weight_decay)
+        return optimizer
 
 
 class Training:
@@ -77,7 +85,7 @@ class Training:
         sets: Sequence[Labelled],
         schedule: Schedule,
         terms: LocalTerms,
-        beside: Soft | Unlabelled | None,
+        beside: Beside | None,
         *,
         optimizer: str,
     ) -> UpdateReport:
@@ -88,64 +96,38 @@ class Training:
             if not terms.keep_optimizer:
                 self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
                 put_optimizer(self._optimizer, self._device)
-            batches = self._batches.draw(
-                sets,
-                batch_size=schedule.batch_size,
-                epochs=schedule.epochs,
-                steps=schedule.steps,
-                beside=beside,
-                device=schedule.device,
-            )
-            draws = schedule.augment or terms.siamese is not None or terms.disjoint is not None
-            make = partial(self._descent, schedule, terms, OPTIMIZERS[optimizer])
-            return self._steps(batches, schedule, terms.train, make, draws=draws)
+            batches = schedule.draw(self._batches, sets, beside)
+            return self._go_down(batches, schedule, terms, self._optimizer, OPTIMIZERS[optimizer])
 
-    def _descent(
-        self,
-        schedule: Schedule,
-        terms: LocalTerms,
-        make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
-    ) -> Descent:
-        net, device = self._net, schedule.device
-        if terms.disjoint is not None:
-            return DisjointDescent(net, lambda part: _set(make(part), schedule), terms, terms.disjoint, device)
-        optimizer = _set(self._optimizer, schedule)
-        if terms.siamese is not None:
-            return SiameseDescent(net, optimizer, terms, terms.siamese, device)
-        return Descent(net, optimizer, terms, device, augment=schedule.augment)
-
-    def distill(self, soft: Soft, schedule: Schedule, *, temperature: float, train: Trained) -> UpdateReport:
+    def distill(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> UpdateReport:
         """Teach the net these answers, from its present weights. The optimizer, Adam, is of this call only."""
-        self._check_batch_norm([soft], schedule, train)
+        self._check_batch_norm([soft], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device)
-            batches = self._distilled.draw(
-                [],
-                batch_size=schedule.batch_size,
-                epochs=schedule.epochs,
-                steps=schedule.steps,
-                beside=soft,
-                device=schedule.device,
-            )
-            adam = _set(torch.optim.Adam(self._net.parameters()), schedule)
+            adam = torch.optim.Adam(self._net.parameters())
             put_optimizer(adam, self._device)
-            terms, soft_loss = LocalTerms(train=train), SoftLoss(1.0, temperature)
-            make = partial(Descent, self._net, adam, terms, schedule.device, soft_loss=soft_loss)
-            return self._steps(batches, schedule, train, make)
+            batches = schedule.draw(self._distilled, [], soft)
+            return self._go_down(batches, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
 
-    def _steps(
+    def _go_down(
         self,
         batches: Iterator[Batch],
         schedule: Schedule,
-        train: Trained,
-        make: Callable[[], Descent],
-        *,
-        draws: bool = False,
+        terms: LocalTerms,
+        optimizer: torch.optim.Optimizer,
+        make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
     ) -> UpdateReport:
+        """A step for each batch, with what the terms' losses add to it."""
         device, taken = schedule.device, 0
         total = torch.zeros((), device=device)
-        with self._learning(train):
-            descent, draws = make(), draws or self._is_random
+        with self._learning(terms.train):
+            with self._stream.playing(device):  # a loss may draw what it starts from
+                losses = [
+                    lookup("local_loss", term.loss)(term, self._net, lambda part: schedule.applied_to(make(part)))
+                    for term in terms.added
+                ]
+            descent = Descent(self._net, schedule.applied_to(optimizer), losses, augment=schedule.augment)
+            draws = self._is_random or not descent.recordable
             with stepping(descent, device, recorded=not draws) as step:
                 for batch in batches:
                     with self._stream.playing(device) if draws else nullcontext():
@@ -171,9 +153,7 @@ class Training:
             for parameter in frozen:
                 parameter.requires_grad_(True)
 
-    def _check_batch_norm(
-        self, sets: Sequence[Labelled | Soft | Unlabelled], schedule: Schedule, train: Trained
-    ) -> None:
+    def _check_batch_norm(self, sets: Sequence[Labelled | Beside], schedule: Schedule, train: Trained) -> None:
         smallest_batch = len(sets) * min(schedule.batch_size, max(map(len, sets)))
         learns_by_batch = train == "all" and has_layer(self._net, nn.modules.batchnorm._BatchNorm)
         if smallest_batch == 1 and learns_by_batch:
@@ -262,12 +242,6 @@ class Training:
             return not all(bool(value.isfinite().all()) for value in self._net.state_dict().values())
 
 
-def _set(optimizer: torch.optim.Optimizer, schedule: Schedule) -> torch.optim.Optimizer:
-    for group in optimizer.param_groups:
-        group.update(lr=schedule.lr, weight_decay=schedule.weight_decay)
-    return optimizer
-
-
 def has_layer(net: nn.Module, kind: type[nn.Module]) -> bool:
     """Whether the net contains a layer of this kind."""
     return any(isinstance(layer, kind) for layer in net.modules())
@@ -287,11 +261,3 @@ def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.M
         outputs = shape[1] if len(shape) == 2 else f"a tensor of shape {shape[1:]}"
         raise ConfigError(f"The net must give {n_classes} outputs per row, one per class, but gives {outputs}.")
     return net
-
-
-def check_optimizer(name: str) -> None:
-    """A ConfigError if there is no such optimizer."""
-    if name not in OPTIMIZERS:
-        raise ConfigError(
-            f"There is no optimizer {name!r}.{nearest(str(name), OPTIMIZERS)} Known: {', '.join(OPTIMIZERS)}."
-        )

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 class PrivateTorch(PrivateClassifier):
     """A neural network trained by DP-SGD: every record's gradient is clipped, and noise covers their sum.
 
+    Neighbouring data sets differ by one record more or less. A private fit sees the records only: pseudo-labelled rows
+    are for the learner that the site goes on with.
+
     Parameters
     ----------
     net
@@ -62,9 +65,6 @@ class PrivateTorch(PrivateClassifier):
         Public rows, for a `fit` that is given none. Only `prepare` needs them.
     random_state
         None: secure noise and samples. An integer: a simulation that can be repeated.
-
-    Neighbouring data sets differ by one record more or less. A private fit sees the records only: pseudo-labelled rows
-    are for the learner that the site goes on with.
     """
 
     needs_public: ClassVar[bool] = False

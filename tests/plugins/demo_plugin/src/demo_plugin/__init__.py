@@ -1,1 +1,1 @@
-"""An algorithm, a consensus rule and a learner for Collegium, in a package of their own."""
+"""Algorithms, a consensus rule, a learner and a local loss for Collegium, in a package of their own."""

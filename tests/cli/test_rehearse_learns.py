@@ -1,4 +1,4 @@
-"""`collegium plan` says who learns what, where a method sees to it."""
+"""`collegium rehearse` says who learns what, where a method sees to it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from collegium.cli.studies import plan_study
+from collegium.cli.studies import rehearse
 
 STUDY = """
-name = "plan"
+name = "rehearsed"
 algorithm = {algorithm}
 [data]
 source = "digits"
@@ -29,13 +29,13 @@ sites = 3
         ('{name = "fedct", rounds = 2, votes = "secret"}', "the sum over the other participants"),
     ],
 )
-def test_the_plan_says_who_learns_what(
+def test_a_rehearsal_says_who_learns_what(
     algorithm: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "study.toml"
     file.write_text(STUDY.replace("{algorithm}", algorithm))
-    plan_study(file, [], 2, as_json=True)
+    rehearse(file, rounds=2, as_json=True)
     said = json.loads(capsys.readouterr().out)
     assert expected in " ".join(said["learns"].values())
-    plan_study(file, [], 2, as_json=False)
+    rehearse(file, rounds=2)
     assert "What each party learns" in capsys.readouterr().out

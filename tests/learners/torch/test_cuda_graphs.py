@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from collegium.core.terms import LocalTerms
-from collegium.learners.torch import resident
+from collegium.algorithms.fedprox import Proximal
+from collegium.core.terms import LocalTerms, SoftTargets
+from collegium.learners.torch import rows_on_gpu
 from collegium.learners.torch.batches import Batches, Labelled, Rows
 from collegium.learners.torch.classifier import TorchClassifier
+from collegium.learners.torch.cuda_graphs import put_optimizer
 from collegium.learners.torch.devices import CPU
-from collegium.learners.torch.recorded import put_optimizer
 from collegium.wire import tables
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
@@ -37,7 +38,7 @@ def trained(net: str, optimizer: str, terms: LocalTerms | None) -> dict[str, Any
 @pytest.mark.parametrize("net", ["mlp", "resnet8"])
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "momentum"])
 @pytest.mark.parametrize(
-    "terms", [None, LocalTerms(proximal=0.1), LocalTerms(distill=(X, SOFT, 1.0), keep_optimizer=True)]
+    "terms", [None, LocalTerms([Proximal(0.1)]), LocalTerms([SoftTargets(X, SOFT)], keep_optimizer=True)]
 )
 def test_recorded_steps_come_to_the_weights_of_plain_ones(
     net: str, optimizer: str, terms: LocalTerms | None, monkeypatch: pytest.MonkeyPatch
@@ -78,9 +79,9 @@ def test_an_optimizer_that_is_put_where_it_is_goes_on_with_the_same_bits(make: A
 
 def test_only_arrays_that_cannot_change_stay_on_a_device() -> None:
     array = np.zeros((3, 2), dtype=np.float32)
-    assert resident.can_stay(tables.frozen(array))
-    assert not resident.can_stay(array)
-    assert not resident.can_stay(array.tolist())
+    assert rows_on_gpu.can_stay(tables.frozen(array))
+    assert not rows_on_gpu.can_stay(array)
+    assert not rows_on_gpu.can_stay(array.tolist())
     assert array.flags.writeable  # the user's own array is as it was
 
 
@@ -92,15 +93,15 @@ def test_a_copy_is_made_once_and_goes_with_its_array() -> None:
         return torch.zeros(2)
 
     array, other = tables.frozen(np.zeros(2)), tables.frozen(np.zeros(2))
-    first = resident.keep(array, CPU, make)
-    assert resident.keep(array, CPU, make) is first
-    assert resident.keep(other, CPU, make) is not first
+    first = rows_on_gpu.keep(array, CPU, make)
+    assert rows_on_gpu.keep(array, CPU, make) is first
+    assert rows_on_gpu.keep(other, CPU, make) is not first
     assert len(made) == 2
     key = id(array), CPU
-    assert key in resident._kept
+    assert key in rows_on_gpu._kept
     del array
     gc.collect()
-    assert key not in resident._kept
+    assert key not in rows_on_gpu._kept
 
 
 def test_all_rows_on_a_device_are_the_rows() -> None:

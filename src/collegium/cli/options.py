@@ -1,0 +1,19 @@
+"""Arguments and options that more than one command takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+StudyFile = Annotated[Path, typer.Argument(help="A study file (TOML).", metavar="STUDY.toml")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", help="Replace a setting: algorithm.rounds=3", metavar="PATH=VALUE")
+]
+RunFolder = Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/NAME).")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
+AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object, for programs.")]
+KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
+AtDelta = Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")]

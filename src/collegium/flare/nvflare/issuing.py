@@ -1,0 +1,81 @@
+"""Keys and certificates, issued by NVFlare's own provisioner."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from collegium.errors import ConfigError, MissingExtra
+from collegium.flare.kits.federation_file import FederationFile, SiteSection, certificate_organisation
+
+ROOT_DAYS: Final = 3600
+
+
+def issue(
+    federation: FederationFile, sites: Iterable[SiteSection], work: Path, authority: dict[str, str] | None
+) -> tuple[Path, dict[str, str]]:
+    """Let NVFlare make start-up folders; returns where they are, and the authority that signed them."""
+    try:
+        from nvflare.lighter.entity import participant_from_dict
+        from nvflare.lighter.impl.cert import CertBuilder
+        from nvflare.lighter.impl.static_file import StaticFileBuilder
+        from nvflare.lighter.impl.workspace import WorkspaceBuilder
+        from nvflare.lighter.provisioner import Provisioner
+        from nvflare.lighter.spec import Project
+    except ImportError:
+        raise MissingExtra("flare", "A federation") from None
+    project = Project(name=federation.name, description="", props={"api_version": 3})
+    for member in _participants(federation, sites):
+        project.add_participant(participant_from_dict(member))
+    state = work / federation.name / "state"
+    if authority is not None:
+        state.mkdir(parents=True)
+        (state / "cert.json").write_text(json.dumps(authority))
+    builders = [
+        WorkspaceBuilder(),
+        StaticFileBuilder(config_folder="config", scheme="grpc", require_signed_jobs=True),
+        CertBuilder(root_valid_days=_root_days(authority)),
+    ]
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        outcome = Provisioner(str(work), builders).provision(project)
+    if outcome.get("__build_error__"):
+        raise ConfigError(f"NVFlare could not make the kits: {_last_line(said.getvalue())}")
+    kept = json.loads((state / "cert.json").read_text())
+    return work / federation.name / "prod_00", {key: kept[key] for key in ("root_cert", "root_pri_key")}
+
+
+def _participants(federation: FederationFile, sites: Iterable[SiteSection]) -> list[dict[str, Any]]:
+    server = federation.server
+    return [
+        {
+            "name": server.host,
+            "type": "server",
+            "org": certificate_organisation(server.organisation),
+            "fed_learn_port": server.port,
+        },
+        *({"name": s.name, "type": "client", "org": certificate_organisation(s.organisation)} for s in sites),
+        *(
+            {"name": m.name, "type": "admin", "org": certificate_organisation(m.organisation), "role": "lead"}
+            for m in federation.leads
+        ),
+    ]
+
+
+def _root_days(authority: dict[str, str] | None) -> int:
+    """NVFlare insists on hearing how long an authority lasts that it is given."""
+    if authority is None:
+        return ROOT_DAYS
+    from cryptography.x509 import load_pem_x509_certificate
+
+    root = load_pem_x509_certificate(authority["root_cert"].encode())
+    return (root.not_valid_after_utc - root.not_valid_before_utc).days
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "it did not say why."

@@ -1,0 +1,120 @@
+"""Orders as they travel: all that a coordinator asks of one site in one exchange, in one frame.
+
+A site reads a frame once, strictly: what is not exactly an order is a WireError, and nothing of it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from collegium import wire
+from collegium.core.labels import Labels
+from collegium.errors import WireError
+
+_EXACT: Final = ConfigDict(extra="forbid")
+_Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+_Name = Annotated[str, Field(strict=True, min_length=1, max_length=256)]
+_Hash = Annotated[str, Field(strict=True, max_length=128)]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """What a site's gate needs for hiding its release among those of others, so that only their sum can be read."""
+
+    __pydantic_config__ = _EXACT
+
+    protocol: _Name
+    """The registered way of masking."""
+    circle: _Name
+    """The sites that have met under this name."""
+    round: _Name
+    participants: list[_Name]
+    again: _Name | None = None
+    """The round whose release is masked once more, without the site that dropped out of it: no step runs again."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One order of one run: which step, with which arguments, and what its answer must pass at the gate."""
+
+    __pydantic_config__ = _EXACT
+
+    run: _Hash
+    public_sha256: _Hash | None
+    number: _Number
+    round: _Number
+    step: _Name
+    digest: _Hash
+    args: dict[str, Any]
+    mechanism: dict[str, Any] | None = None
+    """The noise that the site's gate puts on the release, as plain data."""
+    mask: Mask | None = None
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a frame of orders says before any of them is read: enough to know whether it was answered before."""
+
+    __pydantic_config__ = _EXACT
+
+    run: Annotated[str, Field(strict=True, max_length=64)]
+    last: _Number
+    """The number of the last order, which identifies them all."""
+    public: _Hash | None
+
+
+_HEADER: Final = TypeAdapter(Header)
+_REQUESTS: Final = TypeAdapter(Annotated[list[Request], Field(min_length=1)])
+
+
+def write_orders(requests: Sequence[Request], reference: Labels | None = None) -> bytes:
+    """Orders without their header: sites that are asked the same get the same bytes."""
+    return wire.pack({"orders": [_to_plain(request) for request in requests]}, reference).data
+
+
+def with_header(last: Request, orders: bytes) -> bytes:
+    """The frame of orders of which `last` is the last."""
+    return wire.join({"run": last.run, "last": last.number, "public": last.public_sha256}, orders)
+
+
+def read_header(frame: bytes) -> tuple[Header, bytes]:
+    """A frame's header, and its orders as they came."""
+    plain, orders = wire.cut(frame)
+    try:
+        return _HEADER.validate_python(plain), orders
+    except ValidationError:
+        raise WireError("These orders have no header.") from None
+
+
+def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
+    """The orders behind a header, at least one."""
+    plain = wire.unpack(orders, known)
+    common = {"run": header.run, "public_sha256": header.public}
+    try:
+        if set(plain) != {"orders"}:
+            raise WireError("A message holds something else than orders.")
+        requests = _REQUESTS.validate_python([{**each, **common} for each in plain["orders"]])
+    except (ValidationError, TypeError):
+        raise WireError("A message holds something that is not an order.") from None
+    if requests[-1].number != header.last:
+        raise WireError("The number of the last order is not the one in the header.")
+    return requests
+
+
+def _to_plain(request: Request) -> dict[str, Any]:
+    plain = {
+        "number": request.number,
+        "round": request.round,
+        "step": request.step,
+        "digest": request.digest,
+        "args": request.args,
+    }
+    if request.mechanism is not None:
+        plain["mechanism"] = request.mechanism
+    if request.mask is not None:
+        plain["mask"] = asdict(request.mask)
+    return plain

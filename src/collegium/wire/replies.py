@@ -1,0 +1,118 @@
+"""Replies as they travel. Whatever a site sends is read once, into a `Reply` or a `Refusal`; anything else is an error.
+
+A reply says what its row in the site's ledger says, so that the coordinator can show later what a site has sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from collegium import wire
+from collegium.errors import WireError
+
+REFUSAL: Final = "Refusal"
+"""Stands in ledgers for the kind of a refusal that tells something of the data, and was paid for."""
+UNREAD: Final = -1
+"""The number of a refusal that answers no order in particular: the site could not read what it was sent."""
+_EXACT: Final = ConfigDict(extra="forbid")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+_Hash = Annotated[str, Field(strict=True, pattern=_SHA256)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a site's ledger says of something that left."""
+
+    __pydantic_config__ = _EXACT
+
+    kind: Annotated[str, Field(strict=True, min_length=1, max_length=128)]
+    bytes: _Count
+    """How many bytes are contents; the others are structure."""
+    sha256: _Hash
+    entry: _Hash | None
+    """The row's own hash; None where nothing was written, since nothing left but that a step finished."""
+    privacy: Annotated[str, Field(strict=True)] | None
+    """The charges, as JSON; None where nothing protects it."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A site's answer to an order: a release, sealed by its gate."""
+
+    number: int
+    row: Row
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A site did not do what it was asked, or did not release it."""
+
+    number: int
+    code: str
+    step: str
+    row: Row | None = None
+    """Where the refusal itself tells something of the data, and was paid for."""
+
+
+@dataclass(frozen=True)
+class _Refused:
+    __pydantic_config__ = _EXACT
+
+    number: Annotated[int, Field(strict=True, ge=UNREAD, lt=1 << 63)]
+    refused: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9-]{1,64}$")]
+    step: Annotated[str, Field(strict=True, max_length=256)]
+    row: Row | None = None
+
+
+@dataclass(frozen=True)
+class _Answered:
+    __pydantic_config__ = _EXACT
+
+    number: _Count
+    row: Row
+
+
+_HEADER: Final[TypeAdapter[_Refused | _Answered]] = TypeAdapter(_Refused | _Answered)
+
+
+def write_reply(reply: Reply) -> bytes:
+    """A reply's frame."""
+    return wire.join({"number": reply.number, "row": _to_plain(reply.row)}, reply.payload)
+
+
+def write_refusal(refusal: Refusal) -> bytes:
+    """A refusal's frame."""
+    header: dict[str, Any] = {"number": refusal.number, "refused": refusal.code, "step": refusal.step}
+    return wire.join(header if refusal.row is None else header | {"row": _to_plain(refusal.row)}, b"")
+
+
+def read_reply(frame: bytes) -> Reply | Refusal:
+    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError."""
+    plain, payload = wire.cut(frame)
+    try:
+        header = _HEADER.validate_python(plain)
+    except ValidationError:
+        raise WireError("This is neither a reply nor a refusal.") from None
+    row = header.row
+    if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
+        raise WireError("A reply is not what its hash says.")
+    if isinstance(header, _Answered):
+        if header.row.bytes > len(payload):
+            raise WireError("A reply has fewer bytes than it says.")
+        return Reply(header.number, header.row, payload)
+    if payload or (row is not None and (row.kind != REFUSAL or row.bytes)):
+        raise WireError("A refusal carries nothing.")
+    return Refusal(header.number, header.refused, header.step, row)
+
+
+def _to_plain(row: Row) -> dict[str, Any]:
+    return {
+        "kind": row.kind, "bytes": row.bytes, "sha256": row.sha256, "entry": row.entry, "privacy": row.privacy,
+    }  # fmt: skip

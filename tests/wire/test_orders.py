@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.wire.mutations import ODD
+
+from collegium import wire
+from collegium.core.labels import Labels
+from collegium.errors import WireError
+from collegium.wire.orders import Header, Mask, Request, read_header, read_orders, with_header, write_orders
+
+LABELS = Labels(np.array([0, 1, 1, 0]), 2)
+FIRST = Request("r", "p", 1, 0, "fedct.train", "d", {"L": LABELS, "epochs": None, "steps": 3})
+MASK = Mask("secret_votes", "circle", "sum 2", ["a", "b"], "sum 1")
+LAST = Request("r", "p", 2, 0, "fedct.label", "d", {}, {"name": "unary_encoding", "epsilon": 1.0}, MASK)
+
+
+def frame(*requests: Request) -> bytes:
+    return with_header(requests[-1], write_orders(requests))
+
+
+def read(data: bytes) -> list[Request]:
+    return read_orders(*read_header(data))
+
+
+def test_orders_are_read_as_they_were_written() -> None:
+    assert read(frame(FIRST, LAST)) == [FIRST, LAST]
+    assert read_header(frame(FIRST, LAST))[0] == Header("r", 2, "p")
+
+
+def test_orders_without_a_header_are_the_same_for_all() -> None:
+    assert write_orders([FIRST, LAST]) == write_orders([replace(FIRST), replace(LAST)])
+
+
+def test_labels_can_be_written_against_known_ones() -> None:
+    known = wire.KnownLabels()
+    known.remember(LABELS)
+    header, orders = read_header(with_header(FIRST, write_orders([FIRST], LABELS)))
+    assert read_orders(header, orders, known) == [FIRST]
+    with pytest.raises(WireError):
+        read_orders(header, orders)
+
+
+@pytest.mark.parametrize("word", ["number", "round", "step", "digest", "args", "mechanism", "mask", "more"])
+@pytest.mark.parametrize("value", ODD, ids=repr)
+def test_an_order_with_something_odd_is_none(word: str, value: Any) -> None:
+    plain = wire.unpack(write_orders([FIRST]))["orders"][0]
+    fits = {
+        "number": value == 1 and value is not True,
+        "round": value in (0, 1) and value is not True,
+        "step": isinstance(value, str) and value != "",
+        "digest": isinstance(value, str),
+        "args": isinstance(value, dict),
+        "mechanism": value is None or isinstance(value, dict),
+        "mask": value is None,
+        "more": False,
+    }[word]
+    data = wire.join({"run": "r", "last": 1, "public": "p"}, wire.pack({"orders": [plain | {word: value}]}).data)
+    if fits:
+        assert len(read(data)) == 1
+    else:
+        with pytest.raises(WireError):
+            read(data)
+
+
+@pytest.mark.parametrize("word", ["run", "last", "public", "more"])
+@pytest.mark.parametrize(
+    "value", [value for value in ODD if value is not None and not isinstance(value, str)], ids=repr
+)
+def test_a_header_with_something_odd_is_none(word: str, value: Any) -> None:
+    if word == "last" and value in (0, 1) and value is not True:
+        return
+    with pytest.raises(WireError):
+        read_header(wire.join({"run": "r", "last": 1, "public": None} | {word: value}, b""))
+
+
+@pytest.mark.parametrize("orders", [[], {}, None, 5, [5], [None], [[]], "text"])
+def test_no_orders_are_an_error(orders: Any) -> None:
+    with pytest.raises(WireError):
+        read(wire.join({"run": "r", "last": 1, "public": None}, wire.pack({"orders": orders}).data))
+
+
+@pytest.mark.parametrize("word", ["protocol", "circle", "round", "participants", "again", "more"])
+def test_a_mask_is_read_strictly(word: str) -> None:
+    plain = wire.unpack(write_orders([LAST]))["orders"][0]
+    plain["mask"] |= {word: 5}
+    with pytest.raises(WireError):
+        read(wire.join({"run": "r", "last": 2, "public": None}, wire.pack({"orders": [plain]}).data))
+
+
+def test_the_last_number_is_the_one_in_the_header() -> None:
+    with pytest.raises(WireError, match="last order"):
+        read(with_header(FIRST, write_orders([FIRST, LAST])))
