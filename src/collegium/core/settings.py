@@ -168,7 +168,7 @@ def _of_instances(hint: Any) -> Any:
     if options := options_of(hint):
         return Union[tuple(_of_instances(option) for option in options)]  # noqa: UP007 - made at run time
     if get_origin(hint) is Sequence:
-        return Annotated[tuple[get_args(hint)[0], ...], Strict(False)]
+        return Annotated[tuple[get_args(hint)[0], ...], Strict(False)]  # type: ignore[misc]
     return Annotated[Any, _InstanceOf(hint)] if isinstance(hint, type) and is_dataclass(hint) else hint
 
 
