@@ -188,7 +188,7 @@ def test_nets_that_differ_in_what_has_no_weights_are_an_error_that_names_both_si
 
 
 @pytest.mark.parametrize(
-    ("settings", "why"), [({"net": "mpl"}, "Did you mean 'mlp'"), ({"optimizer": "sdg"}, "no optimizer 'sdg'")]
+    ("settings", "why"), [({"net": "mpl"}, "Did you mean 'mlp'"), ({"optimizer": "sdg"}, "Did you mean 'sgd'")]
 )
 def test_nets_that_cannot_be_made_are_an_error_that_has_the_reason(settings, why):
     with pytest.raises(SiteError, match=f"Site 'a': .*{why}"):

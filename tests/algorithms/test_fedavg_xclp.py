@@ -110,5 +110,5 @@ def test_a_study_names_its_settings() -> None:
     assert build("algorithm", table, "algorithm") == cg.FedAvgXCLP(rounds=3, xclp=cg.XCLP(bits=64, hamming="masked"))
     with pytest.raises(ConfigError, match=r"algorithm.xclp.bits"):
         build("algorithm", table | {"xclp": {"name": "xclp", "bits": "many"}}, "algorithm")
-    with pytest.raises(ConfigError, match="xclp is an XCLP"):
+    with pytest.raises(ConfigError, match="xclp must be an instance of XCLP"):
         build("algorithm", table | {"xclp": "local"}, "algorithm")

@@ -360,7 +360,7 @@ def test_a_learner_that_goes_on_has_no_neighbours_to_observe(cancer) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"mechanism": "randomized_response"}, "mechanism is None or one such as"),
+        ({"mechanism": "randomized_response"}, "mechanism must be an instance of Mechanism or None"),
         ({"mechanism": cg.Laplace(epsilon=1)}, "Laplace is for Numbers"),
         ({"mechanism": cg.UnaryEncoding(epsilon=1), "consensus": cg.DawidSkene()}, "cannot count ApprovalBits"),
         ({"mechanism": cg.RandomizedResponse(epsilon=1), "voters": cg.Familiar()}, "leave out voters"),

@@ -319,7 +319,7 @@ def test_settings_of_local_propagation_are_looked_at_too(settings: dict[str, Any
 
 
 def test_a_study_with_an_infinite_power_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm: XCLP: power is a finite number"):
+    with pytest.raises(ConfigError, match=r"algorithm\.power must be a finite number above 0"):
         build("algorithm", {"name": "xclp", "power": float("inf")}, "algorithm")
 
 

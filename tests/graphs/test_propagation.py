@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 
+from collegium.algorithms.local_label_propagation import LocalLabelPropagation
+from collegium.algorithms.xclp import XCLP
 from collegium.errors import ConfigError
-from collegium.graphs import Nearest, check_propagation, influence, label_points, propagation
-from collegium.graphs.propagation import LARGEST_ALPHA, check_flags
+from collegium.graphs import Nearest, influence, label_points, propagation
+from collegium.graphs.propagation import LARGEST_ALPHA
 
 rng = np.random.default_rng(0)
 
@@ -136,17 +137,17 @@ def test_without_any_label_there_is_nothing_to_say() -> None:
         ((0.9, 1.0, "x"), "x"),
     ],
 )
-def test_settings_out_of_range_are_refused(settings: tuple[Any, Any, str], match: str) -> None:
-    with pytest.raises(ConfigError, match=f"XCLP: .*{match}"):
-        check_propagation("XCLP", *settings)
+@pytest.mark.parametrize("method", [XCLP, LocalLabelPropagation])
+def test_settings_out_of_range_are_refused(settings: tuple[Any, Any, Any], match: str, method: Any) -> None:
+    alpha, power, balance = settings
+    with pytest.raises(ConfigError, match=f"{method.__name__}: .*{match}"):
+        method(alpha=alpha, power=power, balance=balance)
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    check_propagation("XCLP", np.float32(0.9), np.int64(3), "none")  # type: ignore[arg-type]
+    assert XCLP(alpha=np.float32(0.5), power=np.int64(3)) == XCLP(alpha=0.5, power=3.0)  # type: ignore[arg-type]
 
 
 def test_a_word_is_neither_yes_nor_no() -> None:
-    settings = SimpleNamespace(sure=True, weighted="no")
-    check_flags(settings, "sure")
-    with pytest.raises(ConfigError, match="weighted is True or False, not 'no'"):
-        check_flags(settings, "sure", "weighted")
+    with pytest.raises(ConfigError, match="XCLP: embed must be True or False, not 'no'"):
+        XCLP(embed="no")  # type: ignore[arg-type]

@@ -191,11 +191,19 @@ WRONG = [
         "lead",
     ),
     ({"sites": [{"learner": {"name": "nearest_centre", "shrinks": 1}}]}, "sites[0].learner.shrinks: ", "shrink"),
-    ({"algorithm": {"name": "mentors", "share": 2.0}}, "algorithm: Mentors: share must be above 0", None),
-    ({"algorithm": {"name": "mentors", "rounds": "3"}}, "algorithm.rounds: Input should be a valid integer", None),
+    (
+        {"algorithm": {"name": "mentors", "share": 2.0}},
+        "algorithm.share must be a number above 0",
+        None,
+    ),
+    (
+        {"algorithm": {"name": "mentors", "rounds": "3"}},
+        "algorithm.rounds must be a whole number",
+        None,
+    ),
     (
         {"algorithm": {"name": "mentors", "consensus": {"name": "clear_lead", "lead": 0}}},
-        "algorithm.consensus: Cl",
+        "algorithm.consensus.lead must be a whole number of at least 1, not 0.",
         None,
     ),
 ]

@@ -422,7 +422,7 @@ def test_bad_epsilon(bad: Any) -> None:
         with pytest.raises(ConfigError, match="finite number above 0"):
             call()
     if bad != 0 or bad is None:
-        with pytest.raises(ConfigError, match="finite number from 0"):
+        with pytest.raises(ConfigError, match="finite number of at least 0"):
             privacy.delta_of([Pure()], bad)
 
 
@@ -438,7 +438,7 @@ def test_bad_delta(bad: Any) -> None:
         lambda: privacy.renyi_epsilon([Pure()], bad),
         lambda: privacy.noise_multiplier(1.0, bad, 10),
     ):
-        with pytest.raises(ConfigError, match="delta lies between 0 and 1"):
+        with pytest.raises(ConfigError, match="delta must be a number above 0 and below 1"):
             call()
 
 
@@ -456,15 +456,15 @@ def test_bad_rounds(bad: Any) -> None:
 
 
 def test_other_bad_input() -> None:
-    with pytest.raises(ConfigError, match="basic, advanced, rdp, exact"):
+    with pytest.raises(ConfigError, match="'basic', 'advanced', 'rdp' or 'exact'"):
         privacy.compose(0.1, 10, DELTA, "magic")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="basic, advanced, rdp, exact"):
+    with pytest.raises(ConfigError, match="'basic', 'advanced', 'rdp' or 'exact'"):
         privacy.per_round(0.1, DELTA, 10, "magic")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="sampling lies between"):
+    with pytest.raises(ConfigError, match="sampling must be a number above 0 and at most 1"):
         privacy.noise_multiplier(1.0, DELTA, 10, sampling=1.5)
     with pytest.raises(ConfigError, match="no rule"):
         privacy.epsilon_of([Event()], DELTA)
-    with pytest.raises(ConfigError, match="count is a whole number"):
+    with pytest.raises(ConfigError, match="count must be a whole number"):
         privacy.epsilon_of([Pure(LARGEST_COUNT, 0.1), Pure(1, 0.1)], DELTA)
     with pytest.raises(ConfigError, match="not known"):
         discretized.grid((Renyi(),))

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import tomllib
+from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pandas as pd
 import pytest
@@ -128,12 +130,16 @@ def test_names_alone_are_enough():
     ("old", "new", "parts"),
     [
         ("rounds = 3", "ruonds = 3", ["algorithm.ruonds", "'rounds'"]),
-        ("rounds = 3", 'rounds = "three"', ["algorithm.rounds", "integer", "'three'"]),
-        ("rounds = 3", "rounds = 0", ["algorithm", "rounds must be at least 1"]),
+        ("rounds = 3", 'rounds = "three"', ["algorithm.rounds must be a whole number of at least 1, not 'three'."]),
+        ("rounds = 3", "rounds = 0", ["algorithm.rounds must be a whole number of at least 1, not 0."]),
         ("rounds = 3", "rounds = true", ["algorithm.rounds"]),
         ('"fedct"', '"fedctt"', ["algorithm.name", "'fedct'"]),
         ('"qualified_majority"', '"qualified_mayority"', ["algorithm.consensus.name", "'qualified_majority'"]),
-        ("quorum = 0.9", "quorum = 1.9", ["algorithm.consensus", "quorum"]),
+        (
+            "quorum = 0.9",
+            "quorum = 1.9",
+            ["algorithm.consensus.quorum must be", "at most 1, not 1.9."],
+        ),
         ("quorum = 0.9", "qourum = 0.9", ["algorithm.consensus.qourum", "'quorum'"]),
         ('"decision_tree"', '"decision_trea"', ["sites[0].learner.name", "'decision_tree'"]),
         ("n_estimators = 5", "n_estimater = 5", ["sites[1].learner.n_estimater", "'n_estimators'"]),
@@ -213,7 +219,9 @@ def test_the_schema_knows_every_setting():
     schema = json_schema()
     algorithms = schema["$defs"]["algorithm"]["anyOf"]
     fedct = next(option for option in algorithms if option.get("title") == "fedct")
-    assert fedct["properties"]["rounds"] == {"type": "integer"}
+    assert fedct["properties"]["rounds"] == {"type": "integer", "minimum": 1}
+    assert fedct["properties"]["participation"] == {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+    assert fedct["properties"]["votes"] == {"type": "string", "enum": ["plain", "secret"]}
     assert fedct["properties"]["consensus"] == {"$ref": "#/$defs/consensus"}
     assert "data" in schema["required"]
 
@@ -240,7 +248,7 @@ def test_a_pre_training_is_named_like_other_components():
     fedaux = next(option for option in schema["algorithm"]["anyOf"] if option.get("title") == "fedaux")
     assert fedaux["properties"]["pretrain"] == {"$ref": "#/$defs/pretraining"}
     simclr = next(option for option in schema["pretraining"]["anyOf"] if option.get("title") == "simclr")
-    assert simclr["properties"]["epochs"] == {"type": "integer"}
+    assert simclr["properties"]["epochs"] == {"type": "integer", "minimum": 1}
 
 
 @pytest.mark.parametrize(
@@ -248,7 +256,7 @@ def test_a_pre_training_is_named_like_other_components():
     [
         ('name = "simclr"', 'name = "simcrl"', ["algorithm.pretrain.name", "simcrl", "Did you mean 'simclr'?"]),
         ("epochs = 50", "epoch = 50", ["algorithm.pretrain.epoch", "Did you mean 'epochs'?"]),
-        ("epochs = 50", "epochs = 0", ["algorithm.pretrain", "at least 1"]),
+        ("epochs = 50", "epochs = 0", ["algorithm.pretrain.epochs must be a whole number of at least 1, not 0."]),
     ],
 )
 def test_mistakes_in_a_pre_training_are_named_by_their_path(old, new, parts):
@@ -256,10 +264,37 @@ def test_mistakes_in_a_pre_training_are_named_by_their_path(old, new, parts):
 
 
 def test_studies_are_valid_by_their_own_schema():
-    jsonschema = pytest.importorskip("jsonschema")
     jsonschema.validate(tomllib.loads(TOML), json_schema())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(changed("rounds = 3", "ruonds = 3")), json_schema())
+
+
+def test_shipped_studies_are_valid_by_the_schema():
+    schema = json_schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    files = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))
+    assert len(files) > 10
+    for file in files:
+        jsonschema.validate(tomllib.loads(file.read_text()), schema)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("rounds = 3", "rounds = 0"),
+        ("quorum = 0.9", "quorum = 1.9"),
+        ("rounds = 3", 'rounds = 3\nvotes = "open"'),
+        ("rounds = 3", "rounds = 3\nmechanism = { name = 'laplace_noisy_max', gamma = -1 }"),
+        ('"iid"', '"dirichlet"\nalpha = 0'),
+        ('"iid"', '"dirichlet"'),
+        ('"iid"', '"iid"\nalpha = 1'),
+        ('"decision_tree"', '"torch", batch_size = 0'),
+    ],
+)
+def test_schema_and_study_refuse_the_same(old, new):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(changed(old, new)), json_schema())
+    refused(changed(old, new))
 
 
 def test_settings_are_checked_by_their_types_in_a_class_that_inherits_them():

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from collegium.algorithms._starting import Start, as_start, prototypes
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Order, Weights, step
+from collegium.core.settings import PositiveInt, Share
 from collegium.core.weights import Arrays, average, different_nets, shapes_of
 from collegium.errors import BudgetSpent, QuorumLost
-from collegium.privacy.mechanisms.base import check_choice, check_share
 
 W = TypeVar("W", bound=Weights)
 Weighting = Literal["samples", "equal"]
@@ -33,23 +33,21 @@ class Averaging(Algorithm):
 
     needs_public: ClassVar[bool] = False
     needs: ClassVar[Mapping[str, str]] = {"weights": "averages weights"}
-    rounds: int = 20
+    rounds: PositiveInt = 20
     """T: communication rounds."""
-    local_epochs: int = 1
+    local_epochs: PositiveInt = 1
     """E: sweeps over a site's data per round."""
-    local_steps: int | None = None
+    local_steps: PositiveInt | None = None
     """Instead of epochs: mini-batches per round."""
-    participation: float = 1.0
+    participation: Share = 1.0
     """C: share of the sites, drawn anew for every round."""
     start: Any = None
     """Weights to start from: a fitted model, such as another run's `global_model`, or arrays by name; or a list of
     those, each for the nets that it fits. Arrays that are not named keep their first values (None: all do)."""
 
     def __post_init__(self) -> None:
-        self.at_least_one("rounds", "local_epochs", "local_steps")
-        me = type(self).__name__
-        check_share(me, "participation", self.participation)
-        object.__setattr__(self, "start", as_start(self.start, me))
+        super().__post_init__()
+        object.__setattr__(self, "start", as_start(self.start, type(self).__name__))
 
 
 def common_start(fed: Federation, start: Start | None) -> tuple[str, Arrays]:
@@ -94,8 +92,3 @@ def average_or(before: Arrays, parts: Mapping[str, W], shares: Mapping[str, floa
 def shares(parts: Mapping[str, Weights], weighting: Weighting) -> dict[str, float]:
     """How much each site's weights count in the average."""
     return {party: float(part.samples) if weighting == "samples" else 1.0 for party, part in parts.items()}
-
-
-def check_weighting(algorithm: Algorithm, weighting: str) -> None:
-    """A ConfigError unless it is one that there is."""
-    check_choice(type(algorithm).__name__, "weighting", weighting, Weighting)

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from collegium.core.settings import PositiveFloat, check
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.composition import gaussian_sigma
-from collegium.privacy.mechanisms.base import check_positive
 from collegium.privacy.noise import to_grid
 from collegium.wire import tables
 
@@ -85,7 +85,7 @@ def separate(own: Floats, negatives: Floats, ridge: float) -> Floats:
 
 def sensitivity(records: int, negatives: int, ridge: float) -> float:
     """By how much w changes at most (Euclidean norm) when one record is replaced by any other."""
-    return 2 / check_positive("sensitivity", "ridge", ridge) * (1 / (records + negatives) + TAU)
+    return 2 / float(check(PositiveFloat, ridge, "sensitivity: ridge")) * (1 / (records + negatives) + TAU)
 
 
 def noisy_separator(
@@ -95,7 +95,7 @@ def noisy_separator(
 
     Features are those of the site's present net, which must not have seen private rows yet.
     """
-    bound = check_positive("certainty scores", "bound", bound)
+    bound = check(PositiveFloat, bound, "certainty scores: bound")
     moves = sensitivity(site.records, len(negatives), ridge)
     sigma = gaussian_sigma(epsilon, delta, moves)
     charge = Charge(

@@ -19,14 +19,14 @@ from collegium.algorithms._averaging import (
     Averaging,
     Weighting,
     average_or,
-    check_weighting,
     common_start,
     receive,
     shares,
     updates,
 )
 from collegium.algorithms._pseudo_labels import learn_found
-from collegium.core import ActiveSite, Algorithm, Count, Federation, Nothing, Steps, Weights, step
+from collegium.core import ActiveSite, Count, Federation, Nothing, Steps, Weights, step
+from collegium.core.settings import NonNegativeInt
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError, QuorumLost
 from collegium.graphs import Labelled, label_points
@@ -92,20 +92,6 @@ def sample(fed: Federation, labelled: frozenset[str], share: float) -> list[str]
     return [party for party in fed.parties if party in drawn]
 
 
-def check_threshold(algorithm: Algorithm, threshold: float, name: str = "threshold") -> None:
-    """A ConfigError unless it is a probability."""
-    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
-        raise ConfigError(f"{type(algorithm).__name__}: {name} is a probability, 0 to 1, not {threshold!r}.")
-
-
-def check_numbers(algorithm: Algorithm, *names: str) -> None:
-    """A ConfigError unless these settings are numbers of at least 0."""
-    for name in names:
-        value = getattr(algorithm, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-            raise ConfigError(f"{type(algorithm).__name__}: {name} is a number of at least 0, not {value!r}.")
-
-
 @dataclass(frozen=True)
 class SemiSupervised(Averaging):
     """Settings of a method that averages nets which learn from rows without labels, too."""
@@ -114,23 +100,19 @@ class SemiSupervised(Averaging):
     weighting: Weighting = "equal"
     """How sites count in the average: all alike (paper), or by their samples."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weighting(self, self.weighting)
-
 
 @dataclass(frozen=True)
 class PseudoLabelling(SemiSupervised):
     """Algorithm 2: in every round the sites that take part label their points, and learn those labels by confidence."""
 
     asks_for: ClassVar[Steps] = (count_labels, begin, fedavg.update, learn, receive)
-    warm_up: int = 0
+    warm_up: NonNegativeInt = 0
     """The first rounds, of all, in which sites with labels learn those alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.warm_up, bool) or not isinstance(self.warm_up, int) or not 0 <= self.warm_up < self.rounds:
-            raise ConfigError(f"{type(self).__name__}: warm_up is a number of rounds below rounds, not {self.warm_up}.")
+        if self.warm_up >= self.rounds:
+            raise ConfigError(f"{type(self).__name__}: warm_up must be below rounds={self.rounds}, not {self.warm_up}.")
 
     def unasked(self) -> Steps:
         return () if self.warm_up else (fedavg.update,)

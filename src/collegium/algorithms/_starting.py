@@ -34,8 +34,8 @@ class Started(Algorithm):
 
     start: Any
 
-    def check_start(self) -> None:
-        """Read `start`; a ConfigError where it is no such thing."""
+    def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "start", as_start(self.start, type(self).__name__))
         if self.start is not None:
             # Of the instance: only then it matters what the sites' learners are.

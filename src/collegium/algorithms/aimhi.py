@@ -13,11 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collegium.algorithms.fedct import FedCT
+from collegium.core.settings import PositiveInt
 
 
 @dataclass(frozen=True)
 class AIMHI(FedCT):
     """FedCT's loop with the settings of the AIMHI paper."""
 
-    rounds: int = 3000
-    period: int = 20
+    rounds: PositiveInt = 3000
+    period: PositiveInt = 20

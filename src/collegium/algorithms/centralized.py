@@ -13,6 +13,7 @@ import numpy as np
 
 from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, Steps, step
 from collegium.core.labels import code_dtype
+from collegium.core.settings import PositiveInt
 from collegium.wire import tables
 
 
@@ -44,13 +45,10 @@ class Centralized(Algorithm):
     asks_for: ClassVar[Steps] = (hand_over, receive, train)
     needs_public: ClassVar[bool] = False
     simulation_only: ClassVar[bool] = True
-    rounds: int = 1
+    rounds: PositiveInt = 1
     """More than one only helps learners that go on from their weights."""
-    epochs: int | None = None
-    steps: int | None = None
-
-    def __post_init__(self) -> None:
-        self.at_least_one("rounds", "epochs", "steps")
+    epochs: PositiveInt | None = None
+    steps: PositiveInt | None = None
 
     def coordinate(self, fed: Federation) -> None:
         handed = fed.ask(hand_over())

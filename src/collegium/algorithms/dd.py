@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from collegium.algorithms._starting import Started, begin_from
 from collegium.core import ActiveSite, Federation, LocalTerms, Nothing, Order, SoftLabels, Steps, step
+from collegium.core.settings import PositiveFloat, PositiveInt, Share
 from collegium.core.terms import SoftTargets
 from collegium.core.weights import SoftMean
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_positive, check_share
 
 
 @step
@@ -68,26 +68,23 @@ class DistributedDistillation(Started):
 
     asks_for: ClassVar[Steps] = (begin_from, train, soft_label)
     needs: ClassVar[Mapping[str, str]] = {"soft": "shares soft labels", "distill": "learns from soft labels"}
-    rounds: int = 20
+    rounds: PositiveInt = 20
     """T: local updates."""
-    period: int = 1
+    period: PositiveInt = 1
     """b: local updates between two communications."""
-    weight: float = 1.0
+    weight: PositiveFloat = 1.0
     """rho: how much the consensus counts beside a site's own data."""
-    participation: float = 1.0
+    participation: Share = 1.0
     """Share of the sites, drawn anew for every communication."""
-    epochs: int | None = None
+    epochs: PositiveInt | None = None
     """Size of a local update (None: the learner's own setting)."""
-    steps: int | None = None
+    steps: PositiveInt | None = None
     """The same in mini-batch steps."""
     start: Any = None
     """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
 
     def __post_init__(self) -> None:
-        self.at_least_one("rounds", "period", "epochs", "steps")
-        self.check_start()
-        check_positive("DistributedDistillation", "weight", self.weight)
-        check_share("DistributedDistillation", "participation", self.participation)
+        super().__post_init__()
         if self.period > self.rounds:
             raise ConfigError(
                 f"DistributedDistillation: with period {self.period} > rounds {self.rounds} no site speaks."

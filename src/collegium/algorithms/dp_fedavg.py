@@ -28,11 +28,11 @@ import numpy as np
 from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
 from collegium.algorithms.fedavg import update
 from collegium.core import ActiveSite, Federation, Steps, Weights, step
+from collegium.core.settings import OpenProbability, PositiveFloat
 from collegium.core.weights import Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, events
 from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim
-from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive
 from collegium.privacy.noise import noise_source
 
 Variant = Literal["clip_updates", "clip_parameters"]
@@ -63,11 +63,11 @@ class DPFedAvg(Averaging):
     """FedAvg with clipping, Gaussian noise and its true claim."""
 
     asks_for: ClassVar[Steps] = (update, noisy_update, receive)
-    clip: float = 1.0
+    clip: PositiveFloat = 1.0
     """S: the largest Euclidean norm of a site's update (of its parameters, in the other variant)."""
-    noise: float = 1.0
+    noise: PositiveFloat = 1.0
     """z: the noise on the sum of updates, over its sensitivity. For clip_parameters: sigma, the noise itself."""
-    delta: float = 1e-5
+    delta: OpenProbability = 1e-5
     """At which epsilon is stated."""
     relation: Neighbours | None = None
     """Adding or removing a site (the default), or replacing one: sensitivity S or 2S, and as much more noise."""
@@ -77,14 +77,9 @@ class DPFedAvg(Averaging):
     def __post_init__(self) -> None:
         super().__post_init__()
         me = type(self).__name__
-        check_positive(me, "clip", self.clip)
-        check_positive(me, "noise", self.noise)
-        check_between(me, "delta", self.delta)
-        check_choice(me, "variant", self.variant, Variant)
         at_sites = self.variant == "clip_parameters"
         if self.relation is None:
             object.__setattr__(self, "relation", "replace" if at_sites else "add_remove")
-        check_choice(me, "relation", self.relation, Neighbours)
         if at_sites and self.relation != "replace":
             raise ConfigError(
                 f"{me}: a site that adds the noise itself cannot hide that it is there: relation='replace'."

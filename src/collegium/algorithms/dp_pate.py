@@ -30,7 +30,6 @@ class DPPate(NoisyVotes, Pate):
         super().__post_init__()
         if not self.has_noise:
             object.__setattr__(self, "gamma", 0.05)  # the paper's
-        self.check_noise(type(self).__name__)
 
     def coordinate(self, fed: Federation) -> None:
         self.check_classes(type(self).__name__, fed.n_classes)  # errors before anything is trained

@@ -43,10 +43,10 @@ from collegium.core import ActiveSite, Federation, Steps, Weights, step
 from collegium.core.building import build
 from collegium.core.pretraining import Pretraining
 from collegium.core.releases import Numbers
+from collegium.core.settings import OpenProbability, PositiveFloat, Probability, Share
 from collegium.core.steps import Step
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive, check_share
 from collegium.wire import tables
 
 Mode = Literal["all", "head"]
@@ -77,21 +77,21 @@ class FedAUX(Distilling):
 
     asks_for: ClassVar[Steps] = (score, update, update_head, receive)
     needs: ClassVar[Mapping[str, str]] = {**Distilling.needs, "embed": "scores rows by a net's features"}
-    participation: float = 0.4
+    participation: Share = 0.4
     """C: share of the sites, drawn anew for every round."""
     pretrain: Pretraining | Any = None
     """What pre-trains the features on the public rows: ``cg.SimCLR(epochs=100)``, its name, or anything with
     ``pretrain(net, X) -> weights``; or weights that are pre-trained already, as for `start`. None: features are those
     of the start."""
-    epsilon: float = 0.1
+    epsilon: PositiveFloat = 0.1
     """Of each site's scoring model, at `delta`."""
-    delta: float = 1e-5
-    ridge: float = 0.1
+    delta: OpenProbability = 1e-5
+    ridge: PositiveFloat = 0.1
     """lambda: less of it separates own rows from others better, and needs more noise."""
-    norm_quantile: float = 0.1
+    norm_quantile: Probability = 0.1
     """gamma: the bound on features is this quantile of the public rows' norms, and longer ones are cut to it. 1: the
     largest, which leaves most features short beside the noise."""
-    negatives: float = 0.2
+    negatives: OpenProbability = 0.2
     """The share of the public set that is D^-, drawn at random; the rest is for distillation."""
     mode: Mode = "all"
     """What is trained: the whole net, or its last layer ("head")."""
@@ -108,12 +108,6 @@ class FedAUX(Distilling):
             object.__setattr__(self, "start", self.pretrain)
             object.__setattr__(self, "pretrain", None)
         super().__post_init__()
-        check_positive(me, "epsilon", self.epsilon)
-        check_between(me, "delta", self.delta)
-        check_positive(me, "ridge", self.ridge)
-        check_between(me, "negatives", self.negatives)
-        check_share(me, "norm_quantile", self.norm_quantile, zero=True)
-        check_choice(me, "mode", self.mode, Mode)
 
     def unasked(self) -> Steps:
         return (update_head,) if self.mode == "all" else (update,)

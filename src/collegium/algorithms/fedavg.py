@@ -27,7 +27,6 @@ from collegium.algorithms._averaging import (
     Averaging,
     Weighting,
     average_or,
-    check_weighting,
     common_start,
     receive,
     shares,
@@ -52,10 +51,6 @@ class FedAvg(Averaging):
     asks_for: ClassVar[Steps] = (update, receive)
     weighting: Weighting = "samples"
     """How sites count in the average: by their samples (n_k / n), or all alike."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_weighting(self, self.weighting)
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)  # initialize w_0

@@ -18,7 +18,6 @@ from collegium.algorithms._semi_supervised import PseudoLabelling
 from collegium.algorithms.local_label_propagation import LocalLabelPropagation
 from collegium.core import Federation
 from collegium.core.weights import Arrays
-from collegium.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -31,10 +30,6 @@ class FedAvgLLP(PseudoLabelling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.propagation, LocalLabelPropagation):
-            raise ConfigError(
-                f"FedAvgLLP: propagation is a LocalLabelPropagation(...) with its settings, not {self.propagation!r}."
-            )
         object.__setattr__(self, "propagation", replace(self.propagation, embed=True))
 
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collegium.algorithms._semi_supervised import PseudoLabelling, check_threshold, label_by_net
+from collegium.algorithms._semi_supervised import PseudoLabelling, label_by_net
 from collegium.core import Federation, Steps
+from collegium.core.settings import Probability
 from collegium.core.weights import Arrays
-from collegium.graphs.propagation import check_flags
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,10 @@ class FedAvgPseudo(PseudoLabelling):
     """Sites train a common net on what it says itself."""
 
     asks_for: ClassVar[Steps] = (*PseudoLabelling.asks_for, label_by_net)
-    threshold: float = 0.0
+    threshold: Probability = 0.0
     """Labels of which the net is less sure, by their probability, do not count. 0: all do."""
     weighted: bool = True
     """Whether labels count by their confidence, or all alike."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_threshold(self, self.threshold)
-        check_flags(self, "weighted")
 
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:
         """7, by the net that the sites have."""

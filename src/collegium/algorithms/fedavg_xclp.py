@@ -26,7 +26,6 @@ from collegium.algorithms._semi_supervised import PseudoLabelling
 from collegium.algorithms.xclp import XCLP
 from collegium.core import Federation
 from collegium.core.weights import Arrays
-from collegium.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,6 @@ class FedAvgXCLP(PseudoLabelling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.xclp, XCLP):
-            raise ConfigError(f"FedAvgXCLP: xclp is an XCLP(...) with its settings, not {self.xclp!r}.")
         object.__setattr__(self, "xclp", replace(self.xclp, embed=True))
         object.__setattr__(self, "simulation_only", self.xclp.simulation_only)
 

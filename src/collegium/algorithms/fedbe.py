@@ -30,6 +30,7 @@ from collegium.algorithms._averaging import common_start, receive, shares, updat
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
 from collegium.core import Federation, Steps, Weights
+from collegium.core.settings import PositiveInt
 from collegium.core.weights import Arrays, average, is_statistic
 
 
@@ -38,14 +39,10 @@ class FedBE(Distilling):
     """FedAvg, and then distillation from nets that are drawn around the sites' into their average."""
 
     asks_for: ClassVar[Steps] = (update, receive)
-    samples: int = 10
+    samples: PositiveInt = 10
     """M: nets drawn from the posterior."""
-    swa: int = 4
+    swa: PositiveInt = 4
     """After how many parts of the distillation the weights enter the student's average (1: only at the end)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least_one("samples", "swa")
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)

@@ -21,13 +21,14 @@ Deviations from the paper and its code, all on purpose:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from collegium.algorithms._starting import Started, begin_from
 from collegium.consensus import Consensus, Majority, Voters
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, Nothing, Order, Steps, step
+from collegium.core.settings import PositiveInt, Share
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import Mechanism, check_share
+from collegium.privacy.mechanisms.base import Mechanism
 from collegium.protocols import masked_sum
 from collegium.secure import secret_votes
 
@@ -50,44 +51,34 @@ class FedCT(Started):
     """Sites share hard labels of the public set and learn from their consensus."""
 
     asks_for: ClassVar[Steps] = (begin_from, train, label, *secret_votes.STEPS)
-    rounds: int = 20
+    rounds: PositiveInt = 20
     """T: local updates."""
-    period: int = 1
+    period: PositiveInt = 1
     """b: local updates between two communications."""
     consensus: Consensus = field(default_factory=Majority)
     """How L_1 .. L_m become L."""
     voters: Voters | None = None
     """Who votes on which sample: None (everybody on everything) or Familiar()."""
-    participation: float = 1.0
+    participation: Share = 1.0
     """Share of the sites, drawn anew for every communication."""
-    epochs: int | None = None
+    epochs: PositiveInt | None = None
     """Size of a local update of an iterative learner (None: the learner's own setting)."""
-    steps: int | None = None
+    steps: PositiveInt | None = None
     """The same in mini-batch steps (the paper's code: 1)."""
-    patience: int | None = None
+    patience: PositiveInt | None = None
     """Stop after this many communications without any change of L."""
     mechanism: Mechanism | None = None
     """DP-FedCT: noise on the labels before they leave a site, such as RandomizedResponse(epsilon=4)."""
-    votes: str = "plain"
+    votes: Literal["plain", "secret"] = "plain"
     """plain, or secret: masked at each site, so that the coordinator sees the total only and no site's labels."""
     start: Any = None
     """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
 
     def __post_init__(self) -> None:
-        self.at_least_one("rounds", "period", "epochs", "steps", "patience")
-        self.check_start()
-        if not isinstance(self.consensus, Consensus):
-            raise ConfigError(
-                f"{type(self).__name__}: consensus is a rule, such as Majority(), not {self.consensus!r}."
-            )
-        if self.voters is not None and not isinstance(self.voters, Voters):
-            raise ConfigError(
-                f"{type(self).__name__}: voters is None or a rule, such as Familiar(), not {self.voters!r}."
-            )
+        super().__post_init__()
         if self.mechanism is not None:
             self._check_mechanism(self.mechanism)
         self._check_votes()
-        check_share(type(self).__name__, "participation", self.participation)
         if self.period > self.rounds:
             raise ConfigError(
                 f"{type(self).__name__}: with period {self.period} > rounds {self.rounds} no site ever speaks."
@@ -125,8 +116,6 @@ class FedCT(Started):
 
     def _check_votes(self) -> None:
         me, rule = type(self).__name__, type(self.consensus)
-        if self.votes not in ("plain", "secret"):
-            raise ConfigError(f"{me}: votes are 'plain' or 'secret', not {self.votes!r}.")
         if self.votes == "secret" and not rule.counts_only:
             raise ConfigError(
                 f"{me}: of secret votes only the total is ever seen, and {rule.__name__} compares single sites' votes. "
@@ -135,8 +124,6 @@ class FedCT(Started):
 
     def _check_mechanism(self, mechanism: Mechanism) -> None:
         me = type(self).__name__
-        if not isinstance(mechanism, Mechanism):
-            raise ConfigError(f"{me}: mechanism is None or one such as UnaryEncoding(epsilon=4), not {mechanism!r}.")
         if mechanism.takes is not HardLabels:
             raise ConfigError(f"{me} releases labels; {type(mechanism).__name__} is for {mechanism.takes.kind}.")
         if mechanism.gives.kind not in self.consensus.takes:

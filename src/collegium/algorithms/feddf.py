@@ -28,8 +28,8 @@ from collegium.algorithms._averaging import Averaging, average_or, receive, shar
 from collegium.algorithms._starting import prototypes
 from collegium.algorithms.fedavg import update
 from collegium.core import Federation, Steps, Weights
+from collegium.core.settings import PositiveFloat, PositiveInt
 from collegium.core.weights import Arrays
-from collegium.privacy.mechanisms.base import check_positive
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,12 @@ class Distilling(Averaging):
 
     needs_public: ClassVar[bool] = True
     needs: ClassVar[Mapping[str, str]] = {"weights": "averages weights", "distill": "distils nets into their average"}
-    distill_epochs: int = 1
+    distill_epochs: PositiveInt = 1
     """Sweeps over the public set in a round."""
-    distill_lr: float = 5e-5
+    distill_lr: PositiveFloat = 5e-5
     """The step size of the coordinator's Adam."""
-    distill_batch: int = 128
+    distill_batch: PositiveInt = 128
     """Public samples per step."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least_one("distill_epochs", "distill_batch")
-        check_positive(type(self).__name__, "distill_lr", self.distill_lr)
 
 
 def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> bool:

@@ -45,11 +45,11 @@ from collegium.core import (
     step,
 )
 from collegium.core.recipes import Recipe, describe, named_learner
+from collegium.core.settings import PositiveInt
 from collegium.core.tally import Tally, winners
 from collegium.errors import ConfigError, SiteError, WireError
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
-from collegium.privacy.mechanisms.base import check_choice, check_whole
 from collegium.privacy.mechanisms.noisy_max import NoisyMax
 
 Level = Literal["L0", "L1", "L2"]
@@ -107,9 +107,9 @@ class FedKT(NoisyVotes, Algorithm):
     """Teachers of subsets teach students at each party; the students' votes teach the final model."""
 
     asks_for: ClassVar[Steps] = (learn, vote, send)
-    partitions: int = 2
+    partitions: PositiveInt = 2
     """s: partitions of each party's data, and so students."""
-    subsets: int = 5
+    subsets: PositiveInt = 5
     """t: subsets of each partition, and so teachers."""
     level: Level = "L0"
     """L0: no noise. L1: the coordinator's noise, for whole parties. L2: each party's noise, for single records."""
@@ -123,12 +123,8 @@ class FedKT(NoisyVotes, Algorithm):
     """The students' learner, or its name; the final model's too, where none is chosen (None: each site's own)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         me = type(self).__name__
-        for name in ("partitions", "subsets"):
-            object.__setattr__(self, name, check_whole(me, name, getattr(self, name)))
-        check_choice(me, "level", self.level, Level)
-        check_choice(me, "share", self.share, Share)
-        self.check_noise(me)
         if self.level == "L0" and self.has_noise:
             raise ConfigError(
                 f"{me}: level L0 has no noise: choose L1 or L2, or leave out gamma, epsilon and mechanism."
@@ -142,8 +138,6 @@ class FedKT(NoisyVotes, Algorithm):
             describe(getattr(self, name), f"{me}: {name}")  # an error where it has no recipe
         if self.share == "models":
             check_shareable(self.student, f"{me}: share='models'")
-        if not isinstance(self.consensus, Consensus):
-            raise ConfigError(f"{me}: consensus is a rule, such as Majority(), not {self.consensus!r}.")
         if self.consensus != Majority() and (self.level == "L1" or self.share == "models"):
             raise ConfigError(f"{me}: level L1 and share='models' count votes: leave out consensus.")
         # Of the instance: where all learners are named, sites need not bring one.

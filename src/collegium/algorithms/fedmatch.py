@@ -36,13 +36,12 @@ from collegium.algorithms._averaging import average_or, common_start, receive, s
 from collegium.algorithms._pseudo_labels import joined, part_of
 from collegium.algorithms._semi_supervised import (
     SemiSupervised,
-    check_numbers,
-    check_threshold,
     count_labels,
     sample,
     with_labels,
 )
 from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Steps, Weights, step
+from collegium.core.settings import NonNegativeFloat, PositiveInt, Probability
 from collegium.core.terms import Unlabeled, check_not_negative, check_share
 from collegium.core.weights import Arrays
 
@@ -96,28 +95,22 @@ class FedMatch(SemiSupervised):
     """Sites train a common net to agree with those of similar sites."""
 
     asks_for: ClassVar[Steps] = (count_labels, update, receive)
-    helpers: int = 2
+    helpers: PositiveInt = 2
     """H: how many other sites' nets a site hears."""
-    every: int = 10
+    every: PositiveInt = 10
     """Helpers are sent in each so-manieth round only, as in the authors' code."""
-    confidence: float = 0.75
+    confidence: Probability = 0.75
     """tau: the net is sure of a row from this probability on."""
-    supervised: float = 10.0
+    supervised: NonNegativeFloat = 10.0
     """lambda_s"""
-    consistency: float = 0.01
+    consistency: NonNegativeFloat = 0.01
     """lambda_ICCS"""
-    l2: float = 10.0
+    l2: NonNegativeFloat = 10.0
     """lambda_L2"""
-    l1: float = 1e-4
+    l1: NonNegativeFloat = 1e-4
     """lambda_L1"""
-    psi: float = 0.2
+    psi: NonNegativeFloat = 0.2
     """psi at the start, as a share of sigma."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least_one("helpers", "every")
-        check_threshold(self, self.confidence, "confidence")
-        check_numbers(self, "supervised", "consistency", "l2", "l1", "psi")
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)

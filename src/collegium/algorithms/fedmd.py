@@ -27,7 +27,7 @@ from scipy.special import softmax
 from collegium.algorithms._starting import Started, begin_from
 from collegium.algorithms.dd import mean_of
 from collegium.core import ActiveSite, Federation, Labels, Nothing, SomeSoftLabels, Steps, step
-from collegium.privacy.mechanisms.base import check_positive, check_share
+from collegium.core.settings import PositiveFloat, PositiveInt, Share
 
 
 @step
@@ -66,32 +66,24 @@ class FedMD(Started):
     asks_for: ClassVar[Steps] = (begin_from, transfer, communicate, digest_and_revisit)
     needs: ClassVar[Mapping[str, str]] = {"weights": "shares a net's scores", "distill": "learns from soft labels"}
     learns_public_labels: ClassVar[bool] = True
-    rounds: int = 20
+    rounds: PositiveInt = 20
     """P: communication rounds."""
-    samples: int | None = 5000
+    samples: PositiveInt | None = 5000
     """Size of d_j, the public samples of a round, drawn anew each time (None, or more than there are: all)."""
-    public_epochs: int = 20
+    public_epochs: PositiveInt = 20
     """Transfer learning: sweeps over the public set."""
-    private_epochs: int = 25
+    private_epochs: PositiveInt = 25
     """Transfer learning: sweeps over a site's own data."""
-    digest_epochs: int = 1
+    digest_epochs: PositiveInt = 1
     """Sweeps over d_j in a round."""
-    digest_lr: float = 1e-3
+    digest_lr: PositiveFloat = 1e-3
     """The step size of Digest's own Adam."""
-    revisit_epochs: int = 4
+    revisit_epochs: PositiveInt = 4
     """Sweeps over a site's own data in a round."""
-    participation: float = 1.0
+    participation: Share = 1.0
     """Share of the sites, drawn anew for every round."""
     start: Any = None
     """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
-
-    def __post_init__(self) -> None:
-        self.at_least_one("rounds", "public_epochs", "private_epochs", "digest_epochs", "revisit_epochs")
-        if self.samples is not None:
-            self.at_least_one("samples")
-        self.check_start()
-        check_positive("FedMD", "digest_lr", self.digest_lr)
-        check_share("FedMD", "participation", self.participation)
 
     def coordinate(self, fed: Federation) -> None:
         self.begin(fed)

@@ -20,9 +20,9 @@ from typing import ClassVar
 from collegium.algorithms._averaging import receive
 from collegium.algorithms.fedavg import FedAvg
 from collegium.core import ActiveSite, LocalTerm, Order, Steps, Weights, step
+from collegium.core.settings import NonNegativeFloat
 from collegium.core.terms import check_not_negative
 from collegium.core.weights import Arrays
-from collegium.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +51,8 @@ class FedProx(FedAvg):
     """FedAvg with a proximal term. mu = 0 is FedAvg."""
 
     asks_for: ClassVar[Steps] = (update, receive)
-    mu: float = 0.1
+    mu: NonNegativeFloat = 0.1
     """How strongly a site's weights are pulled towards those that it started the round from."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.mu, bool) or not isinstance(self.mu, int | float) or not 0 <= self.mu < float("inf"):
-            raise ConfigError(f"FedProx: mu is a number of at least 0, not {self.mu!r}.")
 
     def local_update(self, w: Arrays) -> Order[Weights]:
         return update(w, self.local_epochs, self.local_steps, float(self.mu))

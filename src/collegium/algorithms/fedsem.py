@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from collegium.algorithms._semi_supervised import PseudoLabelling, check_threshold, label_by_net
+from annotated_types import Ge
+
+from collegium.algorithms._semi_supervised import PseudoLabelling, label_by_net
 from collegium.core import Federation, Steps
+from collegium.core.settings import Probability
 from collegium.core.weights import Arrays
-from collegium.graphs.propagation import check_flags
 
 
 @dataclass(frozen=True)
@@ -29,19 +31,17 @@ class FedSem(PseudoLabelling):
     """Sites learn their labels first, and then what the common net made of their other points."""
 
     asks_for: ClassVar[Steps] = (*PseudoLabelling.asks_for, label_by_net)
-    warm_up: int = -1
+    warm_up: Annotated[int, Ge(-1)] = -1
     """Rounds of phase 1 (-1: half of all)."""
-    threshold: float = 0.0
+    threshold: Probability = 0.0
     """Labels of which the net is less sure, by their probability, do not count. 0: all do."""
     weighted: bool = True
     """Whether labels count by their confidence (FedSem+), or all alike (FedSem)."""
 
     def __post_init__(self) -> None:
-        if self.warm_up == -1:
-            object.__setattr__(self, "warm_up", self.rounds // 2 if isinstance(self.rounds, int) else 0)
         super().__post_init__()
-        check_threshold(self, self.threshold)
-        check_flags(self, "weighted")
+        if self.warm_up == -1:
+            object.__setattr__(self, "warm_up", self.rounds // 2)
 
     def label(self, fed: Federation, P: Sequence[str], theta: Arrays) -> None:
         """Once, at all sites."""

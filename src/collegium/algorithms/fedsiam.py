@@ -21,15 +21,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+from annotated_types import Ge, Lt
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
 from collegium.algorithms._pseudo_labels import joined, part_of
-from collegium.algorithms._semi_supervised import SemiSupervised, check_numbers, count_labels, sample, with_labels
+from collegium.algorithms._semi_supervised import SemiSupervised, count_labels, sample, with_labels
 from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Steps, Weights, step
+from collegium.core.settings import NonNegativeFloat, PositiveInt
 from collegium.core.terms import Unlabeled, check_not_negative, check_share
 from collegium.core.weights import Arrays
-from collegium.errors import ConfigError
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,19 +74,12 @@ class FedSiam(SemiSupervised):
     """Sites train a common net to agree with its own moving average."""
 
     asks_for: ClassVar[Steps] = (count_labels, update, receive)
-    consistency: float = 1.0
+    consistency: NonNegativeFloat = 1.0
     """How much agreement counts beside the labels, in the end."""
-    ramp: int = 10
+    ramp: PositiveInt = 10
     """Rounds in which it grows to that."""
-    decay: float = 0.999
+    decay: Annotated[float, Ge(0), Lt(1)] = 0.999
     """alpha: how much of the target stays at each step, at most; 1 - 1 / (t + 2) in round t, if that is less."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least_one("ramp")
-        check_numbers(self, "consistency", "decay")
-        if self.decay >= 1:
-            raise ConfigError(f"FedSiam: decay is at least 0 and below 1, not {self.decay!r}.")
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)

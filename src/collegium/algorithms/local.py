@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from collegium.algorithms._starting import Started, begin_from
 from collegium.core import ActiveSite, Federation, Nothing, Steps, step
+from collegium.core.settings import PositiveInt
 
 
 @step
@@ -22,16 +23,12 @@ class Local(Started):
 
     asks_for: ClassVar[Steps] = (begin_from, train)
     needs_public: ClassVar[bool] = False
-    rounds: int = 1
+    rounds: PositiveInt = 1
     """More than one only helps learners that go on from their weights."""
-    epochs: int | None = None
-    steps: int | None = None
+    epochs: PositiveInt | None = None
+    steps: PositiveInt | None = None
     start: Any = None
     """Weights that all sites start from, such as another run's `global_model` (None: their learners' own)."""
-
-    def __post_init__(self) -> None:
-        self.at_least_one("rounds", "epochs", "steps")
-        self.check_start()
 
     def coordinate(self, fed: Federation) -> None:
         self.begin(fed)

@@ -14,8 +14,16 @@ from typing import ClassVar
 import numpy as np
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
-from collegium.graphs import Nearest, check_points, check_propagation, directions, influence, label_points
-from collegium.graphs.propagation import check_flags
+from collegium.core.settings import PositiveFloat, PositiveInt
+from collegium.graphs import (
+    Balance,
+    Nearest,
+    Reach,
+    check_points,
+    directions,
+    influence,
+    label_points,
+)
 from collegium.secure.sketches import points_of
 
 
@@ -45,21 +53,16 @@ class LocalLabelPropagation(Algorithm):
     needs_learner: ClassVar[bool] = False
     trains_sites: ClassVar[bool] = False
     labels_own_points: ClassVar[bool] = True
-    k: int = 10
+    k: PositiveInt = 10
     """Neighbours of each point."""
-    alpha: float = 0.99
+    alpha: Reach = 0.99
     """How far labels reach."""
-    power: float = 32.0
+    power: PositiveFloat = 32.0
     """Similarities are raised to it."""
-    balance: str = "influence"
+    balance: Balance = "influence"
     """What the classes are divided by: influence, count or none."""
     embed: bool = False
     """Use the features of the sites' trained learner instead of the rows as they are."""
-
-    def __post_init__(self) -> None:
-        self.at_least_one("k")
-        check_propagation(type(self).__name__, self.alpha, self.power, self.balance)
-        check_flags(self, "embed")
 
     def check_site(self, site: Site) -> None:
         check_points(site, embed=self.embed)

@@ -24,6 +24,7 @@ from collegium.algorithms.centralized import hand_over
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, Steps, step
 from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
+from collegium.core.settings import PositiveInt
 from collegium.core.tally import winners
 from collegium.wire import tables
 
@@ -54,12 +55,11 @@ class Pate(Algorithm):
 
     asks_for: ClassVar[Steps] = (hand_over, teach, vote)
     _private: ClassVar[bool] = False
-    teachers: int | Literal["sites"] = 50
+    teachers: PositiveInt | Literal["sites"] = 50
     """How many teachers share the pooled data; "sites": nothing is pooled, and each site is a teacher."""
 
     def __post_init__(self) -> None:
-        if self.teachers != "sites":
-            self.at_least_one("teachers")
+        super().__post_init__()
         # Of the instance, not of the class: only the pool must never leave a simulation.
         object.__setattr__(self, "simulation_only", self.teachers != "sites")
 

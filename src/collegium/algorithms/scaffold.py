@@ -25,8 +25,8 @@ import numpy as np
 
 from collegium.algorithms._averaging import Averaging, average_or, common_start, receive, updates
 from collegium.core import ActiveSite, Federation, LocalTerm, Steps, TrainedWeights, step
+from collegium.core.settings import PositiveFloat
 from collegium.core.weights import Arrays, is_statistic
-from collegium.privacy.mechanisms.base import check_positive
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,16 +65,10 @@ class Scaffold(Averaging):
     """Sites correct their drift by control variates: c_i their own, c everybody's."""
 
     asks_for: ClassVar[Steps] = (update, receive)
-    lr: float | None = None
+    lr: PositiveFloat | None = None
     """eta_l: the sites' step size in plain SGD."""
-    global_lr: float = 1.0
+    global_lr: PositiveFloat = 1.0
     """eta_g: how far the coordinator goes towards the mean of the sites' weights."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_positive("Scaffold", "global_lr", self.global_lr)
-        if self.lr is not None:
-            check_positive("Scaffold", "lr", self.lr)
 
     def coordinate(self, fed: Federation) -> None:
         like, x = common_start(fed, self.start)

@@ -27,10 +27,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
+from collegium.core.settings import PositiveFloat, PositiveInt
 from collegium.errors import QuorumLost
-from collegium.graphs import check_points, check_propagation, influence, joint, label_points
-from collegium.graphs.propagation import check_flags
-from collegium.protocols import hamming, masks, row_sums
+from collegium.graphs import Balance, Reach, check_points, influence, joint, label_points
+from collegium.protocols import hamming, row_sums
+from collegium.protocols.hamming import Backend
+from collegium.protocols.masks import Mode
 from collegium.secure import acquaintance, distances, sketches
 from collegium.secure.acquaintance import Circle, end_session
 from collegium.secure.distances import secure_distances, talk
@@ -89,19 +91,19 @@ class XCLP(Algorithm):
     trains_sites: ClassVar[bool] = False
     labels_own_points: ClassVar[bool] = True
     fresh_secrets: ClassVar[bool] = True
-    bits: int | None = 4096
+    bits: PositiveInt | None = 4096
     """L: length of the codes (None: exact similarities, in a simulation only)."""
-    k: int = 10
+    k: PositiveInt = 10
     """Neighbours of each point."""
-    alpha: float = 0.99
+    alpha: Reach = 0.99
     """How far labels reach."""
-    hamming: str = "ot"
+    hamming: Backend = "ot"
     """How distances are computed: ot, paillier, bfv, masked, or plain (in a simulation only)."""
-    sums: str = "pairwise"
+    sums: Mode = "pairwise"
     """How rows are summed: pairwise, or recipient (no second round when a site drops out)."""
-    power: float = 32.0
+    power: PositiveFloat = 32.0
     """Similarities are raised to it."""
-    balance: str = "influence"
+    balance: Balance = "influence"
     """What the classes are divided by: influence, count or none."""
     relative_confidence: bool = False
     """Divide each site's confidences by its largest (as the authors' code does)."""
@@ -109,14 +111,10 @@ class XCLP(Algorithm):
     """Use the features of the sites' trained learner instead of the rows as they are."""
 
     def __post_init__(self) -> None:
-        self.at_least_one("k")
-        hamming.named(self.hamming)
+        super().__post_init__()
+        hamming.named(self.hamming)  # an error where its package is missing
         if self.bits is not None:
-            self.at_least_one("bits")
             hamming.check_length(type(self).__name__, self.hamming, self.bits)
-        masks.checked_mode(self.sums)
-        check_propagation(type(self).__name__, self.alpha, self.power, self.balance)
-        check_flags(self, "relative_confidence", "embed")
         # Points or codes in the clear never leave a real site.
         object.__setattr__(self, "simulation_only", self.bits is None or self.hamming == "plain")
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from collegium.consensus.base import Consensus
 from collegium.core import Federation, HardLabels, Labels, Order
+from collegium.core.settings import NonNegativeFloat, PositiveFloat, PositiveInt, Probability
 from collegium.core.tally import winners
-from collegium.errors import ConfigError
 
 Matrix = NDArray[np.float64]
 
@@ -25,17 +25,11 @@ Matrix = NDArray[np.float64]
 class DawidSkene(Consensus):
     """EM over true labels and site reliabilities; a sample whose best class is below `confidence` gets no label."""
 
-    iterations: int = 50
-    tolerance: float = 1e-5
-    smoothing: float = 0.1
+    iterations: PositiveInt = 50
+    tolerance: NonNegativeFloat = 1e-5
+    smoothing: PositiveFloat = 0.1
     """Imagined votes per cell of each confusion matrix, so that what was never seen is not impossible."""
-    confidence: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.iterations < 1 or self.tolerance < 0 or self.smoothing <= 0 or not 0 <= self.confidence <= 1:
-            raise ConfigError(
-                "DawidSkene: iterations is at least 1, tolerance at least 0, smoothing above 0, confidence in 0 .. 1."
-            )
+    confidence: Probability = 0.0
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         replies = fed.ask(order, parties)

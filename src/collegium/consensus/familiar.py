@@ -27,7 +27,7 @@ from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncod
 
 from collegium.consensus.base import Voters
 from collegium.core import ActiveSite, HardLabels, Labels, Order, Steps, step
-from collegium.errors import ConfigError
+from collegium.core.settings import FiniteFloat, PositiveInt
 from collegium.wire import tables
 
 Matrix = NDArray[np.float64]
@@ -62,15 +62,11 @@ class Familiar(Voters):
     """Vote for a class where the log odds that a sample is one's own of that class, not a public one, are high."""
 
     asks_for: ClassVar[Steps] = (vote_where_familiar,)
-    threshold: float = 1.0
+    threshold: FiniteFloat = 1.0
     """How high: log p(x | my rows of class c) / p(x | public)."""
-    communications: int = 1
+    communications: PositiveInt = 1
     """In how many communications sites may abstain; afterwards all vote. More than 1 for nets that take only a few
     steps from one to the next."""
-
-    def __post_init__(self) -> None:
-        if not np.isfinite(self.threshold) or self.communications < 1:
-            raise ConfigError("Familiar: threshold is a finite number and communications at least 1.")
 
     def order(self, communication: int) -> Order[HardLabels] | None:
         return vote_where_familiar(self.threshold) if communication < self.communications else None

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from collegium.consensus.base import Consensus
 from collegium.core import Federation, HardLabels, Labels, Order
-from collegium.errors import ConfigError
+from collegium.core.settings import Share
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,7 @@ class QualifiedMajority(Consensus):
 
     takes: ClassVar[tuple[str, ...]] = ("HardLabels", "ApprovalBits")
     counts_only: ClassVar[bool] = True
-    quorum: float = 0.9
-
-    def __post_init__(self) -> None:
-        if not 0 < self.quorum <= 1:
-            raise ConfigError(
-                f"QualifiedMajority: quorum must be above 0 and at most 1, not {self.quorum}. Paper: 0.9."
-            )
+    quorum: Share = 0.9
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         return count_votes(fed, order, parties, self.quorum)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core import Federation, Labels
+from collegium.core.settings import OpenProbability, PositiveFloat, PositiveInt, Settings
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, composition
 from collegium.privacy.claims import SEEDED_NOISE, Charge, Relation, Unit
 from collegium.privacy.hindsight import check_accounted, hindsight_charge
-from collegium.privacy.mechanisms.base import check_between, check_choice, check_positive, check_whole
 from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax, LaplaceNoisyMax, NoisyMax
 
@@ -27,23 +27,31 @@ ONE_SITE: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoisyVotes:
+class NoisyVotes(Settings):
     """How much noise goes on votes, by how many queries the vote is used, and how that is accounted for."""
 
-    gamma: float | None = None
+    gamma: PositiveFloat | None = None
     """The inverse of the noise's scale: Laplace noise of scale 1 / gamma, or a standard deviation of 1 / gamma."""
-    epsilon: float | None = None
+    epsilon: PositiveFloat | None = None
     """Instead of gamma: what all queries together may cost; gamma follows from it."""
-    queries: int | None = None
+    queries: PositiveInt | None = None
     """k: how many public samples, drawn at random, are labelled with noise (None: all of them)."""
     noise: NoiseName = "laplace"
     """The paper's Laplace noise, or Gaussian noise (GNMax), which is better for many queries."""
     mechanism: NoisyMax | None = None
     """Instead of all that: a mechanism, such as ConfidentNoisyMax(threshold=30, sigma1=15, sigma2=8)."""
-    delta: float | None = None
+    delta: OpenProbability | None = None
     """At which epsilon is stated (None: the mechanism's own delta where there is a mechanism, else 1e-5)."""
     accounting: Accounting = "data_independent"
     """What the claim looks at; "data_dependent" looks at the votes, and the claim must not be published."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        me = type(self).__name__
+        if [self.gamma, self.epsilon, self.mechanism].count(None) < 2:
+            raise ConfigError(f"{me}: gamma, epsilon and mechanism each say how much noise there is: give one of them.")
+        if self.mechanism is not None:
+            self._check_mechanism(me, self.mechanism)
 
     @property
     def has_noise(self) -> bool:
@@ -56,25 +64,6 @@ class NoisyVotes:
         if self.delta is not None:
             return self.delta
         return DELTA if self.mechanism is None else self.mechanism.delta
-
-    def check_noise(self, where: str) -> None:
-        """A ConfigError where the settings cannot work; the numbers are plain ones afterwards, not NumPy's."""
-        checks = {"gamma": check_positive, "epsilon": check_positive, "queries": check_whole, "delta": check_between}
-        for name, check in checks.items():
-            if getattr(self, name) is not None:
-                object.__setattr__(self, name, check(where, name, getattr(self, name)))
-        check_choice(where, "noise", self.noise, NoiseName)
-        check_choice(where, "accounting", self.accounting, Accounting)
-        if self.mechanism is not None and not isinstance(self.mechanism, NoisyMax):
-            raise ConfigError(
-                f"{where}: mechanism is a noisy maximum, such as GaussianNoisyMax, not {self.mechanism!r}."
-            )
-        if [self.gamma, self.epsilon, self.mechanism].count(None) < 2:
-            raise ConfigError(
-                f"{where}: gamma, epsilon and mechanism each say how much noise there is: give one of them."
-            )
-        if self.mechanism is not None:
-            self._check_mechanism(where, self.mechanism)
 
     def check_classes(self, where: str, n_classes: int) -> None:
         """A ConfigError where there is noise and nothing to vote on: one class."""

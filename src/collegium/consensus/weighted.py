@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from collegium.consensus.base import Consensus
 from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Order, Steps, step
+from collegium.core.settings import NonNegativeFloat, Probability
 from collegium.core.tally import winners
 from collegium.errors import ConfigError
 
@@ -33,20 +34,8 @@ class WeightedMajority(Consensus):
     """
 
     asks_for: ClassVar[Steps] = (sample_count,)
-    weights: Mapping[str, float] | Literal["samples", "agreement"] = "samples"
-    quorum: float = field(default=0.0)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.weights, Mapping) and self.weights not in ("samples", "agreement"):
-            raise ConfigError(
-                f"WeightedMajority: weights is a mapping, 'samples' or 'agreement', not {self.weights!r}."
-            )
-        if isinstance(self.weights, Mapping):
-            for weight in self.weights.values():
-                if not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
-                    raise ConfigError(f"WeightedMajority: weights are finite numbers of at least 0, not {weight!r}.")
-        if not 0 <= self.quorum <= 1:
-            raise ConfigError(f"WeightedMajority: quorum lies between 0 and 1, not {self.quorum}.")
+    weights: Mapping[str, NonNegativeFloat] | Literal["samples", "agreement"] = "samples"
+    quorum: Probability = 0.0
 
     def unasked(self) -> Steps:
         return () if self.weights == "samples" else (sample_count,)

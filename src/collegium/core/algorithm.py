@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from collegium.core.scores import score
+from collegium.core.settings import Settings
 from collegium.core.steps import Step, Steps
 from collegium.errors import ConfigError
 
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from collegium.privacy.mechanisms.base import Mechanism
 
 
-class Asking:
+@dataclass(frozen=True)
+class Asking(Settings):
     """An algorithm, or a rule among its settings: it declares the steps for which it asks sites."""
 
     asks_for: ClassVar[Steps]
@@ -40,7 +40,7 @@ class Asking:
             )
         never = self.unasked()
         steps = {each.name: each for each in self.asks_for if each not in never}
-        for field in fields(self):  # type: ignore[arg-type]
+        for field in fields(self):
             part = getattr(self, field.name)
             if isinstance(part, Asking):
                 steps |= part.all_steps()
@@ -101,16 +101,6 @@ class Algorithm(Asking, ABC):
     def final_learner(self) -> Any:
         """The learner of the global model, where the user chose none (None: the first site's)."""
         return None
-
-    def at_least_one(self, *names: str) -> None:
-        """Check settings that count something; None is allowed where it is the default."""
-        defaults = {field.name: field.default for field in fields(self)}
-        for name in names:
-            value = getattr(self, name)
-            if value is None and defaults[name] is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigError(f"{type(self).__name__}: {name} must be at least 1, a whole number, not {value!r}.")
 
     @abstractmethod
     def coordinate(self, fed: Federation) -> None:

@@ -6,20 +6,16 @@ Every error says where in the study it is, and the nearest right name.
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
-from typing import Any, Union, get_args, get_origin, get_type_hints
-
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing import Any
 
 from collegium import registry
 from collegium.core import own_files
+from collegium.core.settings import check, hints_of, options_of
 from collegium.errors import ConfigError
 
 Table = Mapping[str, Any]
-_STRICT = ConfigDict(arbitrary_types_allowed=True, strict=True)
 # By name, so that a study without such a setting does not import what it would take.
 _NESTED = {
     ("collegium.core.algorithm", "Algorithm"): "algorithm",
@@ -58,7 +54,7 @@ def _class(kind: str, name: str) -> Any:
         return registry.lookup(kind, name)
     own_files.load(kind, name)
     cls = registry.lookup(kind, name)
-    fits = hasattr(cls, "fit") and hasattr(cls, "predict") if kind == "learner" else _nested_kind(cls) == kind
+    fits = hasattr(cls, "fit") and hasattr(cls, "predict") if kind == "learner" else nested_kind(cls) == kind
     if not isinstance(cls, type) or not fits:
         needed = "a class with fit and predict" if kind == "learner" else f"a subclass of cg.{kind.capitalize()}"
         raise ConfigError(f"{name!r} is no {kind}: it must be {needed}.")
@@ -70,13 +66,17 @@ def settings_of(cls: Any) -> dict[str, Any]:
     return dict(_settings(cls)[0])
 
 
+def needed_of(cls: Any) -> list[str]:
+    """The settings that have no default."""
+    defaults = {name: each.default for name, each in inspect.signature(cls).parameters.items()}
+    return [name for name in settings_of(cls) if defaults.get(name) is inspect.Parameter.empty]
+
+
 @cache
 def _settings(cls: Any) -> tuple[tuple[tuple[str, Any], ...], bool]:
     parameters = list(inspect.signature(cls).parameters.values())
-    hints: dict[str, Any] = {}
-    for source in (cls.__init__, cls):  # a dataclass's own names may be those of its parent's module
-        with suppress(NameError, TypeError, AttributeError):
-            hints |= get_type_hints(source)
+    own = hints_of(cls) if hasattr(cls, "__dataclass_fields__") else {}
+    hints = hints_of(cls.__init__) | own
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     if open_ended and hasattr(cls, "get_params"):  # XGBoost and LightGBM list theirs elsewhere
@@ -93,33 +93,22 @@ def _argument(cls: Any, key: str, value: Any, path: str) -> Any:
         raise ConfigError(
             f"{path}: {cls.__name__} has no setting {key!r}.{registry.nearest(key, hints)} Known: {', '.join(hints)}."
         )
-    nested = _nested_kind(hints[key])
+    nested = nested_kind(hints[key])
     if isinstance(value, Mapping) and "name" in value:
         return build(nested or "learner", value, path)
     if nested is not None and isinstance(value, str):
         return build(nested, value, path)
-    return _checked(hints[key], value, path)
+    return check(hints[key], value, path)
 
 
-def _nested_kind(hint: Any) -> str | None:
+def nested_kind(hint: Any) -> str | None:
     """The registry that a setting's type belongs to, if it is itself a component."""
-    for option in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
+    for option in options_of(hint) or (hint,):
         for parent in getattr(option, "__mro__", ()):
             kind = _NESTED.get((parent.__module__, parent.__name__))
             if kind is not None:
                 return kind
     return None
-
-
-def _checked(hint: Any, value: Any, path: str) -> Any:
-    if hint is Any:
-        return value
-    try:
-        return TypeAdapter(hint, config=_STRICT).validate_python(value)
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {error.errors()[0]['msg']}, not {value!r}.") from None
-    except Exception:  # a type pydantic cannot express: the component checks for itself
-        return value
 
 
 def _with_path(error: ConfigError, path: str) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from collegium.errors import ConfigError
 Weights = Mapping[str, NDArray[Any]]
 Part = Literal["all", "features", "head"]
 Trained = Literal["all", "head"]
+Optimizer = Literal["adam", "adamw", "sgd", "momentum"]
 
 
 class Unlabeled(NamedTuple):

@@ -8,13 +8,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
+from annotated_types import Gt, Le
 from numpy.typing import NDArray
 from scipy import sparse
 
+from collegium.core.settings import NonNegativeInt, PositiveInt, Probability, Settings, check
 from collegium.errors import ConfigError
 from collegium.registry import nearest
 from collegium.wire.tables import Table, as_table, n_columns
@@ -24,13 +26,14 @@ Rows: TypeAlias = NDArray[np.intp]
 
 # Sums of larger ones overflow; all are Iid in effect.
 MAX_ALPHA: Final = 1e9
+Alpha = Annotated[float, Gt(0), Le(MAX_ALPHA)]
 MAX_DRAWS: Final = 100
 MAX_BALANCING_ROUNDS: Final = 1000
 BALANCED_WITHIN_ROWS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Partition(ABC):
+class Partition(Settings, ABC):
     """Base of all partitions: which row goes to which site."""
 
     def assign(self, y: Codes, sites: int | None, rng: np.random.Generator, X: Any = None) -> list[Rows]:
@@ -51,7 +54,7 @@ class Partition(ABC):
         """How many sites there will be, given what the user asked for."""
         if sites is None:
             raise ConfigError(f"sites: {type(self).__name__} needs to know how many sites to make, e.g. sites=5.")
-        return _whole(sites, 1, "sites")
+        return check(PositiveInt, sites, "sites")  # type: ignore[no-any-return]
 
     def site_names(self, sites: int, X: Any) -> list[str]:
         """What the sites are called."""
@@ -78,12 +81,8 @@ class Dirichlet(Partition):
     is repeated until every site has `min_size` rows.
     """
 
-    alpha: float
-    min_size: int = 1
-
-    def __post_init__(self) -> None:
-        _alpha(self.alpha, "Dirichlet: alpha")
-        _whole(self.min_size, 0, "Dirichlet: min_size")
+    alpha: Alpha
+    min_size: NonNegativeInt = 1
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         return _draw_until(self, self.min_size, lambda: _dirichlet(np.arange(len(y)), y, sites, self.alpha, rng))
@@ -93,10 +92,7 @@ class Dirichlet(Partition):
 class BalancedDirichlet(Partition):
     """Sites of nearly equal size, whose classes are as mixed as those of Dir(alpha)."""
 
-    alpha: float
-
-    def __post_init__(self) -> None:
-        _alpha(self.alpha, "BalancedDirichlet: alpha")
+    alpha: Alpha
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         rows_by_class = _rows_by_class(np.arange(len(y)), y, rng)
@@ -110,15 +106,9 @@ class BalancedDirichlet(Partition):
 class MixedDirichlet(Partition):
     """A random `share` of the rows is divided by Dir(alpha1), the rest by Dir(alpha2)."""
 
-    alpha1: float
-    alpha2: float
-    share: float = 0.5
-
-    def __post_init__(self) -> None:
-        _alpha(self.alpha1, "MixedDirichlet: alpha1")
-        _alpha(self.alpha2, "MixedDirichlet: alpha2")
-        if not 0 <= _number(self.share, "MixedDirichlet: share") <= 1:
-            raise ConfigError(f"MixedDirichlet: share is {self.share}, but a share lies between 0 and 1.")
+    alpha1: Alpha
+    alpha2: Alpha
+    share: Probability = 0.5
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         def draw() -> list[Rows]:
@@ -133,10 +123,7 @@ class MixedDirichlet(Partition):
 class Shard(Partition):
     """The rows, sorted by class, are cut into shards, and each site gets `shards_per_site` of them at random."""
 
-    shards_per_site: int = 2
-
-    def __post_init__(self) -> None:
-        _whole(self.shards_per_site, 1, "Shard: shards_per_site")
+    shards_per_site: PositiveInt = 2
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         shards = sites * self.shards_per_site
@@ -155,10 +142,7 @@ class Shard(Partition):
 class Pathological(Partition):
     """Every site holds exactly `classes_per_site` classes, and every class has a holder."""
 
-    classes_per_site: int = 2
-
-    def __post_init__(self) -> None:
-        _whole(self.classes_per_site, 1, "Pathological: classes_per_site")
+    classes_per_site: PositiveInt = 2
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         rows_by_class = _rows_by_class(np.arange(len(y)), y, rng)
@@ -208,12 +192,6 @@ class ByColumn(Partition):
     column: str | int
     drop: bool = True
 
-    def __post_init__(self) -> None:
-        if isinstance(self.column, bool) or not isinstance(self.column, str | int):
-            raise ConfigError(
-                f"ByColumn: column is {self.column!r}; give the name of a column, or its number for an array."
-            )
-
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         column = self._column(X)
         if len(column) != len(y):
@@ -222,7 +200,7 @@ class ByColumn(Partition):
 
     def count_sites(self, sites: int | None, X: Any) -> int:
         values = len(self._values(X))
-        if sites is not None and _whole(sites, 1, "sites") != values:
+        if sites is not None and check(PositiveInt, sites, "sites") != values:
             raise ConfigError(
                 f"sites: {sites} sites were asked for, but column {self.column!r} has {values} values; leave sites out."
             )
@@ -331,26 +309,3 @@ def _balance(
         if np.abs(matrix.sum(axis=1) - row_sums).max() < BALANCED_WITHIN_ROWS:
             break
     return matrix
-
-
-def _whole(value: Any, least: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise ConfigError(f"{what} is {value!r}, but it must be a whole number of at least {least}.")
-    if value < least:
-        raise ConfigError(f"{what} is {value}, but it must be at least {least}.")
-    return int(value)
-
-
-def _number(value: Any, what: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise ConfigError(f"{what} is {value!r}, but it must be a number.")
-    return float(value)
-
-
-def _alpha(value: Any, what: str) -> float:
-    number = _number(value, what)
-    if not 0 < number <= MAX_ALPHA:
-        raise ConfigError(
-            f"{what} is {value}, but it must lie above 0 and, to be drawn from, not above {MAX_ALPHA:g}; e.g. 0.5."
-        )
-    return number

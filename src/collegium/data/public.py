@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from collegium.core.settings import NonNegativeInt, OpenProbability, check
 from collegium.data.partition import Iid, Partition
 from collegium.errors import ConfigError
 from collegium.wire.tables import Table, as_table, n_rows, take
@@ -66,7 +67,7 @@ def split(
             "use fewer sites, or a smaller public or test set."
         )
 
-    rng = np.random.default_rng(_seed(seed))
+    rng = np.random.default_rng(check(NonNegativeInt, seed, "seed"))
     drawn = _draw(rng, len(labels), sizes)
     dealt = _deal(partition, names, table, labels, drawn["train"], rng)
     indices = {"public": drawn["public"], "test": drawn["test"], **dealt}
@@ -136,23 +137,9 @@ def _sizes(rows: int, public: float, test: float, train: float | None) -> dict[s
 
 
 def _size(value: Any, rows: int, what: str) -> int:
-    if isinstance(value, int | np.integer) and not isinstance(value, bool):
-        if value < 0:
-            raise ConfigError(f"{what} is {value}, but a count of rows cannot be negative; use 0 for none.")
-        return int(value)
-    if isinstance(value, float | np.floating):
-        if not 0 < value < 1:
-            raise ConfigError(
-                f"{what} is {value}, but a fraction of the rows lies between 0 and 1; use a whole number for a count."
-            )
-        return round(float(value) * rows)
-    raise ConfigError(f"{what} is {value!r}; give a whole number (how many rows) or a fraction between 0 and 1.")
-
-
-def _seed(seed: Any) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ConfigError(f"seed is {seed!r}, but it must be a whole number of at least 0.")
-    return int(seed)
+    """A count of rows as it is, or a fraction of all rows as a count."""
+    size = check(NonNegativeInt | OpenProbability, value, what)
+    return size if isinstance(size, int) else round(size * rows)
 
 
 def _draw(rng: np.random.Generator, rows: int, sizes: dict[str, int]) -> dict[str, NDArray[np.intp]]:

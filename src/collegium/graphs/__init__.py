@@ -3,15 +3,15 @@
 from collegium.graphs import joint
 from collegium.graphs.neighbours import Nearest, nearest
 from collegium.graphs.points import as_points, check_points, directions
-from collegium.graphs.propagation import BALANCES, Labelled, check_propagation, influence, label_points
+from collegium.graphs.propagation import Balance, Labelled, Reach, influence, label_points
 
 __all__ = [
-    "BALANCES",
+    "Balance",
     "Labelled",
     "Nearest",
+    "Reach",
     "as_points",
     "check_points",
-    "check_propagation",
     "directions",
     "influence",
     "joint",

@@ -6,22 +6,25 @@ graph is small and by conjugate gradients, many columns at a time, where it is l
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
+from annotated_types import Gt, Le
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from collegium.core.labels import Codes, code_dtype
 from collegium.errors import ConfigError
 
-BALANCES: Final = ("influence", "count", "none")
+Balance = Literal["influence", "count", "none"]
+"""What the classes are divided by."""
 DENSE_POINTS: Final = 5000
 """Up to so many points the graph is factorised as a whole."""
 LARGEST_ALPHA: Final = 0.99999
 """Nearer to 1, single precision can no longer tell the system from a singular one: from 1 - 1e-8 on it fails."""
+Reach = Annotated[float, Gt(0), Le(LARGEST_ALPHA)]
+"""alpha: how far labels reach."""
 _TOLERANCE: Final = 1e-8
 _ROUGHLY: Final = 1e-4  # what single precision reaches without trouble
 _MOST_STEPS: Final = 20_000  # of conjugate gradients; the square root of the condition, 450 at most, should do
@@ -136,25 +139,3 @@ def label_points(
         confidences = confidences / confidences.max()
     codes = np.where(reached, scores.argmax(axis=1), totals.argmax())
     return Labelled(codes.astype(code_dtype(len(totals))), confidences)
-
-
-def check_propagation(who: str, alpha: float, power: float, balance: str) -> None:
-    """The settings that all label propagation has."""
-    if not _is_number(alpha) or not 0 < alpha <= LARGEST_ALPHA:
-        raise ConfigError(f"{who}: alpha is a number above 0 and at most {LARGEST_ALPHA}, not {alpha!r}. Paper: 0.99.")
-    if not _is_number(power) or not 0 < power <= sys.float_info.max:
-        raise ConfigError(f"{who}: power is a finite number above 0, not {power!r}. Paper: 1.")
-    if balance not in BALANCES:
-        raise ConfigError(f"{who}: balance is {', '.join(BALANCES)}, not {balance!r}.")
-
-
-def check_flags(settings: Any, *names: str) -> None:
-    """A ConfigError unless these settings are yes or no; a word such as "no" would count as yes."""
-    for name in names:
-        value = getattr(settings, name)
-        if not isinstance(value, bool | np.bool_):
-            raise ConfigError(f"{type(settings).__name__}: {name} is True or False, not {value!r}.")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

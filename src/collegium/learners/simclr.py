@@ -30,44 +30,40 @@ except ModuleNotFoundError as missing:
 from torch import nn
 from torch.nn import functional
 
+from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings, TwoOrMore
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import Deck
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.devices import CPU, RandomStream, find_device
 from collegium.learners.torch.images import Augmentation, Images
-from collegium.privacy.mechanisms.base import check_positive, check_whole
 
 __all__ = ["Augmentation", "SimCLR", "contrastive_loss"]
 
 
 @dataclass(frozen=True)
-class SimCLR:
+class SimCLR(Settings):
     """Self-supervised pre-training of the features of a `TorchClassifier`'s net.
 
     ``weights = SimCLR(epochs=100).pretrain(net, public)``, then ``net.set_weights(weights, "features")``.
     """
 
-    epochs: int = 100
-    batch_size: int = 512
-    lr: float = 1e-3
-    temperature: float = 0.5
-    projection: int = 128
+    epochs: PositiveInt = 100
+    batch_size: TwoOrMore = 512
+    lr: PositiveFloat = 1e-3
+    temperature: PositiveFloat = 0.5
+    projection: PositiveInt = 128
     """The size of the answers that are compared: a layer after the features, thrown away at the end."""
-    weight_decay: float = 1e-6
-    augmentation: Augmentation = field(default_factory=Augmentation)
+    weight_decay: NonNegativeFloat = 1e-6
+    augmentation: Callable[[torch.Tensor], torch.Tensor] = field(default_factory=Augmentation)
     device: str | None = None
     """None: CUDA where there is one, else the CPU, which is logged."""
-    seed: int = 0
+    seed: NonNegativeInt = 0
     progress: bool = True
     """A progress bar on a terminal's standard error."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 1), ("batch_size", 2), ("projection", 1), ("seed", 0)):
-            object.__setattr__(self, name, check_whole("SimCLR", name, getattr(self, name), least))
-        for name in ("lr", "temperature", "weight_decay"):
-            checked = check_positive("SimCLR", name, getattr(self, name), zero=name == "weight_decay")
-            object.__setattr__(self, name, checked)
-        if not callable(self.augmentation) or isinstance(self.augmentation, type):
+        super().__post_init__()
+        if isinstance(self.augmentation, type):
             raise ConfigError(
                 f"SimCLR: augmentation makes a random view of each image, as Augmentation() does, not "
                 f"{self.augmentation!r}."

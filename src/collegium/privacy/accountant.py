@@ -19,17 +19,16 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import brentq
 
+from collegium.core.settings import NonNegativeFloat, OpenProbability, PositiveFloat, Share, check, checked
 from collegium.errors import ConfigError
 from collegium.privacy import discretized
 from collegium.privacy.claims import Charge, PrivacyClaim, Relation
 from collegium.privacy.composition import (
+    Uses,
     gaussian_delta,
     gaussian_epsilon,
     gaussian_sigma,
-    positive,
     randomized_response_divergence,
-    share,
-    uses,
 )
 from collegium.privacy.events import Event, Gaussian, Laplace, Pure, RandomizedResponse, Renyi, SampledGaussian
 from collegium.privacy.losses import randomized_response_losses
@@ -45,17 +44,17 @@ SMALLEST_PLD_DELTA: Final = 1e-10
 
 def epsilon_of(events: Sequence[Event], delta: float) -> tuple[float, str]:
     """The epsilon of all `events` together at `delta`, and how they were added up."""
-    return _epsilon_of(merged(events), share("epsilon_of", delta))
+    return _epsilon_of(merged(events), check(OpenProbability, delta, "epsilon_of: delta"))
 
 
 def delta_of(events: Sequence[Event], epsilon: float) -> tuple[float, str]:
     """The delta of all `events` together at `epsilon`, and how they were added up."""
-    return _delta_of(merged(events), positive("delta_of", "epsilon", epsilon, zero=True))
+    return _delta_of(merged(events), check(NonNegativeFloat, epsilon, "delta_of: epsilon"))
 
 
 def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
     """The same as `epsilon_of` by Renyi divergences: an upper bound for any mix of events."""
-    return _renyi_epsilon(merged(events), share("renyi_epsilon", delta))
+    return _renyi_epsilon(merged(events), check(OpenProbability, delta, "renyi_epsilon: delta"))
 
 
 def claim(charges: Sequence[Charge], delta: float | None = None, relation: Relation = "any") -> PrivacyClaim:
@@ -89,20 +88,19 @@ def claim(charges: Sequence[Charge], delta: float | None = None, relation: Relat
     )
 
 
+@checked
 def calibrate(
     make_events: Callable[[float], Sequence[Event]],
-    epsilon: float,
-    delta: float,
-    low: float,
-    high: float,
-    tolerance: float = 1e-6,
+    epsilon: PositiveFloat,
+    delta: OpenProbability,
+    low: PositiveFloat,
+    high: PositiveFloat,
+    tolerance: PositiveFloat = 1e-6,
 ) -> float:
     """The least noise in `low` .. `high` with which the events stay within (epsilon, delta), to a relative `tolerance`.
 
     `make_events` gives the events for an amount of noise; their epsilon has to fall as the noise grows.
     """
-    epsilon, delta = positive("calibrate", "epsilon", epsilon), share("calibrate", delta)
-    low, high = positive("calibrate", "low", low), positive("calibrate", "high", high)
 
     def excess(log_noise: float) -> float:
         spent = epsilon_of(make_events(math.exp(log_noise)), delta)[0]
@@ -118,25 +116,24 @@ def calibrate(
     return math.exp(noise)
 
 
-def noise_multiplier(epsilon: float, delta: float, count: int, sampling: float = 1.0) -> float:
+@checked
+def noise_multiplier(epsilon: PositiveFloat, delta: OpenProbability, count: Uses, sampling: Share = 1.0) -> float:
     """The standard deviation, over the sensitivity, of Gaussian noise for `count` uses within (epsilon, delta).
 
     `sampling` below 1: on Poisson samples of that share of the records, as DP-SGD does.
     """
-    count = uses("noise_multiplier", "count", count)
     unsampled = gaussian_sigma(epsilon, delta) * math.sqrt(count)
     if sampling == 1.0:
         return unsampled
-    sampling = share("noise_multiplier", sampling, "sampling")
     return calibrate(
         lambda z: [SampledGaussian(count, z, sampling)], epsilon, delta, unsampled * sampling / 100, 2 * unsampled
     )
 
 
-def laplace_multiplier(epsilon: float, delta: float, count: int) -> float:
+@checked
+def laplace_multiplier(epsilon: PositiveFloat, delta: OpenProbability, count: Uses) -> float:
     """The scale, over the sensitivity, of Laplace noise for `count` uses within (epsilon, delta)."""
-    count = uses("laplace_multiplier", "count", count)
-    enough = count / positive("laplace_multiplier", "epsilon", epsilon)  # what the sum of the epsilons asks for
+    enough = count / epsilon  # what the sum of the epsilons asks for
     return calibrate(lambda scale: [Laplace(count, scale)], epsilon, delta, enough / (2 * count), 2 * enough)
 
 
@@ -162,7 +159,7 @@ def merged(events: Sequence[Event]) -> tuple[Event, ...]:
             case _:
                 raise ConfigError(f"The accountant knows no rule for {event!r}.")
         counts[key] = counts.get(key, 0) + count
-    found: list[Event] = [kind(uses("epsilon_of", "count", n), *settings) for (kind, *settings), n in counts.items()]
+    found: list[Event] = [kind(check(Uses, n, "epsilon_of: count"), *each) for (kind, *each), n in counts.items()]
     if precision:
         found.append(Gaussian(1, 1 / math.sqrt(precision)))
     return tuple(sorted(found, key=repr))

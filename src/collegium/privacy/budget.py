@@ -8,12 +8,12 @@ hashes is broken spends nothing more.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from collegium.core.settings import OpenProbability, PositiveFloat, Settings
 from collegium.errors import ConfigError, Refused
 from collegium.privacy.claims import Charge, PrivacyClaim
 
@@ -22,26 +22,16 @@ _SLACK: Final = 1e-6
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Settings):
     """All that a site may ever spend: ``Budget(epsilon=4, delta=1e-5, ledger="site.db")``.
 
     Only differential privacy is counted, and a site with a budget releases nothing else (unless its policy names a
     kind of release as `unprotected`). Without `ledger` the budget is that of one run: its own ledger keeps it.
     """
 
-    epsilon: float
-    delta: float = 1e-5
+    epsilon: PositiveFloat
+    delta: OpenProbability = 1e-5
     ledger: str | Path | None = None
-
-    def __post_init__(self) -> None:
-        if (
-            isinstance(self.epsilon, bool)
-            or not isinstance(self.epsilon, int | float)
-            or not 0 < self.epsilon < math.inf
-        ):
-            raise ConfigError(f"Budget: epsilon is a number above 0, not {self.epsilon!r}.")
-        if isinstance(self.delta, bool) or not isinstance(self.delta, int | float) or not 0 < self.delta < 1:
-            raise ConfigError(f"Budget: delta lies between 0 and 1 (both excluded), not {self.delta!r}.")
 
     def allows(self, spent: Sequence[Charge], more: Sequence[Charge]) -> bool:
         """Is there enough left for `more`, after all that was `spent`?"""

@@ -9,19 +9,22 @@ from typing import Any
 from scipy.optimize import brentq
 
 from collegium import registry
+from collegium.core.settings import OpenProbability, PositiveFloat, PositiveInt, TwoOrMore, checked
 from collegium.errors import ConfigError
-from collegium.privacy.mechanisms.base import check_between, check_positive, check_whole
 from collegium.privacy.mechanisms.labels import LabelMechanism
 
 
+@checked
 def calibrated(
-    name: str, *, epsilon: float, delta: float, rounds: int = 1, public_size: int = 1, n_classes: int = 2
+    name: str,
+    *,
+    epsilon: PositiveFloat,
+    delta: OpenProbability,
+    rounds: PositiveInt = 1,
+    public_size: PositiveInt = 1,
+    n_classes: TwoOrMore = 2,
 ) -> LabelMechanism:
     """The mechanism called `name` with as little noise as a total of (epsilon, delta) allows, every label changing."""
-    check_positive("calibrate", "epsilon", epsilon)
-    check_between("calibrate", "delta", delta)
-    for what, value, least in (("rounds", rounds, 1), ("public_size", public_size, 1), ("n_classes", n_classes, 2)):
-        check_whole("calibrate", what, value, least=least)
     cls = registry.lookup("mechanism", name)
     if not issubclass(cls, LabelMechanism):
         raise ConfigError(f"{name} is not for labels: calibrate one that is, such as randomized_response.")

@@ -7,51 +7,42 @@ latter exactly (a binomial sum) composes any of them, and no bound that knows ep
 from __future__ import annotations
 
 import math
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
+from annotated_types import Ge, Le
 from scipy.optimize import brentq
 from scipy.special import log_ndtr
 
-from collegium.errors import ConfigError
+from collegium.core.settings import NonNegativeFloat, OpenProbability, PositiveFloat, checked
 from collegium.privacy.losses import LARGEST_COUNT, randomized_response_losses
 
 How = Literal["basic", "advanced", "rdp", "exact"]
+Uses = Annotated[int, Ge(1), Le(LARGEST_COUNT)]
+"""How often something was used."""
 RENYI_ORDERS: Final = (*(1 + x / 100 for x in range(2, 1000)), *range(11, 2000))
 
 
-def compose(epsilon: float, rounds: int, delta: float, how: How = "exact") -> float:
+@checked
+def compose(epsilon: PositiveFloat, rounds: Uses, delta: OpenProbability, how: How = "exact") -> float:
     """The epsilon at `delta` of `rounds` releases that are each (epsilon, 0)-differentially private.
 
     ``exact`` is the smallest that is true of all such mechanisms. The others are upper bounds, for comparison:
     ``basic`` (the sum), ``advanced`` (Dwork, Rothblum and Vadhan) and ``rdp`` (the Renyi divergences of randomized
     response).
     """
-    epsilon, rounds, delta = (
-        positive("compose", "epsilon", epsilon),
-        uses("compose", "rounds", rounds),
-        share("compose", delta),
-    )
     if how == "basic":
         return epsilon * rounds
     if how == "advanced":
         return math.sqrt(2 * rounds * math.log(1 / delta)) * epsilon + rounds * epsilon * _expm1(epsilon)
     if how == "rdp":
         return _renyi(epsilon, rounds, delta)
-    if how == "exact":
-        return randomized_response_losses(rounds, epsilon, delta=delta).epsilon(delta)
-    raise ConfigError(f"compose: how is one of {', '.join(get_args(How))}, not {how!r}.")
+    return randomized_response_losses(rounds, epsilon, delta=delta).epsilon(delta)
 
 
-def per_round(epsilon: float, delta: float, rounds: int, how: How = "exact") -> float:
+@checked
+def per_round(epsilon: PositiveFloat, delta: OpenProbability, rounds: Uses, how: How = "exact") -> float:
     """The largest epsilon of each of `rounds` pure releases that stay within (epsilon, delta): see `compose`."""
-    epsilon, rounds, delta = (
-        positive("per_round", "epsilon", epsilon),
-        uses("per_round", "rounds", rounds),
-        share("per_round", delta),
-    )
-    if how not in get_args(How):
-        raise ConfigError(f"per_round: how is one of {', '.join(get_args(How))}, not {how!r}.")
     if how == "basic":
         return epsilon / rounds
 
@@ -72,39 +63,32 @@ def per_round(epsilon: float, delta: float, rounds: int, how: How = "exact") -> 
     return root
 
 
-def randomized_response_delta(rounds: int, epsilon: float, total: float) -> float:
+@checked
+def randomized_response_delta(rounds: Uses, epsilon: PositiveFloat, total: NonNegativeFloat) -> float:
     """The exact delta at `total` of `rounds` bits of randomized response, each with `epsilon`."""
-    where = "randomized_response_delta"
-    rounds, epsilon = uses(where, "rounds", rounds), positive(where, "epsilon", epsilon)
-    total = positive(where, "total", total, zero=True)
     return randomized_response_losses(rounds, epsilon).delta(total)
 
 
-def gaussian_delta(sigma: float, epsilon: float, sensitivity: float = 1.0) -> float:
+@checked
+def gaussian_delta(sigma: PositiveFloat, epsilon: NonNegativeFloat, sensitivity: PositiveFloat = 1.0) -> float:
     """The exact delta at `epsilon` of Gaussian noise with standard deviation `sigma` (Balle and Wang 2018)."""
-    sigma, sensitivity = (
-        positive("gaussian_delta", "sigma", sigma),
-        positive("gaussian_delta", "sensitivity", sensitivity),
-    )
-    return math.exp(_log_gaussian_delta(sensitivity / sigma, positive("gaussian_delta", "epsilon", epsilon, zero=True)))
+    return math.exp(_log_gaussian_delta(sensitivity / sigma, epsilon))
 
 
-def gaussian_epsilon(sigma: float, delta: float, sensitivity: float = 1.0) -> float:
+@checked
+def gaussian_epsilon(sigma: PositiveFloat, delta: OpenProbability, sensitivity: PositiveFloat = 1.0) -> float:
     """The exact epsilon at `delta` of Gaussian noise with standard deviation `sigma`."""
-    where = "gaussian_epsilon"
-    mu = positive(where, "sensitivity", sensitivity) / positive(where, "sigma", sigma)
-    log_delta = math.log(share(where, delta))
+    mu, log_delta = sensitivity / sigma, math.log(delta)
     if _log_gaussian_delta(mu, 0.0) <= log_delta:
         return 0.0
     highest = mu * mu / 2 + mu * math.sqrt(-2 * log_delta)  # where the tail of the privacy loss alone is below delta
     return float(brentq(lambda epsilon: _log_gaussian_delta(mu, epsilon) - log_delta, 0.0, highest, xtol=1e-13))
 
 
-def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+@checked
+def gaussian_sigma(epsilon: PositiveFloat, delta: OpenProbability, sensitivity: PositiveFloat = 1.0) -> float:
     """The smallest standard deviation of Gaussian noise that is (epsilon, delta)-private (Balle and Wang 2018)."""
-    where = "gaussian_sigma"
-    epsilon, sensitivity = positive(where, "epsilon", epsilon), positive(where, "sensitivity", sensitivity)
-    log_delta = math.log(share(where, delta))
+    log_delta = math.log(delta)
     tail = math.sqrt(-2 * log_delta)
     lowest = 2 * epsilon / (math.sqrt(tail * tail + 2 * epsilon) + tail)  # the mu at which the crude bound holds
     highest = 2 * lowest
@@ -114,33 +98,10 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> fl
     return sensitivity / float(mu)
 
 
-def classic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float = 1.0) -> float:
+@checked
+def classic_gaussian_sigma(epsilon: PositiveFloat, delta: OpenProbability, sensitivity: PositiveFloat = 1.0) -> float:
     """The textbook formula, for comparison only: too much noise below epsilon 1 and, above it, sometimes too little."""
-    where = "classic_gaussian_sigma"
-    epsilon, sensitivity = positive(where, "epsilon", epsilon), positive(where, "sensitivity", sensitivity)
-    return sensitivity * math.sqrt(2 * math.log(1.25 / share(where, delta))) / epsilon
-
-
-def positive(where: str, name: str, value: Any, zero: bool = False) -> float:
-    """A finite number above 0 (or from 0), or an error that says where."""
-    number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not (value >= 0 if zero else value > 0) or not value < math.inf:
-        raise ConfigError(f"{where}: {name} is a finite number {'from' if zero else 'above'} 0, not {value!r}.")
-    return float(value)
-
-
-def share(where: str, value: Any, name: str = "delta") -> float:
-    """A number between 0 and 1, or an error that says where."""
-    if not isinstance(value, float | np.floating) or not 0 < value < 1:
-        raise ConfigError(f"{where}: {name} lies between 0 and 1 (both excluded), not {value!r}.")
-    return float(value)
-
-
-def uses(where: str, name: str, value: Any) -> int:
-    """How often something was used, or an error that says where."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= LARGEST_COUNT:
-        raise ConfigError(f"{where}: {name} is a whole number from 1 to {LARGEST_COUNT:,}, not {value!r}.")
-    return int(value)
+    return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 
 def _renyi(epsilon: float, rounds: int, delta: float) -> float:

@@ -7,37 +7,29 @@ a name in received data selects from the classes of this file, and nothing else.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
+from annotated_types import Ge, Gt
+from pydantic import AllowInfNan
+
+from collegium.core.settings import PositiveFloat, PositiveInt, Settings, Share, TwoOrMore
 from collegium.errors import ConfigError
 
 EVENTS: dict[str, type[Event]] = {}
 
 
 @dataclass(frozen=True)
-class Event:
+class Event(Settings):
     """`count` uses of one mechanism."""
 
     kind: ClassVar[str]
-    lists: ClassVar[tuple[str, ...]] = ()
-    """Which fields are lists of numbers; the others are numbers above 0."""
-    count: int = 1
+    count: PositiveInt = 1
 
     def __init_subclass__(cls) -> None:
         cls.kind = cls.__name__
         EVENTS[cls.kind] = cls
-
-    def __post_init__(self) -> None:
-        if isinstance(self.count, bool) or not isinstance(self.count, int) or self.count < 1:
-            raise ConfigError(f"{self.kind}: count is a whole number of at least 1, not {self.count!r}.")
-        for name, value in asdict(self).items():
-            if name == "count" or name in self.lists:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-                raise ConfigError(f"{self.kind}: {name} is a finite number above 0, not {value!r}.")
 
     def times(self, count: int) -> Self:
         """The same, `count` times over."""
@@ -68,64 +60,47 @@ class RandomizedResponse(Event):
     With two outcomes this dominates every eps-differentially private mechanism.
     """
 
-    epsilon: float = 1.0
-    outcomes: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.outcomes, int) or self.outcomes < 2:
-            raise ConfigError(f"RandomizedResponse: outcomes is a whole number of at least 2, not {self.outcomes!r}.")
+    epsilon: PositiveFloat = 1.0
+    outcomes: TwoOrMore = 2
 
 
 @dataclass(frozen=True)
 class Pure(Event):
     """Any mechanism that is (epsilon, 0)-differentially private, and of which nothing more is known."""
 
-    epsilon: float = 1.0
+    epsilon: PositiveFloat = 1.0
 
 
 @dataclass(frozen=True)
 class Gaussian(Event):
     """Gaussian noise; `noise_multiplier` is its standard deviation over the L2 sensitivity."""
 
-    noise_multiplier: float = 1.0
+    noise_multiplier: PositiveFloat = 1.0
 
 
 @dataclass(frozen=True)
 class Laplace(Event):
     """Laplace noise; `noise_multiplier` is its scale over the L1 sensitivity."""
 
-    noise_multiplier: float = 1.0
+    noise_multiplier: PositiveFloat = 1.0
 
 
 @dataclass(frozen=True)
 class SampledGaussian(Event):
     """Gaussian noise on a sum over a Poisson sample: one step of DP-SGD. It holds for adding or removing a record."""
 
-    noise_multiplier: float = 1.0
-    sampling: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.sampling <= 1:
-            raise ConfigError(f"SampledGaussian: sampling is a share of the records, at most 1, not {self.sampling}.")
+    noise_multiplier: PositiveFloat = 1.0
+    sampling: Share = 1.0
 
 
 @dataclass(frozen=True)
 class Renyi(Event):
     """Known by its Renyi divergences alone: `divergences[i]` of order `orders[i]` for each use."""
 
-    lists: ClassVar[tuple[str, ...]] = ("orders", "divergences")
-    orders: tuple[float, ...] = (2.0,)
-    divergences: tuple[float, ...] = (1.0,)
+    orders: tuple[Annotated[float, Gt(1), AllowInfNan(False)], ...] = (2.0,)
+    divergences: tuple[Annotated[float, Ge(0)], ...] = (1.0,)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.orders, tuple) or not isinstance(self.divergences, tuple):
-            raise ConfigError("Renyi: orders and divergences are lists of numbers.")
         if len(self.orders) != len(self.divergences) or not self.orders:
             raise ConfigError("Renyi: as many divergences as orders, and at least one.")
-        if not all(isinstance(value, int | float) for value in (*self.orders, *self.divergences)):
-            raise ConfigError("Renyi: orders and divergences are numbers.")
-        if not all(1 < order < math.inf for order in self.orders) or not all(d >= 0 for d in self.divergences):
-            raise ConfigError("Renyi: orders are finite and above 1, and divergences are not negative.")

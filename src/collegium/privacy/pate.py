@@ -10,18 +10,27 @@ be published. `fedkt_epsilon` uses no counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Gt, Le
 from numpy.typing import ArrayLike, NDArray
+from pydantic import AllowInfNan
 from scipy.special import log_ndtr, logsumexp
 
+from collegium.core.settings import NonNegativeFloat, OpenProbability, PositiveFloat, check, checked
 from collegium.errors import ConfigError
-from collegium.privacy.composition import positive, share, uses
+from collegium.privacy.composition import Uses
 
 
+@checked
 def fedkt_epsilon(
-    gamma: float, queries: int, partitions: int = 1, delta: float = 1e-5, orders: Iterable[int] | None = None
+    gamma: PositiveFloat,
+    queries: Uses,
+    partitions: Uses = 1,
+    delta: OpenProbability = 1e-5,
+    orders: Sequence[Uses] | None = None,
 ) -> float:
     """The epsilon at `delta` of `queries` votes with Laplace noise of scale 1 / gamma on every count.
 
@@ -29,36 +38,30 @@ def fedkt_epsilon(
     k * 2 s^2 gamma^2 (l + 1) + log(1 / delta) / l, and never above the sum 2 s gamma k. The published default;
     `compose(2 * s * gamma, k, delta)` is tighter.
     """
-    where = "fedkt_epsilon"
-    gamma, delta = positive(where, "gamma", gamma), share(where, delta)
-    queries, partitions = uses(where, "queries", queries), uses(where, "partitions", partitions)
     slope = 2 * queries * (partitions * gamma) ** 2
     if orders is None:
         best = math.sqrt(-math.log(delta) / slope)
         orders = (max(1, math.floor(best)), math.ceil(best))
-    chosen = [uses(where, "order", order) for order in orders]
-    if not chosen:
-        raise ConfigError(f"{where}: orders names at least one moment.")
-    bound = min(slope * (order + 1) - math.log(delta) / order for order in chosen)
+    if not orders:
+        raise ConfigError("fedkt_epsilon: orders names at least one moment.")
+    bound = min(slope * (order + 1) - math.log(delta) / order for order in orders)
     return min(bound, 2 * partitions * gamma * queries)
 
 
 def noisy_max_error(counts: ArrayLike, gamma: float) -> float:
     """At most how likely Laplace noise of scale 1 / gamma hides the class with most votes (FedKT's Lemma 7)."""
-    scaled = positive("noisy_max_error", "gamma", gamma) * _gaps(counts)
+    scaled = check(PositiveFloat, gamma, "noisy_max_error: gamma") * _gaps(counts)
     return min(float(np.sum((2 + scaled) / 4 * np.exp(-scaled))), 1 - 1 / (len(scaled) + 1))
 
 
-def fedkt_moment(q: float, gamma: float, order: int, partitions: int = 1) -> float:
+@checked
+def fedkt_moment(q: NonNegativeFloat, gamma: PositiveFloat, order: Uses, partitions: Uses = 1) -> float:
     """The log-moment of one query (FedKT's Theorem 2).
 
     q is at most how likely the outcome is not the likeliest one, from `noisy_max_error`. It depends on the votes, so
     what is made of it is private.
     """
-    where = "fedkt_moment"
-    q = positive(where, "q", q, zero=True)
-    epsilon = 2 * uses(where, "partitions", partitions) * positive(where, "gamma", gamma)
-    order = uses(where, "order", order)
+    epsilon = 2 * partitions * gamma
     always = epsilon**2 / 2 * order * (order + 1)
     if not q < 1 / (math.exp(min(epsilon, 700.0)) + 1):  # (e^x - 1) / (e^2x - 1), the theorem's condition
         return always
@@ -70,20 +73,22 @@ def fedkt_moment(q: float, gamma: float, order: int, partitions: int = 1) -> flo
 def gnmax_log_error(counts: ArrayLike, sigma: float) -> float:
     """The logarithm of at most how likely Gaussian noise on every count hides the class with most votes."""
     gaps = _gaps(counts)
-    tails = log_ndtr(-gaps / (math.sqrt(2) * positive("gnmax_log_error", "sigma", sigma)))
+    tails = log_ndtr(-gaps / (math.sqrt(2) * check(PositiveFloat, sigma, "gnmax_log_error: sigma")))
     return min(float(logsumexp(tails)), math.log1p(-1 / (len(gaps) + 1)))
 
 
-def gnmax_renyi(log_error: float, sigma: float, order: float, partitions: int = 1) -> float:
+@checked
+def gnmax_renyi(
+    log_error: Annotated[float, Le(0)],
+    sigma: PositiveFloat,
+    order: Annotated[float, Gt(1), AllowInfNan(False)],
+    partitions: Uses = 1,
+) -> float:
     """The Renyi divergence of one Gaussian noisy-max for replacing a party (Papernot et al. 2018, Theorem 6).
 
     `log_error` is from `gnmax_log_error`; 0 uses nothing about the votes and gives order * s^2 / sigma^2.
     """
-    where = "gnmax_renyi"
-    order = positive(where, "order", order)
-    if not order > 1 or not log_error <= 0:
-        raise ConfigError(f"{where}: order lies above 1 and log_error is at most 0, not {order}, {log_error}.")
-    variance = (positive(where, "sigma", sigma) / uses(where, "partitions", partitions)) ** 2
+    variance = (sigma / partitions) ** 2
     always = order / variance
     second = math.sqrt(-variance * log_error)  # the two orders between which the divergence is interpolated
     first = second + 1

@@ -7,23 +7,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal
 
 import numpy as np
+from annotated_types import Ge, Le, Lt
 from numpy.typing import NDArray
 from scipy.special import gammaln, ndtri, zeta
 from scipy.stats import binom
 
+from collegium.core.settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    TwoOrMore,
+    checked,
+)
 from collegium.errors import ConfigError
-from collegium.privacy.composition import positive, share, uses
+from collegium.privacy.composition import Uses
+from collegium.privacy.losses import LARGEST_COUNT
 
 Vote = Literal["randomized_response", "unary"]
 Start = Literal["printed", "corrected"]
+Delta = Annotated[float, Ge(0), Lt(1)]
 MOST_VOTERS: Final = 150
 """Their factorial is still a floating-point number."""
 
 
-def convergence_bound(m: int, c: float, t0: int, public_size: int | None = None, start: Start = "printed") -> float:
+@checked
+def convergence_bound(
+    m: Annotated[int, Ge(3), Le(LARGEST_COUNT)],
+    c: PositiveFloat,
+    t0: Uses,
+    public_size: Uses | None = None,
+    start: Start = "printed",
+) -> float:
     """At most how likely the consensus of `m` sites still changes after round `t0`: the FedCT paper's Proposition 1.
 
     It assumes that site accuracies are at least 1 - c/t in round t, and that the sites err independently of each other,
@@ -33,19 +51,16 @@ def convergence_bound(m: int, c: float, t0: int, public_size: int | None = None,
     |U| (4c)^(m/2) zeta(m/2, t0 + 1), as printed. ``start="corrected"``: the sum in the proof begins with round t0, so
     the last factor is zeta(m/2, t0), a little more.
     """
-    where = "convergence_bound"
-    c = positive(where, "c", c)
-    if uses(where, "m", m) < 3:
-        raise ConfigError(f"{where}: the proposition is about at least 3 sites, not {m}.")
-    if uses(where, "t0", t0) < 2 * c:
-        raise ConfigError(f"{where}: accuracies reach 1/2 in round 2c = {2 * c:g}; t0 is not before that, as {t0} is.")
-    if start not in get_args(Start):
-        raise ConfigError(f"{where}: start is one of {', '.join(get_args(Start))}, not {start!r}.")
-    samples = 1 if public_size is None else uses(where, "public_size", public_size)
+    if t0 < 2 * c:
+        raise ConfigError(
+            f"convergence_bound: accuracies reach 1/2 in round 2c = {2 * c:g}; t0 is not before that, as {t0} is."
+        )
+    samples = 1 if public_size is None else public_size
     return float(samples * (4 * c) ** (m / 2) * zeta(m / 2, t0 + (start == "printed")))
 
 
-def stability_sensitivity(n: int, rate: float, delta: float) -> int:
+@checked
+def stability_sensitivity(n: Uses, rate: OpenProbability, delta: OpenProbability) -> int:
     """How many of `n` labels change with one record, by the FedCT paper's Proposition 2: FALSE AS STATED.
 
     On-average-replace-one stability at `rate` bounds an average over data sets and records; sensitivity is the worst
@@ -53,24 +68,27 @@ def stability_sensitivity(n: int, rate: float, delta: float) -> int:
     labels is a counter-example (`parity_stability`): one record changes all of its labels. So a claim that uses this
     number is conditional, never differential privacy.
     """
-    where = "stability_sensitivity"
-    n, rate, delta = uses(where, "n", n), share(where, rate, "rate"), share(where, delta)
     quantile = float(ndtri(1 - delta))
     return math.ceil(n * rate + quantile * math.sqrt(n * rate * (1 - rate)) + quantile**2 / 3)
 
 
-def parity_stability(n: int) -> float:
+@checked
+def parity_stability(n: Uses) -> float:
     """The stability rate of a learner that predicts, everywhere, the parity of its `n` binary labels. Proved.
 
     Where labels are 1 with probability p its rate is 2p(1-p)(1-2p)^(n-1); this is the most over p, about 0.368 / n. At
     n = 50,000 `stability_sensitivity` makes at most 3 changed labels of it, while one record changes all 50,000.
     """
-    n = uses("parity_stability", "n", n)
     return math.pow((n - 1) / (n + 1), (n - 1) / 2) / (n + 1)
 
 
+@checked
 def consensus_success(
-    epsilon: float, m: int, n_classes: int, agree: int, mechanism: Vote = "randomized_response"
+    epsilon: PositiveFloat,
+    m: Annotated[int, Ge(1), Le(MOST_VOTERS)],
+    n_classes: TwoOrMore,
+    agree: NonNegativeInt,
+    mechanism: Vote = "randomized_response",
 ) -> float:
     """How likely the consensus of `m` noisy votes is right, with epsilon per label and ties broken uniformly. Exact.
 
@@ -78,49 +96,34 @@ def consensus_success(
     a label, and the most frequent wins. ``unary``: each sends a bit per class, flipped with epsilon / 2 because a
     label is two bits, and the class with most bits wins.
     """
-    where = "consensus_success"
-    epsilon, m, n_classes = (
-        positive(where, "epsilon", epsilon),
-        uses(where, "m", m),
-        uses(where, "n_classes", n_classes),
-    )
-    if m > MOST_VOTERS:
-        raise ConfigError(f"{where}: at most {MOST_VOTERS} sites can be worked out, not {m}.")
-    if n_classes < 2 or not 0 <= agree <= m:
-        raise ConfigError(f"{where}: at least 2 classes, and 0 .. {m} sites that agree; not {n_classes} and {agree}.")
-    if mechanism == "randomized_response":
-        return _plurality(epsilon, m, n_classes, agree)
-    if mechanism == "unary":
-        return _approval(epsilon, m, n_classes, agree)
-    raise ConfigError(f"{where}: mechanism is one of {', '.join(get_args(Vote))}, not {mechanism!r}.")
+    if agree > m:
+        raise ConfigError(f"consensus_success: agree must be at most {m}, as many as there are sites, not {agree}.")
+    likely = _plurality if mechanism == "randomized_response" else _approval
+    return likely(epsilon, m, n_classes, agree)
 
 
-def flip_probability(epsilon: float, sensitivity: float) -> float:
+@checked
+def flip_probability(epsilon: PositiveFloat, sensitivity: PositiveFloat) -> float:
     """How likely each bit is flipped if `sensitivity` bits may change and cost epsilon together. Proved.
 
     At the FedCT paper's epsilon 0.1 and sensitivity 3000 it is 0.49999: the labels are coin flips.
     """
-    where = "flip_probability"
-    each = positive(where, "epsilon", epsilon) / positive(where, "sensitivity", sensitivity)
-    return 1 / (1 + math.exp(min(each, 700.0)))
+    return 1 / (1 + math.exp(min(epsilon / sensitivity, 700.0)))
 
 
-def auc_cap(epsilon: float, delta: float = 0.0) -> float:
+@checked
+def auc_cap(epsilon: NonNegativeFloat, delta: Delta = 0.0) -> float:
     """The largest AUC of any membership attack on an (epsilon, delta)-differentially private release. Proved."""
-    epsilon = positive("auc_cap", "epsilon", epsilon, zero=True)
-    return 1 - _certain("auc_cap", delta) ** 2 / (1 + math.exp(min(epsilon, 700.0)))
+    return 1 - (1 - delta) ** 2 / (1 + math.exp(min(epsilon, 700.0)))
 
 
-def epsilon_from_auc(auc: float, delta: float = 0.0) -> float:
+@checked
+def epsilon_from_auc(auc: OpenProbability, delta: Delta = 0.0) -> float:
     """The least epsilon of a release on which some attack has this AUC: the inverse of `auc_cap`. Proved."""
-    if share("epsilon_from_auc", auc, "auc") < 0.5:
+    if auc < 0.5:
         raise ConfigError(f"epsilon_from_auc: an AUC below 1/2 ({auc}) says nothing; turn the scores around.")
-    odds = _certain("epsilon_from_auc", delta) ** 2 / (1 - auc) - 1
+    odds = (1 - delta) ** 2 / (1 - auc) - 1
     return math.log(odds) if odds > 1 else 0.0
-
-
-def _certain(where: str, delta: float) -> float:
-    return 1 - (share(where, delta) if delta else 0.0)
 
 
 def _plurality(epsilon: float, m: int, n_classes: int, agree: int) -> float:

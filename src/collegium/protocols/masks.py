@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,8 @@ from collegium.protocols.keys import Session
 from collegium.protocols.primitives import bind
 
 Words = NDArray[np.unsignedinteger[Any]]
-MODES: Final = ("pairwise", "recipient")
+Mode = Literal["pairwise", "recipient"]
+MODES: Final = get_args(Mode)
 FEWEST_SITES: Final = 3
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collegium.errors import ConfigError
+from collegium.core.settings import NonNegativeFloat, PositiveInt, checked
 
 if TYPE_CHECKING:
     from collegium.runs.results import Run
@@ -50,9 +50,8 @@ class Callback:
 class EarlyStopping(Callback):
     """Stop when the mean test accuracy has not improved by `min_delta` for `patience` rounds."""
 
-    def __init__(self, patience: int = 3, min_delta: float = 0.0) -> None:
-        if patience < 1 or min_delta < 0:
-            raise ConfigError("EarlyStopping: patience is at least 1 and min_delta at least 0.")
+    @checked
+    def __init__(self, patience: PositiveInt = 3, min_delta: NonNegativeFloat = 0.0) -> None:
         self.patience = patience
         self.min_delta = min_delta
         self._best = -np.inf

@@ -20,9 +20,10 @@ from collegium.core.federation import COORDINATOR, Federation
 from collegium.core.labels import Labels
 from collegium.core.public_set import PublicSet
 from collegium.core.samples import LabelledData
+from collegium.core.settings import NonNegativeInt, check
 from collegium.core.site import Exam, Site
 from collegium.core.workbench import Workbench
-from collegium.errors import BudgetSpent, CollegiumWarning, ConfigError, QuorumLost, StorageError
+from collegium.errors import BudgetSpent, CollegiumWarning, QuorumLost, StorageError
 from collegium.graphs import Labelled
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
 from collegium.links.hosting import Hosting, threads_per_site
@@ -101,8 +102,8 @@ def run(
     codes = checks.check_truth(labels, shared, all_classes, "public=(X, y)")
     checks.check_capabilities(algorithm, checked)
     checks.check_privacy(algorithm, checked, shared, len(all_classes))
-    seed = _whole_number("seed", seed)
-    workers = _whole_number("workers", workers)
+    seed = check(NonNegativeInt, seed, "seed")
+    workers = check(NonNegativeInt, workers, "workers")
     link, make_link = link_class(link, workers)
     checks.check_callbacks(callbacks)
 
@@ -276,12 +277,6 @@ def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str
         "public_size": 0 if hosting.public is None else len(hosting.public),
         "quorum": quorum,
     }
-
-
-def _whole_number(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        raise ConfigError(f"{name} is a whole number of at least 0, not {value!r}.")
-    return int(value)
 
 
 def public_part(learner: Any) -> Any:

@@ -6,37 +6,25 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from collegium.errors import ConfigError
+from collegium.core.settings import Names, NonNegativeInt, Settings
 
 
 @dataclass(frozen=True)
-class Policy:
+class Policy(Settings):
     """A site's own rules. Names may hold ``*``: ``steps=("fedct.*",)``."""
 
-    steps: tuple[str, ...] = ("*",)
+    steps: Names = ("*",)
     """Steps that may run here."""
-    unprotected: tuple[str, ...] = ("*",)
+    unprotected: Names = ("*",)
     """Kinds of release that may leave without a privacy mechanism."""
     requires: Literal["dp"] | None = None
     """"dp": only releases with a claim of differential privacy leave, and kinds that `unprotected` names (not "*")."""
-    max_release_bytes: int = 1 << 30
+    max_release_bytes: NonNegativeInt = 1 << 30
     """The largest single release."""
-    max_run_bytes: int = 1 << 36
+    max_run_bytes: NonNegativeInt = 1 << 36
     """All releases of one run together."""
     public_sha256: str | None = None
     """The only public set that this site answers questions about (None: any)."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "unprotected"):
-            patterns = getattr(self, name)
-            if isinstance(patterns, str) or not all(isinstance(p, str) for p in patterns):
-                raise ConfigError(f"Policy.{name} is a tuple of names, such as ('fedct.*',), not {patterns!r}.")
-            object.__setattr__(self, name, tuple(patterns))
-        if self.requires not in (None, "dp"):
-            raise ConfigError(f"Policy.requires is None or 'dp', not {self.requires!r}.")
-        for name in ("max_release_bytes", "max_run_bytes"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"Policy.{name} cannot be negative.")
 
     def allows_step(self, name: str) -> bool:
         """May this step run here?"""

@@ -14,7 +14,8 @@ from pydantic import ConfigDict, Field, model_validator
 
 from collegium import registry
 from collegium.core import own_files
-from collegium.core.building import build, settings_of
+from collegium.core.building import build, needed_of, nested_kind, settings_of
+from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, schema_of
 from collegium.errors import ConfigError
 from collegium.study.sections import File, Section, located, read_toml, validate
 
@@ -53,16 +54,16 @@ class PolicySection(Section):
     steps: list[str] = Field(["*"])
     unprotected: list[str] = Field(["*"])
     requires: Literal["dp"] | None = Field(None, description="dp: nothing leaves without differential privacy")
-    max_release_bytes: int = Field(1 << 30, ge=0)
-    max_run_bytes: int = Field(1 << 36, ge=0)
+    max_release_bytes: NonNegativeInt = 1 << 30
+    max_run_bytes: NonNegativeInt = 1 << 36
     public_sha256: str | None = None
 
 
 class BudgetSection(Section):
     """All the privacy that a site may ever spend."""
 
-    epsilon: float = Field(gt=0)
-    delta: float = Field(1e-5, gt=0, lt=1)
+    epsilon: PositiveFloat
+    delta: OpenProbability = 1e-5
     ledger: str | None = Field(
         None, description="where it is kept over runs; {site} stands for the site's name (default: for one run)"
     )
@@ -236,53 +237,55 @@ class Study(File):
 
 
 def json_schema() -> dict[str, Any]:
-    """A JSON Schema of study files, with the settings of every registered component."""
+    """A JSON Schema of study files, with the settings of every registered component and the values that they take."""
     schema = Study.model_json_schema()
     kinds = ("algorithm", "consensus", "voters", "learner", "mechanism", "pretraining")
     schema["$defs"] |= {kind: _component_schema(kind) for kind in kinds}
     schema["properties"]["algorithm"] = {"$ref": "#/$defs/algorithm"}
     schema["properties"]["global_learner"] = {"$ref": "#/$defs/learner"}
     schema["$defs"]["SiteSection"]["properties"]["learner"] = {"$ref": "#/$defs/learner"}
-    schema["$defs"]["PartitionSection"]["properties"]["name"] = {"enum": registry.names("partition"), "default": "iid"}
+    schema["$defs"]["PartitionSection"] = _partition_schema(schema["$defs"]["PartitionSection"]["properties"])
     schema["$defs"]["EngineSection"]["properties"]["link"]["enum"] = ["auto", *registry.names("link")]
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     return schema
 
 
 def _component_schema(kind: str) -> dict[str, Any]:
+    """A name, or a table of a name and settings."""
     own = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "my_file:MyClass, of a file beside the study"}
-    options: list[dict[str, Any]] = [
-        {"enum": registry.names(kind)},
-        own,
-        {"type": "object", "properties": {"name": own}, "required": ["name"]},
-    ]
-    for name in registry.names(kind):
-        try:
-            known = settings_of(registry.lookup(kind, name))
-        except ConfigError:  # an extra that is not installed: its settings are not known here
-            options.append({"type": "object", "properties": {"name": {"const": name}}, "required": ["name"]})
-            continue
-        properties = {key: _type_schema(hint) for key, hint in known.items()}
-        options.append(
-            {
-                "type": "object",
-                "title": name,
-                "properties": {"name": {"const": name}} | properties,
-                "required": ["name"],
-                "additionalProperties": False,
-            }
-        )
-    return {"anyOf": options}
+    table = {"type": "object", "properties": {"name": own}, "required": ["name"]}
+    known = registry.names(kind)
+    return {"anyOf": [{"enum": known}, own, table, *(_table_schema(kind, name) for name in known)]}
+
+
+def _table_schema(kind: str, name: str) -> dict[str, Any]:
+    try:
+        cls = registry.lookup(kind, name)
+    except ConfigError:  # an extra that is not installed: its settings are not known here
+        return {"type": "object", "properties": {"name": {"const": name}}, "required": ["name"]}
+    properties = {key: _type_schema(hint) for key, hint in settings_of(cls).items()}
+    return {
+        "type": "object",
+        "title": name,
+        "properties": {"name": {"const": name}} | properties,
+        "required": ["name", *needed_of(cls)],
+        "additionalProperties": False,
+    }
+
+
+def _partition_schema(common: Mapping[str, Any]) -> dict[str, Any]:
+    """A table in which the settings of the section stand beside those of the partition; without a name it is iid."""
+    tables = [_table_schema("partition", name) for name in registry.names("partition")]
+    for table in tables:
+        table["properties"] = {**common, **table["properties"]}
+        if table["title"] == common["name"]["default"]:
+            table["required"].remove("name")
+    return {"anyOf": tables}
 
 
 def _type_schema(hint: Any) -> dict[str, Any]:
-    from collegium.core.building import _nested_kind
-
-    nested = _nested_kind(hint)
-    if nested is not None:
-        return {"$ref": f"#/$defs/{nested}"}
-    names = {int: "integer", float: "number", bool: "boolean", str: "string"}
-    return {"type": names[hint]} if hint in names else {}
+    nested = nested_kind(hint)
+    return schema_of(hint) if nested is None else {"$ref": f"#/$defs/{nested}"}
 
 
 def _apply(table: dict[str, Any], change: str) -> None:

@@ -82,7 +82,7 @@ def test_an_observed_change_has_to_be_observed(observed: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"sensitivity": "best_case"}, "worst_case, assumed_stability, observed_max_change"),
+        ({"sensitivity": "best_case"}, "'worst_case', 'assumed_stability' or 'observed_max_change'"),
         ({"sensitivity": None}, "sensitivity"),
         ({"sensitivity": "assumed_stability"}, "stability_rate"),
         ({"sensitivity": "assumed_stability", "stability_rate": 0}, "stability_rate"),

@@ -52,8 +52,8 @@ def test_what_is_no_number_is_refused(values: Any) -> None:
         ({"epsilon": 1, "scale": 1}, "exactly one"),
         ({"epsilon": 1, "sensitivity": 0}, "sensitivity"),
         ({"epsilon": 1, "sensitivity": float("nan")}, "sensitivity"),
-        ({"epsilon": 1, "unit": "row"}, "record, party"),
-        ({"epsilon": 1, "relation": "near"}, "replace, add_remove, any"),
+        ({"epsilon": 1, "unit": "row"}, "'record' or 'party'"),
+        ({"epsilon": 1, "relation": "near"}, "'replace', 'add_remove' or 'any'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings: Any, words: str) -> None:

@@ -143,14 +143,14 @@ def test_a_matrix_for_other_classes_is_refused() -> None:
 
 @pytest.mark.parametrize("coupling", [float("nan"), float("inf"), "1", None, True])
 def test_a_coupling_that_is_no_number_is_refused(coupling: Any) -> None:
-    with pytest.raises(ConfigError, match="coupling is a finite number"):
+    with pytest.raises(ConfigError, match="coupling must be a finite number"):
         XorMechanism(1.0, "columns", coupling=coupling)
 
 
 def test_a_coupling_without_columns_and_an_unknown_structure_are_refused() -> None:
     with pytest.raises(ConfigError, match="belongs to structure='columns'"):
         XorMechanism(1.0, coupling=0.1)
-    with pytest.raises(ConfigError, match="independent, rows, columns"):
+    with pytest.raises(ConfigError, match="'independent', 'rows' or 'columns'"):
         XorMechanism(1.0, "diagonal")  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.multiclass import OneVsRestClassifier
 
+from collegium.core.settings import PositiveInt, TwoOrMore, check_parameters
 from collegium.errors import MissingExtra
 
 
@@ -24,9 +25,9 @@ class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        tree_size: int = 4,
-        max_rules: int = 200,
-        n_estimators: int = 100,
+        tree_size: TwoOrMore = 4,
+        max_rules: PositiveInt = 200,
+        n_estimators: PositiveInt = 100,
         cv: bool = False,
         random_state: Any = None,
     ) -> None:
@@ -38,6 +39,7 @@ class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> RuleFit:
         """Fit on numeric features."""
+        check_parameters(self)
         try:
             import imodels  # noqa: F401
         except ModuleNotFoundError:

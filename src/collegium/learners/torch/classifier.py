@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from math import inf, prod
-from numbers import Integral, Real
-from typing import Any, NamedTuple
+from math import prod
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +20,15 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingExtra("torch", "TorchClassifier") from missing
 
-from collegium.core.terms import LocalTerms, Part, SoftTargets, Trained, UpdateReport, Weights
+from collegium.core.settings import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    check_parameters,
+    checked,
+)
+from collegium.core.terms import LocalTerms, Optimizer, Part, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
 from collegium.learners.torch.batches import (
     Beside,
@@ -34,7 +41,7 @@ from collegium.learners.torch.batches import (
     weights_of,
 )
 from collegium.learners.torch.devices import find_device
-from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_optimizer, check_output
+from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_output
 
 __all__ = ["TorchClassifier"]
 
@@ -93,18 +100,18 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self,
         net: Any = "mlp",
         *,
-        norm: str = "batch",
-        lr: float = 1e-3,
-        batch_size: int = 64,
-        epochs: int = 10,
-        steps: int | None = None,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
+        norm: Literal["batch", "group"] = "batch",
+        lr: NonNegativeFloat = 1e-3,
+        batch_size: PositiveInt = 64,
+        epochs: PositiveInt = 10,
+        steps: PositiveInt | None = None,
+        optimizer: Optimizer = "adam",
+        weight_decay: NonNegativeFloat = 0.0,
         augment: bool = False,
         warm_start: bool = False,
         device: str = "cpu",
         image_shape: Sequence[int] | None = None,
-        random_state: int | None = None,
+        random_state: NonNegativeInt | None = None,
     ) -> None:
         self.net = net
         self.norm = norm
@@ -136,7 +143,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         The weights are those that `update` would start from.
         """
-        check_optimizer(self.optimizer)
+        check_parameters(self)
         order = _class_order(classes)
         shape = self._rows(X, None).shape
         self._training, self.classes_, self.input_shape_ = self._new_training(shape, len(order)), order, shape
@@ -175,16 +182,17 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         given = self._read(X, y, pseudo, sample_weight, anew=anew, terms=terms)
         return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms)
 
+    @checked
     def distill(
         self,
         X: Any,
         targets: Any,
         *,
-        epochs: int = 1,
-        lr: float = 5e-5,
-        batch_size: int = 128,
-        steps: int | None = None,
-        temperature: float = 1.0,
+        epochs: PositiveInt = 1,
+        lr: NonNegativeFloat = 5e-5,
+        batch_size: PositiveInt = 128,
+        steps: PositiveInt | None = None,
+        temperature: PositiveFloat = 1.0,
         train: Trained = "all",
     ) -> TorchClassifier:
         """Learn to answer the rows of X with the class probabilities `targets`, from the present weights.
@@ -344,17 +352,16 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             net = self.net(input_shape, n_classes) if callable(self.net) else self.net
         return check_output(net, input_shape, n_classes)
 
-    def _schedule(self, epochs: int, steps: int | None, lr: float, batch_size: int, weight_decay: float) -> Schedule:
-        """Refuse settings that cannot be trained with."""
-        check_optimizer(self.optimizer)
-        _check_number("epochs", epochs, Integral, at_least=1)
-        _check_number("batch_size", batch_size, Integral, at_least=1)
-        _check_number("lr", lr, Real, at_least=0)
-        _check_number("weight_decay", weight_decay, Real, at_least=0)
-        if steps is not None:
-            _check_number("steps", steps, Integral, at_least=1)
-        if self.random_state is not None:
-            _check_number("random_state", self.random_state, Integral, at_least=0)
+    @checked
+    def _schedule(
+        self,
+        epochs: PositiveInt,
+        steps: PositiveInt | None,
+        lr: NonNegativeFloat,
+        batch_size: PositiveInt,
+        weight_decay: NonNegativeFloat,
+    ) -> Schedule:
+        check_parameters(self)
         return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
 
 
@@ -369,9 +376,3 @@ def _class_order(classes: Any) -> NDArray[Any]:
     if order.ndim != 1 or len(order) == 0 or len(set(order.tolist())) < len(order):
         raise ConfigError("classes must be a list of the distinct classes of the study.")
     return order
-
-
-def _check_number(name: str, value: Any, kind: Any, *, at_least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, kind) or not at_least <= value < inf:
-        what = "a whole number" if kind is Integral else "a number"
-        raise ConfigError(f"{name} must be {what} of at least {at_least}, not {value!r}.")

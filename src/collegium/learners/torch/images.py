@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.nn import functional
 
-from collegium.core.terms import check_not_negative
+from collegium.core.settings import NonNegativeFloat, Probability, Settings, Share
 from collegium.errors import ConfigError
 from collegium.learners.torch.rows_on_gpu import MOST_VALUES
 
@@ -71,7 +71,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Settings):
     """SimCLR's random views (Chen et al. 2020, App. A), as tensor operations on a whole batch.
 
     Differs from the paper in two ways that change little: colours are jittered in a fixed order, and hue is turned in
@@ -79,24 +79,17 @@ class Augmentation:
     darker, with more or less contrast.
     """
 
-    smallest_crop: float = 0.08
+    smallest_crop: Share = 0.08
     """A crop covers from this share of the image up to all of it."""
     flip: bool = True
     """Whether half of the views are mirrored. Turn it off for digits and letters."""
-    jitter: float = 0.5
+    jitter: NonNegativeFloat = 0.5
     """The strength of the colour jitter: .5 for small images, 1 for ImageNet."""
-    jitter_share: float = 0.8
-    grey_share: float = 0.2
+    jitter_share: Probability = 0.8
+    grey_share: Probability = 0.2
     """The share of colour views that lose their colours."""
-    blur_share: float = 0.0
+    blur_share: Probability = 0.0
     """The share of views that are blurred: 0 for small images, .5 for ImageNet."""
-
-    def __post_init__(self) -> None:
-        check_not_negative("Augmentation: jitter", self.jitter)
-        for name in ("smallest_crop", "jitter_share", "grey_share", "blur_share"):
-            share = getattr(self, name)
-            if not 0 <= share <= 1 or (name == "smallest_crop" and share == 0):
-                raise ConfigError(f"Augmentation: {name} is a share between 0 and 1, not {share!r}.")
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
         """A random view of each image (n, channels, height, width), values from 0 to 1."""

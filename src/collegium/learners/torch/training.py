@@ -20,7 +20,7 @@ from collegium.learners.torch.batches import Batch, Batches, Beside, Floats, Lab
 from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
 from collegium.learners.torch.devices import CPU, RandomStream
-from collegium.registry import lookup, nearest
+from collegium.registry import lookup
 
 OPTIMIZERS: Final[dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]] = {
     "adam": torch.optim.Adam,
@@ -261,11 +261,3 @@ def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.M
         outputs = shape[1] if len(shape) == 2 else f"a tensor of shape {shape[1:]}"
         raise ConfigError(f"The net must give {n_classes} outputs per row, one per class, but gives {outputs}.")
     return net
-
-
-def check_optimizer(name: str) -> None:
-    """A ConfigError if there is no such optimizer."""
-    if name not in OPTIMIZERS:
-        raise ConfigError(
-            f"There is no optimizer {name!r}.{nearest(str(name), OPTIMIZERS)} Known: {', '.join(OPTIMIZERS)}."
-        )

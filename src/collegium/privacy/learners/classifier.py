@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from math import isfinite, prod
-from numbers import Integral, Real
+from math import prod
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from collegium.core.labels import Codes, as_labels, encode_labels
 from collegium.core.samples import LabelledData
+from collegium.core.settings import check_parameters
 from collegium.errors import ConfigError
 from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim
 from collegium.privacy.learners.base import PrivateLearner
@@ -52,13 +52,7 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
 
     def check(self) -> None:
         """A ConfigError if the settings cannot work."""
-        self._above_zero("epsilon", self.epsilon)
-        self._above_zero("delta", self.delta)
-        if self.delta >= 1:
-            raise ConfigError(f"{self._name}: delta lies between 0 and 1 (both excluded), not {self.delta!r}.")
-        self._whole("fits", self.fits)
-        if self.random_state is not None:
-            self._whole("random_state", self.random_state, at_least=0)
+        check_parameters(self)
 
     def fit(self, X: Any, y: Any, public: Any = None) -> Self:
         """One private fit on (X, y), with the help of the unlabelled samples `public` (or the constructor's)."""
@@ -131,18 +125,6 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
             as_labels(pseudo[1], f"{self._name}: pseudo-labels"),
         )
         return LabelledData(rows, encode_labels(labels, self.classes_, f"{self._name}: pseudo"))
-
-    def _whole(self, name: str, value: Any, *, at_least: int = 1) -> None:
-        if isinstance(value, bool) or not isinstance(value, Integral) or not at_least <= int(value):
-            raise ConfigError(f"{self._name}: {name} is a whole number of at least {at_least}, not {value!r}.")
-
-    def _above_zero(self, name: str, value: Any) -> None:
-        if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0 or not isfinite(value):
-            raise ConfigError(f"{self._name}: {name} is a number above 0, not {value!r}.")
-
-    def _one_of(self, name: str, value: Any, known: tuple[str, ...]) -> None:
-        if value not in known:
-            raise ConfigError(f"{self._name}: {name} is one of {', '.join(known)}, not {value!r}.")
 
 
 def _claim(charge: Charge) -> PrivacyClaim:

@@ -18,6 +18,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from collegium.core.labels import Codes
 from collegium.core.samples import LabelledData
+from collegium.core.settings import NonNegativeFloat, NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt
+from collegium.core.terms import Optimizer
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import SampledGaussian
@@ -71,24 +73,24 @@ class PrivateTorch(PrivateClassifier):
     def __init__(
         self,
         net: Any = "linear",
-        epsilon: float = 8.0,
-        delta: float = 1e-5,
+        epsilon: PositiveFloat = 8.0,
+        delta: OpenProbability = 1e-5,
         *,
-        max_grad_norm: float = 1.0,
-        epochs: int = 20,
-        batch_size: int = 256,
-        steps: int | None = None,
-        lr: float = 0.01,
-        optimizer: str = "adam",
-        weight_decay: float = 0.0,
+        max_grad_norm: PositiveFloat = 1.0,
+        epochs: PositiveInt = 20,
+        batch_size: PositiveInt = 256,
+        steps: PositiveInt | None = None,
+        lr: PositiveFloat = 0.01,
+        optimizer: Optimizer = "adam",
+        weight_decay: NonNegativeFloat = 0.0,
         device: str = "cpu",
         image_shape: Sequence[int] | None = None,
-        fits: int = 1,
-        noise_multiplier: float | None = None,
+        fits: PositiveInt = 1,
+        noise_multiplier: PositiveFloat | None = None,
         student: Any = None,
         prepare: Any = None,
         public: Any = None,
-        random_state: int | None = None,
+        random_state: NonNegativeInt | None = None,
     ) -> None:
         self.net = net
         self.epsilon = epsilon
@@ -114,17 +116,7 @@ class PrivateTorch(PrivateClassifier):
         super().check()
         importlib.import_module("collegium.privacy.learners.dp_training")  # says which package is missing
         from collegium.learners.torch.devices import find_device
-        from collegium.learners.torch.training import check_optimizer
 
-        for name in ("epochs", "batch_size"):
-            self._whole(name, getattr(self, name))
-        if self.steps is not None:
-            self._whole("steps", self.steps)
-        for name in ("max_grad_norm", "lr"):
-            self._above_zero(name, getattr(self, name))
-        if self.noise_multiplier is not None:
-            self._above_zero("noise_multiplier", self.noise_multiplier)
-        check_optimizer(self.optimizer)
         find_device(self.device, quietly=True)
 
     def charge(self, n_records: int, n_public: int, n_classes: int) -> Charge:

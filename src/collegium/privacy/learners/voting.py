@@ -33,6 +33,7 @@ from sklearn.utils.metaestimators import available_if
 
 from collegium.core.labels import Codes
 from collegium.core.samples import LabelledData
+from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Event, Gaussian, Laplace
@@ -92,17 +93,17 @@ class PrivateVoting(PrivateClassifier):
     def __init__(
         self,
         base: Any = None,
-        teachers: int = 100,
-        epsilon: float = 1.0,
-        delta: float = 1e-5,
+        teachers: PositiveInt = 100,
+        epsilon: PositiveFloat = 1.0,
+        delta: OpenProbability = 1e-5,
         *,
         student: Any = None,
         noise: Literal["gaussian", "laplace"] = "gaussian",
-        queries: int | None = None,
-        fits: int = 1,
+        queries: PositiveInt | None = None,
+        fits: PositiveInt = 1,
         relation: Literal["add_remove", "replace"] = "add_remove",
         public: Any = None,
-        random_state: int | None = None,
+        random_state: NonNegativeInt | None = None,
     ) -> None:
         self.base = base
         self.teachers = teachers
@@ -115,15 +116,6 @@ class PrivateVoting(PrivateClassifier):
         self.relation = relation
         self.public = public
         self.random_state = random_state
-
-    def check(self) -> None:
-        """A ConfigError if the settings cannot work."""
-        super().check()
-        self._whole("teachers", self.teachers)
-        if self.queries is not None:
-            self._whole("queries", self.queries)
-        self._one_of("noise", self.noise, ("gaussian", "laplace"))
-        self._one_of("relation", self.relation, ("add_remove", "replace"))
 
     def charge(self, n_records: int, n_public: int, n_classes: int) -> Charge:
         """One noisy count of votes per query. Neither the records' number nor the classes' changes the cost."""

@@ -11,21 +11,24 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import FrozenInstanceError
-from numbers import Integral, Real
-from typing import Any, ClassVar, NoReturn, get_args
+from typing import Annotated, Any, ClassVar, Final, NoReturn
+
+from annotated_types import Ge, Lt
 
 from collegium.core.releases import Release
-from collegium.errors import ConfigError
+from collegium.core.settings import PositiveInt, check
 from collegium.privacy import events
 from collegium.privacy.claims import Charge
 from collegium.privacy.noise import Noise
+
+_DELTA: Final = Annotated[float, Ge(0), Lt(1)]
 
 
 class Mechanism(ABC):
     """Noise on one kind of release.
 
-    A subclass's ``__init__`` names its settings, with types and defaults, and hands their checked values to `_keep`;
-    from then on nothing about it changes.
+    A subclass's ``__init__``, which is `checked`, names its settings, with types and defaults, and hands their values
+    to `_keep`; from then on nothing about it changes.
     """
 
     name: ClassVar[str]
@@ -91,9 +94,7 @@ class Mechanism(ABC):
 
 def total_epsilon(used: Iterable[events.Event], rounds: int, delta: float) -> float:
     """Epsilon of events that happen `rounds` times; with delta = 0 the plain sum, infinite where there is none."""
-    rounds = check_whole("epsilon", "rounds", rounds)
-    if not _is_number(delta) or not 0 <= delta < 1:
-        raise ConfigError(f"epsilon: delta is at least 0 and below 1, not {delta!r}.")
+    rounds, delta = check(PositiveInt, rounds, "epsilon: rounds"), check(_DELTA, delta, "epsilon: delta")
     repeated = [event.times(rounds) for event in used]
     if delta == 0:
         return sum((_pure_epsilon(event) for event in repeated), 0.0)
@@ -109,44 +110,3 @@ def _pure_epsilon(event: events.Event) -> float:
         case events.Laplace(count, noise_multiplier):
             return count / noise_multiplier
     return math.inf
-
-
-def check_positive(where: str, what: str, value: Any, *, zero: bool = False) -> float:
-    """A finite number above 0 (or from 0 on), as a plain float also if it is NumPy's; or an error that says where."""
-    if not _is_number(value) or not (value >= 0 if zero else value > 0) or not value < math.inf:
-        raise ConfigError(f"{where}: {what} is a finite number {'of at least' if zero else 'above'} 0, not {value!r}.")
-    return float(value)
-
-
-def check_between(where: str, what: str, value: Any) -> float:
-    """A number between 0 and 1, or an error that says where."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
-        raise ConfigError(f"{where}: {what} lies between 0 and 1 (both excluded), not {value!r}.")
-    return float(value)
-
-
-def check_share(where: str, what: str, value: Any, *, zero: bool = False) -> float:
-    """A number above 0 (or from 0 on) and at most 1, as a plain float; or an error that says where."""
-    if not _is_number(value) or not (0 <= value <= 1 if zero else 0 < value <= 1):
-        raise ConfigError(
-            f"{where}: {what} is a number {'of at least' if zero else 'above'} 0 and at most 1, not {value!r}."
-        )
-    return float(value)
-
-
-def check_whole(where: str, what: str, value: Any, least: int = 1) -> int:
-    """A whole number of at least `least`, as a plain int also if it is NumPy's; or an error that says where."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < least:
-        raise ConfigError(f"{where}: {what} is a whole number of at least {least}, not {value!r}.")
-    return int(value)
-
-
-def check_choice(where: str, what: str, value: Any, choices: Any) -> Any:
-    """One of the options of a Literal type, or an error that says where."""
-    if value not in get_args(choices):
-        raise ConfigError(f"{where}: {what} is one of {', '.join(get_args(choices))}, not {value!r}.")
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

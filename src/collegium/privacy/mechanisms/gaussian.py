@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.core.settings import OpenProbability, PositiveFloat, checked
 from collegium.privacy import events
 from collegium.privacy.claims import Relation, Unit
 from collegium.privacy.composition import gaussian_sigma
-from collegium.privacy.mechanisms.base import check_between, check_positive
 from collegium.privacy.mechanisms.numbers import NumberMechanism, one_of
 from collegium.privacy.noise import Noise
 
@@ -34,19 +34,18 @@ class Gaussian(NumberMechanism):
     name: ClassVar[str] = "gaussian"
     norm: ClassVar[str] = "L2"
 
+    @checked
     def __init__(
         self,
-        epsilon: float | None = None,
+        epsilon: PositiveFloat | None = None,
         *,
-        sigma: float | None = None,
-        sensitivity: float = 1.0,
-        delta: float = 1e-5,
+        sigma: PositiveFloat | None = None,
+        sensitivity: PositiveFloat = 1.0,
+        delta: OpenProbability = 1e-5,
         unit: Unit = "record",
         relation: Relation = "replace",
     ) -> None:
         named, value = one_of("Gaussian", epsilon=epsilon, sigma=sigma)
-        sensitivity = check_positive("Gaussian", "sensitivity", sensitivity)
-        delta = check_between("Gaussian", "delta", delta)
         spread = value if named == "sigma" else sensitivity * gaussian_sigma(value, delta)
         super().__init__({named: value}, spread, sensitivity, delta, unit, relation)
 

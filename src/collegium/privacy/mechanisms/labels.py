@@ -20,17 +20,19 @@ from numpy.typing import ArrayLike
 
 from collegium.core.labels import Codes, Labels
 from collegium.core.releases import HardLabels, Release
+from collegium.core.settings import (
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    TwoOrMore,
+    check,
+    checked,
+)
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Event
-from collegium.privacy.mechanisms.base import (
-    Mechanism,
-    check_between,
-    check_choice,
-    check_positive,
-    check_whole,
-    total_epsilon,
-)
+from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
 
 Sensitivity = Literal["worst_case", "assumed_stability", "observed_max_change"]
 NEIGHBOURS = 5
@@ -61,25 +63,25 @@ class LabelMechanism(Mechanism):
         **attributes: Any,
     ) -> None:
         where = type(self).__name__
-        check_choice(where, "sensitivity", sensitivity, Sensitivity)
         if sensitivity == "assumed_stability":
-            stability_rate = check_between(where, "stability_rate, which assumed_stability needs,", stability_rate)
+            if stability_rate is None:
+                raise ConfigError(f"{where}: sensitivity='assumed_stability' needs a stability_rate, such as 0.01.")
         elif stability_rate is not None or stability_failure != 0.05:
             raise ConfigError(
                 f"{where}: stability_rate and stability_failure belong to sensitivity='assumed_stability', "
                 f"not to {sensitivity!r}."
             )
         if sensitivity == "observed_max_change":
-            neighbours = check_whole(where, "neighbours", NEIGHBOURS if neighbours is None else neighbours)
+            neighbours = NEIGHBOURS if neighbours is None else neighbours
         elif neighbours is not None:
             raise ConfigError(
                 f"{where}: neighbours belongs to sensitivity='observed_max_change', not to {sensitivity!r}."
             )
         common = {
-            "delta": check_between(where, "delta", delta),
+            "delta": delta,
             "sensitivity": sensitivity,
             "stability_rate": stability_rate,
-            "stability_failure": check_between(where, "stability_failure", stability_failure),
+            "stability_failure": stability_failure,
             "neighbours": neighbours,
         }
         self._keep({**own, **common}, **common, **attributes)
@@ -88,35 +90,38 @@ class LabelMechanism(Mechanism):
     def label_events(self, changes: int, release_size: int, n_classes: int) -> tuple[Event, ...]:
         """What a release of `release_size` labels costs if `changes` (at least 1) of them may change at once."""
 
-    def epsilon(self, public_size: int = 1, n_classes: int = 2, rounds: int = 1, delta: float = 0.0) -> float:
+    @checked
+    def epsilon(
+        self, public_size: PositiveInt = 1, n_classes: TwoOrMore = 2, rounds: int = 1, delta: float = 0.0
+    ) -> float:
         """What `rounds` releases of labels of `public_size` samples cost in all, every label changing.
 
         That is the guarantee, whatever `sensitivity` says. With delta = 0 the costs add up; with a delta above 0 the
         accountant finds a smaller epsilon where there are many.
         """
-        where = f"{type(self).__name__}.epsilon"
-        check_whole(where, "public_size", public_size)
-        check_whole(where, "n_classes", n_classes, least=2)
         return total_epsilon(self.label_events(public_size, public_size, n_classes), rounds, delta)
 
+    @checked
     def charge(
-        self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None
+        self,
+        release_size: NonNegativeInt,
+        n_classes: TwoOrMore,
+        *,
+        records: int | None = None,
+        observed: NonNegativeInt | None = None,
     ) -> Charge:
-        where = f"{type(self).__name__}.charge"
-        check_whole(where, "release_size", release_size, least=0)
-        check_whole(where, "n_classes", n_classes, least=2)
         if self.sensitivity == "worst_case":
             return Charge(self._events(release_size, release_size, n_classes), delta=self.delta)
         if self.stability_rate is not None:
             return self._charge_assumed(release_size, n_classes, self.stability_rate, records)
         if observed is None:
             raise ConfigError(
-                f"{where}: sensitivity='observed_max_change' needs the number of labels that the site saw change "
-                f"over {self.neighbours} sampled neighbours: pass it as observed."
+                f"{type(self).__name__}.charge: sensitivity='observed_max_change' needs the number of labels that the "
+                f"site saw change over {self.neighbours} sampled neighbours: pass it as observed."
             )
         return Charge(
             # Nothing seen to change is no evidence that nothing can.
-            self._events(max(1, check_whole(where, "observed", observed, least=0)), release_size, n_classes),
+            self._events(max(1, observed), release_size, n_classes),
             kind="nominal",
             relation="add_remove",  # a neighbour is the site's data without one record
             delta=self.delta,
@@ -172,24 +177,24 @@ class PerLabelMechanism(LabelMechanism):
     per_label: float
     """The setting `epsilon`."""
 
+    @checked
     def __init__(
         self,
-        epsilon: float,
+        epsilon: PositiveFloat,
         *,
-        delta: float = 1e-5,
+        delta: OpenProbability = 1e-5,
         sensitivity: Sensitivity = "worst_case",
-        stability_rate: float | None = None,
-        stability_failure: float = 0.05,
-        neighbours: int | None = None,
+        stability_rate: OpenProbability | None = None,
+        stability_failure: OpenProbability = 0.05,
+        neighbours: PositiveInt | None = None,
     ) -> None:
-        per_label = check_positive(type(self).__name__, "epsilon", epsilon)
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
-        super().__init__({"epsilon": per_label}, *common, per_label=per_label)
+        super().__init__({"epsilon": epsilon}, *common, per_label=epsilon)
 
 
 def true_codes(where: str, labels: Labels | ArrayLike, n_classes: int) -> Codes:
     """Labels that noise can be put on: one class in 0 .. n_classes - 1 for every sample."""
-    check_whole(where, "n_classes", n_classes, least=2)
+    n_classes = check(TwoOrMore, n_classes, f"{where}: n_classes")
     if isinstance(labels, Labels) and labels.n_classes != n_classes:
         raise ConfigError(f"{where}: the labels are of {labels.n_classes} classes, not of {n_classes}.")
     codes = np.asarray(labels.codes if isinstance(labels, Labels) else labels)

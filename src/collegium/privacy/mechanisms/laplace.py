@@ -7,9 +7,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from collegium.core.settings import OpenProbability, PositiveFloat, checked
 from collegium.privacy import events
 from collegium.privacy.claims import Relation, Unit
-from collegium.privacy.mechanisms.base import check_between, check_positive
 from collegium.privacy.mechanisms.numbers import NumberMechanism, one_of
 from collegium.privacy.noise import Noise
 
@@ -33,19 +33,18 @@ class Laplace(NumberMechanism):
     name: ClassVar[str] = "laplace"
     norm: ClassVar[str] = "L1"
 
+    @checked
     def __init__(
         self,
-        epsilon: float | None = None,
+        epsilon: PositiveFloat | None = None,
         *,
-        scale: float | None = None,
-        sensitivity: float = 1.0,
-        delta: float = 1e-5,
+        scale: PositiveFloat | None = None,
+        sensitivity: PositiveFloat = 1.0,
+        delta: OpenProbability = 1e-5,
         unit: Unit = "record",
         relation: Relation = "replace",
     ) -> None:
         named, value = one_of("Laplace", epsilon=epsilon, scale=scale)
-        sensitivity = check_positive("Laplace", "sensitivity", sensitivity)
-        delta = check_between("Laplace", "delta", delta)
         spread = value if named == "scale" else sensitivity / value
         super().__init__({named: value}, spread, sensitivity, delta, unit, relation)
 

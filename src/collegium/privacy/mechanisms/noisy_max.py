@@ -15,17 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release, VoteCounts
+from collegium.core.settings import FiniteFloat, NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt, checked
 from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import Charge, Unit
-from collegium.privacy.mechanisms.base import (
-    Mechanism,
-    check_between,
-    check_choice,
-    check_positive,
-    check_whole,
-    total_epsilon,
-)
+from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
 from collegium.privacy.noise import Noise, noise_source
 
 Counts = NDArray[np.float64]
@@ -41,12 +35,7 @@ class NoisyMax(Mechanism):
     unit: Unit
 
     def __init__(self, own: dict[str, Any], changed_votes: int, delta: float, unit: Unit) -> None:
-        where = type(self).__name__
-        common = {
-            "changed_votes": check_whole(where, "changed_votes", changed_votes),
-            "delta": check_between(where, "delta", delta),
-            "unit": check_choice(where, "unit", unit, Unit),
-        }
+        common = {"changed_votes": changed_votes, "delta": delta, "unit": unit}
         self._keep({**own, **common}, **own, **common)
 
     @abstractmethod
@@ -76,15 +65,15 @@ class NoisyMax(Mechanism):
         counts: NDArray[Any] = release.counts
         return HardLabels(Labels(self.release(counts, noise), counts.shape[1]))
 
-    def epsilon(self, queries: int = 1, rounds: int = 1, delta: float = 0.0) -> float:
+    @checked
+    def epsilon(self, queries: PositiveInt = 1, rounds: int = 1, delta: float = 0.0) -> float:
         """What `rounds` times `queries` answers cost in all; infinite where this delta gives no guarantee."""
-        check_whole(f"{type(self).__name__}.epsilon", "queries", queries)
         return total_epsilon(self.query_events(queries), rounds, delta)
 
+    @checked
     def charge(
-        self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None
+        self, release_size: NonNegativeInt, n_classes: int, *, records: int | None = None, observed: int | None = None
     ) -> Charge:
-        check_whole(f"{type(self).__name__}.charge", "release_size", release_size, least=0)
         return Charge(self.query_events(release_size) if release_size else (), unit=self.unit, delta=self.delta)
 
 
@@ -106,8 +95,16 @@ class LaplaceNoisyMax(NoisyMax):
     name: ClassVar[str] = "laplace_noisy_max"
     gamma: float
 
-    def __init__(self, gamma: float, *, changed_votes: int = 1, delta: float = 1e-5, unit: Unit = "record") -> None:
-        super().__init__({"gamma": check_positive("LaplaceNoisyMax", "gamma", gamma)}, changed_votes, delta, unit)
+    @checked
+    def __init__(
+        self,
+        gamma: PositiveFloat,
+        *,
+        changed_votes: PositiveInt = 1,
+        delta: OpenProbability = 1e-5,
+        unit: Unit = "record",
+    ) -> None:
+        super().__init__({"gamma": gamma}, changed_votes, delta, unit)
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         return (events.Pure(queries, 2 * self.changed_votes * self.gamma),)
@@ -134,8 +131,16 @@ class GaussianNoisyMax(NoisyMax):
     name: ClassVar[str] = "gaussian_noisy_max"
     sigma: float
 
-    def __init__(self, sigma: float, *, changed_votes: int = 1, delta: float = 1e-5, unit: Unit = "record") -> None:
-        super().__init__({"sigma": check_positive("GaussianNoisyMax", "sigma", sigma)}, changed_votes, delta, unit)
+    @checked
+    def __init__(
+        self,
+        sigma: PositiveFloat,
+        *,
+        changed_votes: PositiveInt = 1,
+        delta: OpenProbability = 1e-5,
+        unit: Unit = "record",
+    ) -> None:
+        super().__init__({"sigma": sigma}, changed_votes, delta, unit)
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         return (_moved_votes(self.sigma, self.changed_votes, queries),)
@@ -172,26 +177,19 @@ class ConfidentNoisyMax(NoisyMax):
     sigma2: float
     max_answers: int | None
 
+    @checked
     def __init__(
         self,
-        threshold: float,
-        sigma1: float,
-        sigma2: float,
+        threshold: FiniteFloat,
+        sigma1: PositiveFloat,
+        sigma2: PositiveFloat,
         *,
-        max_answers: int | None = None,
-        changed_votes: int = 1,
-        delta: float = 1e-5,
+        max_answers: PositiveInt | None = None,
+        changed_votes: PositiveInt = 1,
+        delta: OpenProbability = 1e-5,
         unit: Unit = "record",
     ) -> None:
-        where = "ConfidentNoisyMax"
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not math.isfinite(threshold):
-            raise ConfigError(f"{where}: threshold is a finite number, not {threshold!r}.")
-        own = {
-            "threshold": float(threshold),
-            "sigma1": check_positive(where, "sigma1", sigma1),
-            "sigma2": check_positive(where, "sigma2", sigma2),
-            "max_answers": None if max_answers is None else check_whole(where, "max_answers", max_answers),
-        }
+        own = {"threshold": threshold, "sigma1": sigma1, "sigma2": sigma2, "max_answers": max_answers}
         super().__init__(own, changed_votes, delta, unit)
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:

@@ -13,7 +13,7 @@ from collegium.core.releases import Numbers, Release
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge, Relation, Unit
 from collegium.privacy.events import Event
-from collegium.privacy.mechanisms.base import Mechanism, check_choice, check_positive, total_epsilon
+from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
 from collegium.privacy.noise import Noise, noise_source, to_grid
 
 
@@ -40,13 +40,7 @@ class NumberMechanism(Mechanism):
         unit: Unit,
         relation: Relation,
     ) -> None:
-        where = type(self).__name__
-        common = {
-            "sensitivity": sensitivity,
-            "delta": delta,
-            "unit": check_choice(where, "unit", unit, Unit),
-            "relation": check_choice(where, "relation", relation, Relation),
-        }
+        common = {"sensitivity": sensitivity, "delta": delta, "unit": unit, "relation": relation}
         self._keep({**own, **common}, spread=spread, **common)
 
     @property
@@ -87,9 +81,8 @@ class NumberMechanism(Mechanism):
 
 
 def one_of(where: str, **given: float | None) -> tuple[str, float]:
-    """The one setting that was given, as a finite number above 0, or an error that says where."""
+    """The one setting that was given, or an error that says where."""
     named = [(name, value) for name, value in given.items() if value is not None]
     if len(named) != 1:
         raise ConfigError(f"{where}: give {' or '.join(given)}, exactly one of them.")
-    name, value = named[0]
-    return name, check_positive(where, name, value)
+    return named[0]

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike
 
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release
+from collegium.core.settings import TwoOrMore, checked
 from collegium.privacy import events
-from collegium.privacy.mechanisms.base import check_whole
 from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
 from collegium.privacy.noise import Noise, noise_source
 
@@ -25,9 +25,9 @@ class RandomizedResponse(PerLabelMechanism):
     name: ClassVar[str] = "randomized_response"
     gives: ClassVar[type[Release]] = HardLabels
 
-    def keep_probability(self, n_classes: int) -> float:
+    @checked
+    def keep_probability(self, n_classes: TwoOrMore) -> float:
         """How likely a label is told truly."""
-        check_whole(f"{type(self).__name__}.keep_probability", "n_classes", n_classes, least=2)
         return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))
 
     def release(

@@ -20,9 +20,9 @@ from scipy.special import expit, gammaln, logsumexp
 
 from collegium.core.labels import Labels
 from collegium.core.releases import ApprovalBits, Release
+from collegium.core.settings import FiniteFloat, OpenProbability, PositiveInt, checked
 from collegium.errors import ConfigError
 from collegium.privacy import events
-from collegium.privacy.mechanisms.base import check_choice
 from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
 from collegium.privacy.mechanisms.unary import flipped, one_hot
 from collegium.privacy.noise import Noise, noise_source
@@ -59,27 +59,25 @@ class XorMechanism(LabelMechanism):
     structure: Structure
     coupling: float
 
+    @checked
     def __init__(
         self,
-        theta: Theta,
+        theta: Theta | Any,  # what it has to be depends on the structure
         structure: Structure = "independent",
         *,
-        coupling: float = 0.0,
-        delta: float = 1e-5,
+        coupling: FiniteFloat = 0.0,
+        delta: OpenProbability = 1e-5,
         sensitivity: Sensitivity = "worst_case",
-        stability_rate: float | None = None,
-        stability_failure: float = 0.05,
-        neighbours: int | None = None,
+        stability_rate: OpenProbability | None = None,
+        stability_failure: OpenProbability = 0.05,
+        neighbours: PositiveInt | None = None,
     ) -> None:
-        check_choice("XorMechanism", "structure", structure, Structure)
-        if isinstance(coupling, bool) or not isinstance(coupling, int | float) or not np.isfinite(coupling):
-            raise ConfigError(f"XorMechanism: coupling is a finite number, not {coupling!r}.")
         if coupling and structure != "columns":
             raise ConfigError(f"XorMechanism: coupling belongs to structure='columns', not to {structure!r}.")
         kept = _checked_matrix(theta) if structure == "rows" else _checked_number(theta, structure)
-        own = {"theta": kept, "structure": structure, "coupling": float(coupling)}
+        own = {"theta": kept, "structure": structure, "coupling": coupling}
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
-        super().__init__(own, *common, theta=kept, structure=structure, coupling=float(coupling))
+        super().__init__(own, *common, theta=kept, structure=structure, coupling=coupling)
 
     def release(
         self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,8 @@ from collegium.errors import ConfigError
 from collegium.protocols.hamming.distances import Distances, checked_bits
 from collegium.protocols.hamming.transcript import Transcript
 
-BACKENDS: Final = ("ot", "paillier", "bfv", "masked", "plain")
+Backend = Literal["ot", "paillier", "bfv", "masked", "plain"]
+BACKENDS: Final = get_args(Backend)
 LONGEST: Final = {
     "ot": (1 << 32) - 1,
     "paillier": (1 << 32) - 1,
@@ -35,7 +36,7 @@ LONGEST: Final = {
 }
 """The bits that a backend's codes may have at most."""
 
-__all__ = ["BACKENDS", "LONGEST", "Transcript", "check_length", "named", "pairwise"]
+__all__ = ["BACKENDS", "Backend", "LONGEST", "Transcript", "check_length", "named", "pairwise"]
 
 
 def named(name: str) -> ModuleType:

@@ -9,18 +9,14 @@ import numpy as np
 
 from collegium.consensus import Consensus
 from collegium.core import Federation, HardLabels, Labels, Order
-from collegium.errors import ConfigError
+from collegium.core.settings import PositiveInt
 
 
 @dataclass(frozen=True)
 class ClearLead(Consensus):
     """The winner needs `lead` votes more than the runner-up; otherwise the sample gets no label this round."""
 
-    lead: int = 2
-
-    def __post_init__(self) -> None:
-        if self.lead < 1:
-            raise ConfigError(f"ClearLead: lead must be at least 1, not {self.lead}.")
+    lead: PositiveInt = 2
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         tally = fed.total(order, parties).tally

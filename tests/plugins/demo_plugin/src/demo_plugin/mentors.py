@@ -12,7 +12,7 @@ import numpy as np
 
 from collegium.consensus import Consensus, Majority
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, Nothing, Release, Steps, step
-from collegium.errors import ConfigError
+from collegium.core.settings import PositiveInt, Share
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,13 @@ class Mentors(Algorithm):
     """The sites with most data teach the others."""
 
     asks_for: ClassVar[Steps] = (experience, learn, advise)
-    rounds: int = 3
-    mentors: int = 3
+    rounds: PositiveInt = 3
+    mentors: PositiveInt = 3
     """How many sites teach."""
-    share: float = 0.8
+    share: Share = 0.8
     """The part of the public set that each of them labels in a round."""
     consensus: Consensus = field(default_factory=Majority)
     """How their labels become one labelling."""
-
-    def __post_init__(self) -> None:
-        self.at_least_one("rounds", "mentors")
-        if not 0 < self.share <= 1:
-            raise ConfigError(f"Mentors: share must be above 0 and at most 1, not {self.share}.")
 
     def coordinate(self, fed: Federation) -> None:
         replies = fed.ask(experience())
