@@ -36,7 +36,7 @@ class Asking(Settings):
             me = type(self).__name__
             raise ConfigError(
                 f"{me} does not declare the steps that it asks sites for: add the class variable asks_for to it, such "
-                f"as asks_for: ClassVar = (train, label). Sites agree to these steps and to no others."
+                "as asks_for: ClassVar = (train, label). Sites agree to these steps and to no others."
             )
         never = self.unasked()
         steps = {each.name: each for each in self.asks_for if each not in never}

@@ -113,11 +113,12 @@ def _declared_release(name: str, function: Callable[..., Any]) -> type[Release]:
 
 
 def _digest(function: Callable[..., Any]) -> str:
-    module = sys.modules.get(function.__module__)
-    is_script = module is None or function.__module__ == "__main__"
-    try:
-        found = None if is_script else digest_of_sources(function.__module__)
-        source = inspect.getsource(function if is_script or module is None else module) if found is None else ""
-        return (found or hashlib.sha256(source.encode()).hexdigest())[:16]
-    except (OSError, TypeError):  # typed at a prompt: there is no source to read
-        return hashlib.sha256(function.__code__.co_code).hexdigest()[:16]
+    module = None if function.__module__ == "__main__" else sys.modules.get(function.__module__)
+    found = None if module is None else digest_of_sources(function.__module__)
+    if found is None:
+        try:
+            code = inspect.getsource(module or function).encode()
+        except (OSError, TypeError):  # typed at a prompt: there is no source to read
+            code = function.__code__.co_code
+        found = hashlib.sha256(code).hexdigest()
+    return found[:16]
