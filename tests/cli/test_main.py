@@ -1,19 +1,11 @@
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
 
 import pytest
+from tests.cli.commands import collegium, program
 
 import collegium as cg
-
-
-def collegium(*args: str, cwd=None) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "160"}
-    program = [sys.executable, "-m", "collegium", *args]
-    return subprocess.run(program, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +16,7 @@ def ledger(cancer, tmp_path_factory):
 
 
 def test_help_names_the_commands():
-    result = collegium("--help")
+    result = program("--help")
     assert result.returncode == 0
     assert "demo" in result.stdout
     assert "ledger" in result.stdout
@@ -60,7 +52,7 @@ def test_a_ledger_that_is_not_there_fails_in_one_line(tmp_path):
 
 
 def test_the_demo_ends_with_a_table_a_picture_and_where_things_are(tmp_path):
-    result = collegium("demo", "--out", str(tmp_path / "demo"))
+    result = program("demo", "--out", str(tmp_path / "demo"))
     assert result.returncode == 0, result.stderr
     assert "together" in result.stdout
     assert "hash chain intact" in result.stdout
