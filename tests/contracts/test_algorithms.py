@@ -6,7 +6,7 @@ A method's contracts run in one process, so that those that look at an ordinary 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import Any
 import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
+from tests.core.exchanges import last_comes_first
 from torch import nn
 
 import collegium as cg
 from collegium import registry
 from collegium.core import Algorithm
 from collegium.errors import ConfigError
-from collegium.links.local import LocalLink
 from collegium.site.ledger import read_ledger
 
 NAMES = registry.names("algorithm")
@@ -217,18 +217,10 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
 
 
 @every_algorithm
-def test_it_does_not_matter_who_answers_first(
-    name: str, cancer: Any, usual: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All that another process, or another machine, changes for a method: its sites' replies come as they come."""
-    exchange = LocalLink.exchange
-
-    def last_comes_first(self: LocalLink, *orders: Any) -> Iterator[tuple[str, Any]]:
-        replies = dict(exchange(self, *orders))
-        return iter([(party, replies[party]) for party in reversed(self.parties) if party in replies])
-
-    monkeypatch.setattr(LocalLink, "exchange", last_comes_first)
-    same(usual(name)[0], run_of(cancer, name), cancer.split.public, fresh_secrets=make(name).fresh_secrets)
+def test_it_does_not_matter_who_answers_first(name: str, cancer: Any, usual: Any) -> None:
+    with last_comes_first():
+        other = run_of(cancer, name)
+    same(usual(name)[0], other, cancer.split.public, fresh_secrets=make(name).fresh_secrets)
 
 
 # Real processes, where one method with trees and one with nets show it; the others are slow.

@@ -340,7 +340,7 @@ def browse(file: Path, folder: Path, *options: str) -> subprocess.CompletedProce
     switches = [f"--{name}" for name in ("headless=new", "no-sandbox", "disable-gpu", "hide-scrollbars", *quiet)]
     switches += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=2000"]
     command = [str(BROWSER), *switches, *options, file.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
 
 
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
