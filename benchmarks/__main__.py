@@ -18,8 +18,8 @@ from benchmarks import machine
 from benchmarks.report import Report, add_options
 
 NAMES = (
-    "majority", "label_bytes", "overhead", "links", "skew", "reproduce", "fashion", "fashion_skew", "privacy",
-    "faults", "hamming", "fedkt", "fedkt_mnist", "fedkt_privacy", "fedaux", "scaling", "xclp", "semi_supervised", "federation",
+    "majority", "label_bytes", "overhead", "links", "faults", "skew", "reproduce", "fashion", "fashion_skew", "privacy",
+    "hamming", "fedkt", "fedkt_mnist", "fedkt_privacy", "fedaux", "scaling", "xclp", "semi_supervised", "federation",
 )  # fmt: skip
 RESULTS = Path(__file__).with_name("RESULTS.md")
 EMPTY = "# Results of the benchmarks\n\n`python -m benchmarks --write` writes this page.\n"

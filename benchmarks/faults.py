@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SMALL = {"only": "ledger"}
 PATIENCE = 1800.0
 """Seconds after which tests that do not end count as having found a fault."""
-FOUND, MISSED = "found", "missed"
+FOUND, MISSED, SAID = "found", "missed", "said.txt"
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class Tree:
 
     def __init__(self, source: Path, folder: Path, moved: dict[str, str]) -> None:
         self.root, self._moved = folder / "tree", moved
-        ignored = shutil.ignore_patterns(".git", ".venv", "runs", ".*_cache", ".hypothesis")
-        shutil.copytree(source, self.root, ignore=ignored, symlinks=True)
+        shutil.copytree(source, self.root, ignore=shutil.ignore_patterns(".*"), symlinks=True)
 
     def file_with(self, text: str) -> Path | None:
         """The only file of the package that holds this text, once."""
@@ -83,13 +82,17 @@ class Tree:
         while True:
             pid, status = os.waitpid(child, os.WNOHANG)
             if pid:
-                code = os.waitstatus_to_exitcode(status)
-                return None if code == 5 else code != 0
+                return self._verdict(os.waitstatus_to_exitcode(status))
             if time.monotonic() > end:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 return True
             time.sleep(0.05)
+
+    def _verdict(self, code: int) -> bool | None:
+        if code not in (0, 1, 2, 5):  # passed; a test failed, or could not be collected; there was none
+            raise RuntimeError(f"pytest ended with {code}: {(self.root.parent / SAID).read_text()[-2000:]}")
+        return None if code == 5 else code != 0
 
 
 def _run_tests(root: Path, arguments: list[str]) -> None:
@@ -101,9 +104,9 @@ def _run_tests(root: Path, arguments: list[str]) -> None:
         for name in [name for name in sys.modules if name.split(".")[0] in ("collegium", "benchmarks", "tests")]:
             del sys.modules[name]  # the tree has its own
         sys.dont_write_bytecode = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
+        said = os.open(root.parent / SAID, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
         import pytest
 
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--rootdir", str(root)]
