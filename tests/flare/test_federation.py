@@ -240,7 +240,7 @@ def test_a_killed_coordinator_program_is_resumed(
 @pytest.mark.parametrize(
     "algorithm",
     [
-        'name = "fedct"\nrounds = 2\nvotes = "secret"',
+        pytest.param('name = "fedct"\nrounds = 2\nvotes = "secret"', marks=pytest.mark.slow),
         'name = "xclp"\nbits = 128\nk = 5\nhamming = "masked"',
     ],
     ids=["secret votes", "label propagation"],

@@ -20,6 +20,8 @@ from collegium.reports.html import CODES, render_report
 from collegium.reports.tables import bytes_text
 from collegium.runs.results import Run
 
+pytestmark = pytest.mark.xdist_group("reports")  # its fixtures are made once
+
 FIGURES = [f"fig-{name}" for name in ("accuracy", "spread", "consensus", "changes", "classes", "bytes", "time")]
 SECTIONS = ["short", "figures", "sites", "privacy", "left", "refusals", "study", "about"]
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
