@@ -27,7 +27,7 @@ from benchmarks.faults_list import FAULTS, Fault
 from benchmarks.report import Column, Report, print_with_options
 
 ROOT = Path(__file__).resolve().parents[1]
-SMALL = {"only": "ledger"}
+SMALL = {"only": "tables"}
 PATIENCE = 1800.0
 """Seconds after which tests that do not end count as having found a fault."""
 FOUND, MISSED, SAID = "found", "missed", "said.txt"
