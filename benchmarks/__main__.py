@@ -18,7 +18,7 @@ from benchmarks import machine
 from benchmarks.report import Report, add_options
 
 NAMES = (
-    "majority", "label_bytes", "overhead", "links", "skew", "reproduce", "fashion", "fashion_skew", "privacy",
+    "majority", "label_bytes", "overhead", "links", "faults", "skew", "reproduce", "fashion", "fashion_skew", "privacy",
     "hamming", "fedkt", "fedkt_mnist", "fedkt_privacy", "fedaux", "scaling", "xclp", "semi_supervised", "federation",
 )  # fmt: skip
 RESULTS = Path(__file__).with_name("RESULTS.md")

@@ -22,7 +22,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING = [*sorted({*PAGES, *ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md")}), ROOT / "benchmarks" / "RESULTS.md"]
 BLOCKS = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+    pytest.param(
+        block,
+        id=f"{page.relative_to(ROOT)}-{number}",
+        marks=pytest.mark.xdist_group("trackers") if "Tracker" in block else (),
+    )
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]

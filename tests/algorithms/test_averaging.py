@@ -19,8 +19,15 @@ from collegium.study.rehearsal import explain, rehearse
 WITH_NETS = [name for name in registry.names("algorithm") if registry.lookup("algorithm", name).needs]
 AVERAGING = [name for name in WITH_NETS if issubclass(registry.lookup("algorithm", name), Averaging)]
 every_method = pytest.mark.parametrize("name", WITH_NETS)
-# A few epochs less than the paper's.
-QUICK = {"fedmd": "public_epochs = 1\nprivate_epochs = 1\n"}
+# A few epochs less than the paper's, and short codes.
+QUICK = {
+    "fedmd": {"public_epochs": 1, "private_epochs": 1},
+    "fedavg_xclp": {"xclp": cg.XCLP(bits=64, k=5, hamming="masked")},
+}
+IN_TOML = {
+    "fedmd": "public_epochs = 1\nprivate_epochs = 1\n",
+    "fedavg_xclp": 'xclp = { name = "xclp", bits = 64, k = 5, hamming = "masked" }\n',
+}
 STUDY = """
 [data]
 source = "digits"
@@ -41,7 +48,7 @@ learner = {{ name = "torch", net = "linear", lr = 0.01, batch_size = 32, epochs 
 
 def study(name: str, folder: Path, prepare: str = "none") -> cg.Study:
     file = folder / "study.toml"
-    file.write_text(STUDY.format(name=name, more=QUICK.get(name, ""), prepare=prepare))
+    file.write_text(STUDY.format(name=name, more=IN_TOML.get(name, ""), prepare=prepare))
     return cg.Study.from_toml(file)
 
 
@@ -74,7 +81,7 @@ def test_a_preparation_that_differs_from_site_to_site_is_an_error_that_names_the
 
 @every_method
 def test_it_does_not_need_a_gpu(name):
-    algorithm = registry.lookup("algorithm", name)(rounds=1)
+    algorithm = registry.lookup("algorithm", name)(rounds=1, **QUICK.get(name, {}))
     public = (PUBLIC, TRUTH) if algorithm.learns_public_labels else PUBLIC
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollegiumWarning)  # that says so
@@ -92,10 +99,9 @@ def test_the_coordinator_keeps_the_latest_weights_only(name, monkeypatch):
         held.append(len(fed.final_weights))
 
     monkeypatch.setattr(Federation, "publish", recording)
-    settings = {"public_epochs": 1, "private_epochs": 1} if name == "fedmd" else {}
     cls = registry.lookup("algorithm", name)
-    settings |= {"participation": 1.0} if "participation" in settings_of(cls) else {}
-    algorithm = cls(rounds=6, **settings)
+    settings = {"participation": 1.0} if "participation" in settings_of(cls) else {}
+    algorithm = cls(rounds=6, **settings, **QUICK.get(name, {}))
     public = (PUBLIC, TRUTH) if algorithm.learns_public_labels else PUBLIC
     run = cg.run(algorithm, sites=sites_of(PARTS, linear()), public=public)
     assert set(held) <= {1}

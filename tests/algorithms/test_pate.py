@@ -9,7 +9,7 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 
 import collegium as cg
 from collegium.errors import ConfigError
@@ -108,8 +108,9 @@ def test_more_queries_than_public_samples_are_an_error_before_training(cancer) -
     [
         ((TREE, KNeighborsClassifier(1), GaussianNB()), 40),  # most subsets have one record, or none
         ((KNeighborsClassifier(4),) * 3, 15),  # too many neighbours for the smallest subsets
+        ((ExtraTreeClassifier(max_features=1),) * 3, 15),
     ],
-    ids=["different learners", "learners that fail on few rows"],
+    ids=["different learners", "learners that fail on few rows", "learners that draw at random"],
 )
 def test_one_record_changes_one_vote_whoever_learns_from_it(cancer, monkeypatch, learners, teachers) -> None:
     """What the claim for single records stands on: also when a subset loses its only record."""

@@ -12,6 +12,8 @@ from tests.algorithms.nets import SEEN, RecordingNet, close, digits, sites_of
 import collegium as cg
 from collegium.errors import ConfigError, SiteError
 
+pytestmark = pytest.mark.xdist_group("starts")  # its fixtures are made once
+
 PARTS, U, LABELS, TEST = digits()
 METHODS = {
     "fedct": cg.FedCT,

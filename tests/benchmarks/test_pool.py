@@ -16,9 +16,9 @@ import collegium as cg
 
 
 def test_all_are_run_and_each_sees_no_more_than_its_cores() -> None:
-    tasks = {str(n): Task(dict, ([("n", n)],)) for n in range(3)} | {"cores": Task(seen, (), 1)}
+    tasks = {str(n): Task(dict, ([("n", n)],)) for n in range(2)} | {"cores": Task(seen, (), 1)}
     found = dict(in_parallel(tasks, jobs=2))
-    assert {name: run.get("n") for name, run in found.items()} == {"0": 0, "1": 1, "2": 2, "cores": None}
+    assert {name: run.get("n") for name, run in found.items()} == {"0": 0, "1": 1, "cores": None}
     assert found["cores"]["cores"] == 1
     assert {run["machine"] for run in found.values()} == {in_words()}
 

@@ -1,24 +1,16 @@
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.cli.commands import collegium, program
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import collegium as cg
 from collegium.cli.main import app
-
-
-def collegium(*args: str, cwd=None) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "160"}
-    program = [sys.executable, "-m", "collegium", *args]
-    return subprocess.run(program, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +21,7 @@ def ledger(cancer, tmp_path_factory):
 
 
 def test_help_names_the_commands():
-    result = collegium("--help")
+    result = program("--help")
     assert result.returncode == 0
     named = dict(line.split(maxsplit=1) for line in result.stdout.partition("Commands:")[2].strip().splitlines())
     assert list(named)[:3] == ["demo", "run", "rehearse"]
@@ -90,7 +82,7 @@ def test_a_ledger_that_is_not_there_fails_in_one_line(tmp_path):
 
 
 def test_the_demo_ends_with_a_table_a_picture_and_where_things_are(tmp_path):
-    result = collegium("demo", "--out", str(tmp_path / "demo"))
+    result = program("demo", "--out", str(tmp_path / "demo"))
     assert result.returncode == 0, result.stderr
     assert "together" in result.stdout
     assert "hash chain intact" in result.stdout

@@ -1,22 +1,16 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.commands import collegium, program
 
 import collegium as cg
 
+pytestmark = pytest.mark.xdist_group("studies")  # its fixtures are made once
+
 STUDY = Path(__file__).resolve().parents[2] / "studies" / "breast_cancer.toml"
-
-
-def collegium(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "COLUMNS": "160"}
-    program = [sys.executable, "-c", "from collegium.cli import main; main()", *args]
-    return subprocess.run(program, capture_output=True, text=True, env=env, cwd=cwd, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +20,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def done(folder):
-    result = collegium("run", str(STUDY), "--out", "a", "--json", cwd=folder)
+    result = program("run", str(STUDY), "--out", "a", "--json", cwd=folder)
     assert result.returncode == 0, result.stderr
     return result
 
@@ -141,3 +135,10 @@ def test_debug_shows_where_an_error_came_from(folder):
     result = collegium("--debug", "run", "none.toml", cwd=folder)
     assert result.returncode == 1
     assert "Traceback" in result.stderr
+
+
+def test_a_mistake_ends_the_program_with_its_code_and_one_line(folder):
+    result = program("run", "none.toml", cwd=folder)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("collegium: ")
+    assert len(result.stderr.strip().splitlines()) == 1

@@ -26,6 +26,8 @@ from collegium.errors import ConfigError
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
 
+pytestmark = pytest.mark.xdist_group("familiar")  # its fixtures are made once
+
 LEARNER = make_pipeline(StandardScaler(), LogisticRegression(max_iter=300))
 
 

@@ -1,14 +1,22 @@
-"""What every registered algorithm must do."""
+"""What every registered algorithm must do.
+
+A method's contracts run in one process, so that those that look at an ordinary run look at the same one.
+"""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any, get_type_hints
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.tree import DecisionTreeClassifier
+from tests.core.exchanges import last_comes_first
 from torch import nn
 
 import collegium as cg
@@ -18,7 +26,10 @@ from collegium.errors import ConfigError
 from collegium.secure import secret_votes
 from collegium.site.ledger import read_ledger
 
-every_algorithm = pytest.mark.parametrize("name", registry.names("algorithm"))
+NAMES = registry.names("algorithm")
+every_algorithm = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.xdist_group(f"contracts of {name}")) for name in NAMES]
+)
 # Few rounds of what takes thousands; period 1 so that there is something to say in them.
 FEW: dict[str, dict[str, Any]] = {
     "aimhi": {"period": 1},
@@ -119,9 +130,21 @@ def test_it_refuses_to_run_no_rounds(name: str, rounds: int) -> None:
         make(name, rounds=rounds)
 
 
+@pytest.fixture(scope="session")
+def usual(cancer: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[cg.Run, Path]]:
+    """A method's run with seed 0, made once, and its folder. Look at it; whoever goes on with it takes a copy."""
+
+    @cache
+    def run(name: str) -> tuple[cg.Run, Path]:
+        folder = tmp_path_factory.mktemp("usual") / "run"
+        return run_of(cancer, name, out=folder), folder
+
+    return run
+
+
 @every_algorithm
-def test_every_site_gets_a_model_and_its_accuracy_is_noted_every_round(name: str, cancer: Any) -> None:
-    run = run_of(cancer, name)
+def test_every_site_gets_a_model_and_its_accuracy_is_noted_every_round(name: str, cancer: Any, usual: Any) -> None:
+    run, _ = usual(name)
     assert served(run) == [f"site{i}" for i in range(5)]
     if not make(name).needs_learner:
         assert run.refusals.empty
@@ -195,21 +218,23 @@ def test_one_site_only_is_allowed_with_a_warning(name: str, cancer: Any) -> None
     assert served(run) == ["site0"]
 
 
-# Every method on every link; where a process must load PyTorch or Ray, a few show it, and the others are slow.
-QUICK = {("fedct", "ray"), ("fedavg", "workers"), ("fedaux", "workers"), ("fedavg_xclp", "workers")}
+@every_algorithm
+def test_it_does_not_matter_who_answers_first(name: str, cancer: Any, usual: Any) -> None:
+    with last_comes_first():
+        other = run_of(cancer, name)
+    same(usual(name)[0], other, cancer.split.public, fresh_secrets=make(name).fresh_secrets)
+
+
+# Real processes, where one method with trees and one with nets show it; the others are slow.
+QUICK = {("fedct", "workers"), ("fedct", "ray"), ("fedavg", "workers")}
 
 
 def _apart(name: str, link: str) -> Any:
-    needs_torch = bool(registry.lookup("algorithm", name).needs)
-    quick = (name, link) in QUICK or not (needs_torch or link == "ray")
     company = [pytest.mark.xdist_group("many processes")] if link == "ray" else []
-    return pytest.param(name, link, marks=company if quick else [*company, pytest.mark.slow])
+    return pytest.param(name, link, marks=company if (name, link) in QUICK else [*company, pytest.mark.slow])
 
 
-APART = [_apart(name, link) for name in registry.names("algorithm") for link in ("workers", "ray")]
-
-
-@pytest.mark.parametrize(("name", "link"), APART)
+@pytest.mark.parametrize(("name", "link"), [_apart(name, link) for name in NAMES for link in ("workers", "ray")])
 def test_it_is_the_same_in_other_processes(name: str, link: str, cancer: Any, request: pytest.FixtureRequest) -> None:
     if link == "ray":
         request.getfixturevalue("ray_here")
@@ -218,18 +243,19 @@ def test_it_is_the_same_in_other_processes(name: str, link: str, cancer: Any, re
 
 
 @every_algorithm
-def test_it_is_the_same_after_a_replay(name: str, cancer: Any, tmp_path: Any) -> None:
-    X = cancer.split.public
-    here = run_of(cancer, name, out=tmp_path / "run")
-    before = read_ledger(tmp_path / "run" / "ledger.db")
-    same(here, run_of(cancer, name, out=tmp_path / "run", resume=True), X)
-    assert read_ledger(tmp_path / "run" / "ledger.db") == before
-    same(here, cg.load(tmp_path / "run"), X)
+def test_it_is_the_same_after_a_replay(name: str, cancer: Any, usual: Any, tmp_path: Path) -> None:
+    (here, folder), X = usual(name), cancer.split.public
+    same(here, cg.load(folder), X)
+    copy = shutil.copytree(folder, tmp_path / "run")
+    before = read_ledger(copy / "ledger.db")
+    same(here, run_of(cancer, name, out=copy, resume=True), X)
+    assert read_ledger(copy / "ledger.db") == before
+    same(here, cg.load(copy), X)
 
 
 @every_algorithm
-def test_another_seed_gives_another_result(name: str, cancer: Any) -> None:
-    first, other = (run_of(cancer, name, seed=seed) for seed in (0, 1))
+def test_another_seed_gives_another_result(name: str, cancer: Any, usual: Any) -> None:
+    first, other = usual(name)[0], run_of(cancer, name, seed=1)
     if not make(name).labels_own_points:
         assert not first.metrics.equals(other.metrics)
     else:  # a method that draws nothing at random gives the same
@@ -238,9 +264,9 @@ def test_another_seed_gives_another_result(name: str, cancer: Any) -> None:
 
 
 @every_algorithm
-def test_what_leaves_a_site_is_in_its_ledger(name: str, cancer: Any, tmp_path: Any) -> None:
-    run = run_of(cancer, name, out=tmp_path / "run")
-    rows = read_ledger(tmp_path / "run" / "ledger.db")
+def test_what_leaves_a_site_is_in_its_ledger(name: str, usual: Any) -> None:
+    run, folder = usual(name)
+    rows = read_ledger(folder / "ledger.db")
     assert sorted((row["party"], row["sha256"]) for row in rows) == sorted(
         zip(run.releases["party"], run.releases["sha256"], strict=True)
     )

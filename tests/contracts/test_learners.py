@@ -70,7 +70,10 @@ def runs(wine: cg.Split) -> Any:
     return run
 
 
-every_learner = pytest.mark.parametrize("name", registry.names("learner"))
+every_learner = pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.xdist_group(f"contracts of {name}")) for name in registry.names("learner")],
+)
 
 
 @every_learner

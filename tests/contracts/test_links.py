@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.tree import DecisionTreeClassifier
+from tests.waiting import seconds
 
 import collegium as cg
 from collegium import registry
@@ -40,7 +41,7 @@ LINKS = [pytest.param(name, marks=pytest.mark.slow if name == "ray" else ()) for
 
 @pytest.fixture(params=LINKS)
 def link(request: pytest.FixtureRequest) -> str:
-    """Each of them; two workers make sure that sites are apart."""
+    """Each of them."""
     if request.param == "ray":
         request.getfixturevalue("ray_here")
     return str(request.param)
@@ -76,7 +77,7 @@ def same(a: cg.Run, b: cg.Run, *, fresh_secrets: bool = False) -> None:
 def test_the_result_is_that_of_one_process_bit_for_bit(case: str, link: str, cancer: Any) -> None:
     algorithm, learner = CASES[case]
     here, there = (
-        cancer.run(algorithm, sites=sites_of(cancer, learner, algorithm), link=name, workers=2)
+        cancer.run(algorithm, sites=sites_of(cancer, learner, algorithm), link=name, workers=1)
         for name in ("local", link)
     )
     # Masks are drawn for each run.
@@ -102,11 +103,15 @@ class Fails(DecisionTreeClassifier):
 
 
 class SlowAtFirst(DecisionTreeClassifier):
-    """Takes longer than its first deadline."""
+    """Takes longer than its first deadline: until a file is there, in whatever process it is."""
+
+    def __init__(self, until: Path | None = None) -> None:
+        super().__init__()
+        self.until = until
 
     def fit(self, X, y):
-        if len(X) < PRIVATE:
-            time.sleep(5)
+        while len(X) < PRIVATE and not self.until.exists():
+            time.sleep(0.02)
         return super().fit(X, y)
 
 
@@ -132,9 +137,22 @@ def test_a_site_that_raises_is_reported_and_the_others_go_on(link: str, cancer: 
     assert "SECRET" in "".join(run.logs["other"])
 
 
-def test_a_site_past_its_deadline_is_missing_and_comes_back(link: str, cancer: Any) -> None:
+class Releases(cg.Callback):
+    """After the first round the slow site gets on."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def on_round(self, report: Any) -> None:
+        self.file.touch()
+
+
+def test_a_site_past_its_deadline_is_missing_and_comes_back(link: str, cancer: Any, tmp_path: Path) -> None:
+    sites, released = one_other(cancer, SlowAtFirst(tmp_path / "go on")), Releases(tmp_path / "go on")
+    # Time enough for the others: the first round takes all of it.
+    within = {"deadline": seconds(4), "callbacks": [released], "link": link, "workers": 2}
     with pytest.warns(cg.CollegiumWarning, match="'other' did not answer 1 time"):
-        run = cancer.run(cg.FedCT(rounds=2), sites=one_other(cancer, SlowAtFirst()), deadline=4, link=link, workers=2)
+        run = cancer.run(cg.FedCT(rounds=2), sites=sites, **within)
     assert run.refusals[["party", "round", "code"]].to_numpy().tolist() == [["other", 0, "missing"]]
     assert len(run.models) == 5
 

@@ -53,6 +53,23 @@ class Disturbed:
 
 
 @contextmanager
+def last_comes_first() -> Iterator[None]:
+    """Replies of simulations in here come in the reverse order of the parties.
+
+    All that other processes or machines change for a method is who answers first; this shows it without starting any.
+    """
+    exchange = LocalLink.exchange
+
+    def reverse(self: LocalLink, *orders: Any) -> Iterator[tuple[str, Any]]:
+        replies = dict(exchange(self, *orders))
+        return iter([(party, replies[party]) for party in reversed(self.parties) if party in replies])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(LocalLink, "exchange", reverse)
+        yield
+
+
+@contextmanager
 def killed_after(exchanges: int) -> Iterator[None]:
     """The coordinator of simulations in here is killed when it begins one more exchange."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pytest
 from sklearn.tree import DecisionTreeClassifier
+from tests.waiting import seconds
 
 import collegium as cg
 from collegium import wire
@@ -51,7 +52,7 @@ def vote(site: ActiveSite, code: int) -> HardLabels:
 def wait(site: ActiveSite, name: str) -> Count:
     """One site hangs until released."""
     if site.name == name:
-        RELEASE.wait(20)
+        RELEASE.wait(600)
     return Count(1)
 
 
@@ -163,10 +164,10 @@ def test_a_silent_site_is_missing_and_hears_the_whole_consensus_next_time(fed, l
 def test_a_deadline_leaves_a_hanging_site_out(fed):
     RELEASE.clear()
     try:
-        replies = fed.ask(wait("b"), deadline=2)
+        replies = fed.ask(wait("b"), deadline=seconds(2))
         assert set(replies) == {"a", "c"}
         assert replies.missing == ("b",)
-        again = fed.ask(recall(), deadline=2)  # b is still busy: the others do not wait for it
+        again = fed.ask(recall(), deadline=seconds(2))  # b is still busy: the others do not wait for it
         assert set(again) == {"a", "c"}
     finally:
         RELEASE.set()

@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 from sklearn.tree import DecisionTreeClassifier
+from tests.waiting import seconds
 from threadpoolctl import threadpool_info
 
 import collegium as cg
@@ -14,7 +15,8 @@ class Concurrent(DecisionTreeClassifier):
     """Notes how many fits run at the same time, and how many threads each may use."""
 
     lock = threading.Lock()
-    now = most = 0
+    now = most = begun = 0
+    meeting = threading.Barrier(3)
     threads: set[int] = set()  # noqa: RUF012
 
     def fit(self, X, y):
@@ -22,7 +24,10 @@ class Concurrent(DecisionTreeClassifier):
             Concurrent.now += 1
             Concurrent.most = max(Concurrent.most, Concurrent.now)
             Concurrent.threads |= {library["num_threads"] for library in threadpool_info()}
-        time.sleep(0.05)
+            first = Concurrent.begun = Concurrent.begun + 1
+        if first <= 3:
+            Concurrent.meeting.wait(seconds(60))  # three are at work, or this fails
+        time.sleep(0.05)  # one more would be seen
         with Concurrent.lock:
             Concurrent.now -= 1
         return super().fit(X, y)

@@ -228,7 +228,7 @@ def run_script(tmp_path):
 
     def run(*options):
         command = [sys.executable, str(tmp_path / "script.py"), *options]
-        return subprocess.run(command, env=inherited | changed, capture_output=True, text=True, timeout=180)
+        return subprocess.run(command, env=inherited | changed, capture_output=True, text=True, timeout=600)
 
     return run
 

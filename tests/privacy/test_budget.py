@@ -108,7 +108,7 @@ def test_one_site_that_runs_out_leaves_the_others_going(cancer, tmp_path) -> Non
     assert len(run.accuracy["site0"].dropna()) >= 1
 
 
-def spend(path: Path, start, taken) -> None:
+def spend(path: Path, together, taken) -> None:
     """Spend as much as the ledger allows, in a process of its own."""
     import numpy as np
 
@@ -119,14 +119,13 @@ def spend(path: Path, start, taken) -> None:
     from collegium.registry import install_steps
     from collegium.site.gate import Gate
     from collegium.site.ledger import Ledger
-    from collegium.site.policy import Policy
 
     install_steps()
     X = np.zeros((4, 1))
     site = ActiveSite(Site("ukb", X, np.array([0, 1, 0, 1])), np.arange(2), PublicSet(X), seed=0, simulation=True)
-    gate = Gate("ukb", Policy(), Ledger("ukb", path), simulation=True, budget=Budget(10.0, 1e-9))
+    gate = Gate("ukb", cg.Policy(), Ledger("ukb", path), simulation=True, budget=Budget(10.0, 1e-9))
     label = INSTALLED["fedct.label"]
-    start.wait()
+    together.wait(600)  # both are here
     for number in range(10):
         site.begin(number)
         asked = Request(
@@ -143,12 +142,11 @@ def spend(path: Path, start, taken) -> None:
 
 def test_runs_at_the_same_time_cannot_spend_twice(tmp_path) -> None:
     context = multiprocessing.get_context("spawn")
-    start, taken = context.Event(), context.Value("i", 0)
-    several = [context.Process(target=spend, args=(tmp_path / "site.db", start, taken)) for _ in range(2)]
+    together, taken = context.Barrier(2), context.Value("i", 0)
+    several = [context.Process(target=spend, args=(tmp_path / "site.db", together, taken)) for _ in range(2)]
     for process in several:
         process.start()
-    start.set()
     for process in several:
-        process.join(60)
+        process.join()
         assert process.exitcode == 0
     assert taken.value == 10

@@ -8,6 +8,8 @@ import pytest
 import collegium as cg
 from collegium.reports.compare import compare_runs, plot_comparison, render_comparison, seconds_text
 
+pytestmark = pytest.mark.xdist_group("comparisons")  # its fixtures are made once
+
 
 @pytest.fixture(scope="module")
 def runs(cancer):

@@ -20,6 +20,8 @@ from collegium.reports.html import CODES, render_report
 from collegium.reports.tables import bytes_text
 from collegium.runs.results import Run
 
+pytestmark = pytest.mark.xdist_group("reports")  # its fixtures are made once
+
 FIGURES = [f"fig-{name}" for name in ("accuracy", "spread", "consensus", "changes", "classes", "bytes", "time")]
 SECTIONS = ["short", "figures", "sites", "privacy", "left", "refusals", "study", "about"]
 HOSTILE = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
@@ -342,7 +344,7 @@ def browse(file: Path, folder: Path, *options: str) -> subprocess.CompletedProce
     switches = [f"--{name}" for name in ("headless=new", "no-sandbox", "disable-gpu", "hide-scrollbars", *quiet)]
     switches += [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--virtual-time-budget=2000"]
     command = [str(BROWSER), *switches, *options, file.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
 
 
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -182,7 +182,7 @@ def test_early_stopping_without_a_test_set_never_stops(cancer):
     assert len(diary.reports) == 3
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_callback_that_raises_ends_the_run_which_can_be_read_and_resumed(cancer, tmp_path, workers):
     with pytest.raises(RuntimeError, match="at 1"):
         cancer.run(cg.FedCT(rounds=3), callbacks=[Raises(1)], out=tmp_path / "run", workers=workers)

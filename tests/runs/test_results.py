@@ -7,6 +7,8 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 
+pytestmark = pytest.mark.xdist_group("results")  # its fixtures are made once
+
 
 @pytest.fixture(scope="module")
 def run(cancer):

@@ -115,7 +115,7 @@ def test_dataframes_with_categories_go_through_a_pipeline():
         assert set(run.models["site0"].predict(frame)) == {"ill", "well"}
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_sparse_matrices(digits, workers):
     split = digits.split
     sites = [
@@ -201,7 +201,7 @@ class FailsTheTest(DecisionTreeClassifier):
         return super().predict(X)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_model_that_cannot_take_the_test_takes_part_all_the_same(cancer, workers):
     sites = cancer.sites()
     sites[1] = cg.Site("site1", sites[1].X, sites[1].y, learner=FailsTheTest())

@@ -19,6 +19,7 @@ from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.trackers import MLflowTracker, TensorBoardTracker
 from collegium.study.study import Study
 
+pytestmark = pytest.mark.xdist_group("trackers")  # MLflow takes seconds to import, and to make its tables
 KINDS = [
     pytest.param((MLflowTracker, "mlflow", "mlflow"), id="mlflow"),
     pytest.param((TensorBoardTracker, "tensorboardX", "tensorboard"), id="tensorboard"),

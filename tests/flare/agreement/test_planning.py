@@ -24,6 +24,8 @@ from collegium.site.ledger import Entry, Ledger
 from collegium.study.study import Study
 from collegium.wire import tables
 
+pytestmark = pytest.mark.xdist_group("plans")  # its fixtures are made once
+
 X, y = load_digits(return_X_y=True)
 PUBLIC = X[:200]
 PARTIES = ["north", "south", "west"]

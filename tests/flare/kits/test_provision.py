@@ -20,6 +20,8 @@ from collegium.flare.kits.federation_file import FederationFile, SiteSection
 from collegium.flare.kits.kit import read_certificate, read_kit
 from collegium.flare.kits.provision import add_site, provision, renew
 
+pytestmark = pytest.mark.xdist_group("kits")  # its fixtures are made once
+
 pytest.importorskip("nvflare")
 
 FEDERATION = """

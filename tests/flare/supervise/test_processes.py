@@ -7,11 +7,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
+from tests.flare.conftest import started
+from tests.waiting import seconds, until
 
 from collegium.errors import ConfigError
 from collegium.flare.kits.federation_file import LeadSection
@@ -82,14 +83,6 @@ if "worker_process" in " ".join(sys.orig_argv) and "site-2" in " ".join(sys.orig
 """
 
 
-def until(condition, seconds: float = 60.0):
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
-    return found
-
-
 def gone(kit: Path) -> bool:
     return not members(kit)
 
@@ -114,7 +107,7 @@ def federation(tmp_path_factory):
         (folder / "sitecustomize.py").write_text(INTRUDER)
         patch.setenv("PYTHONPATH", os.pathsep.join([PATHS["PYTHONPATH"], str(folder)]))
         patch.setenv("INTRUDER", str(folder / "stolen.txt"))
-        with made:
+        with started(made):
             yield made
         for name in ("server", *made.sites):
             assert gone(made.kits / name)
@@ -122,7 +115,7 @@ def federation(tmp_path_factory):
 
 def join(kit: Path) -> subprocess.CompletedProcess[str]:
     command = [*COLLEGIUM, "site", "join", str(kit)]
-    return subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=600, check=False)
 
 
 def start_nvflare(command: list[str], kit: Path, *variables: str) -> subprocess.Popen[bytes]:
@@ -158,16 +151,16 @@ def start_session(federation: LoopbackFederation, folder: Path) -> LocalListener
     }
     for file, content in files.items():
         file.write_text(json.dumps(content))
-    with session(read_kit(federation.lead_kit)) as opened:
+    with session(read_kit(federation.lead_kit), seconds(20)) as opened:
         opened.submit_job(str(folder / "job"))
-    channel = listener.accept(timeout=30)
+    channel = listener.accept(timeout=seconds(30))
     assert channel is not None
-    assert channel.receive(timeout=30) is not None  # the sites' job processes are up
+    assert channel.receive(timeout=seconds(30)) is not None  # the sites' job processes are up
     return listener
 
 
 def test_all_sites_are_registered(federation):
-    with session(read_kit(federation.lead_kit)) as opened:
+    with session(read_kit(federation.lead_kit), seconds(20)) as opened:
         assert set(registered_sites(opened)) == {"site-1", "site-2", "site-3"}
 
 
@@ -186,7 +179,7 @@ def test_a_kit_of_another_kind_is_refused(federation):
 def test_a_port_that_is_taken_is_named(federation, tmp_path):
     other = LoopbackFederation(tmp_path, ("site-1",), port=federation.port)
     command = [*COLLEGIUM, "server", "start", str(other.server_kit)]
-    done = subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
     assert f"Port {federation.port} is in use" in done.stderr
 
@@ -207,7 +200,7 @@ def test_a_kit_of_another_federation_hears_why_and_ctrl_c_ends_it(federation, tm
     until(lambda: "shows a certificate that this federation's authority did not sign" in console.read_text())
     assert len(members(kit)) == 2
     stranger.send_signal(signal.SIGINT)
-    assert stranger.wait(20) == 0
+    assert stranger.wait(seconds(20)) == 0
     assert gone(kit)
 
 
@@ -216,7 +209,7 @@ def test_another_sites_name_is_refused(federation):
     command = ["-m", "nvflare.private.fed.app.client.client_train"]
     thief = start_nvflare(command, kit, "org=owner_of_site_2", "uid=site-1")
     try:
-        federation.wait_for("server", "refused: site-2 claimed to be site-1")
+        federation.wait_for("server", "refused: site-2 claimed to be site-1", timeout=seconds(60))
     finally:
         thief.kill()
         thief.wait()
@@ -233,7 +226,7 @@ def test_an_agent_that_dies_is_started_again(federation):
 def test_a_connection_that_dies_comes_back(federation):
     seen = len(federation.console("site-1"))
     assert len(federation.kill("site-1", "nvflare")) == 1
-    federation.wait_for("site-1", "connected", seen)
+    federation.wait_for("site-1", "connected", seen, seconds(60))
 
 
 def test_a_lead_of_another_organisation_may_not_disable(federation):
@@ -247,9 +240,9 @@ def test_a_lead_of_another_organisation_may_not_disable(federation):
 def test_sites_come_back_when_the_server_was_killed(federation):
     seen = {name: len(federation.console(name)) for name in federation.sites}
     federation.kill_server()
-    federation.start_server()
+    federation.start_server(seconds(60))
     for name, start in seen.items():
-        federation.wait_for(name, "connected", start, timeout=30)
+        federation.wait_for(name, "connected", start, timeout=seconds(30))
 
 
 def test_an_unreachable_server_is_explained(federation, tmp_path):
@@ -265,16 +258,16 @@ def test_logs_hold_no_tokens_and_no_keys():
 
 def test_a_disabled_site_stops_and_says_so_until_it_is_enabled(federation):
     set_enabled(federation.lead_kit, "site-3", enabled=False)
-    federation.wait_for("site-3", "site-3 was disabled at")
+    federation.wait_for("site-3", "site-3 was disabled at", timeout=seconds(60))
     assert "collegium server enable site-3" in federation.console("site-3")
     until(lambda: gone(federation.site_kit("site-3")))
     set_enabled(federation.lead_kit, "site-3", enabled=True)
-    federation.start_site("site-3")
+    federation.start_site("site-3", timeout=seconds(60))
 
 
 def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_process(federation, tmp_path):
     listener = start_session(federation, tmp_path)
-    federation.wait_for("server", "refused: site-2 sent a message for site-1")
+    federation.wait_for("server", "refused: site-2 sent a message for site-1", timeout=seconds(60))
     stolen = federation.kits.parent / "stolen.txt"
     until(stolen.exists)
     assert set(stolen.read_text().split()) == {"None"}
@@ -299,7 +292,7 @@ def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(t
     )
     try:
         until(lambda: why_unreachable(lead) is None)
-        with session(lead) as opened:
+        with session(lead, seconds(20)) as opened:
             until(lambda: registered_sites(opened))
             files = [
                 opened.api.do_command(f"cat site-1 {file}")["data"][0]["data"]

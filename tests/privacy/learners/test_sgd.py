@@ -34,6 +34,8 @@ from torch import nn  # noqa: E402
 from collegium.learners.torch.classifier import TorchClassifier  # noqa: E402
 from collegium.privacy.learners import dp_training  # noqa: E402
 
+pytestmark = pytest.mark.xdist_group("DP-SGD")  # its noise is calibrated once
+
 Data = tuple[NDArray[Any], NDArray[Any]]
 QUICK: dict[str, Any] = {"epochs": 1, "noise_multiplier": 1.0}  # nothing to calibrate
 

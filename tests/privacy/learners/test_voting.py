@@ -160,7 +160,9 @@ def test_the_whole_learner_answers_alike_on_neighbouring_data(noise: Any) -> Non
     for n in (2, 1):
         ones = 0
         for seed in range(runs):
-            learner = PrivateVoting(None, 2, epsilon, delta, noise=noise, queries=1, random_state=seed)
+            learner = PrivateVoting(
+                None, 2, epsilon, delta, student=DecisionTreeClassifier(), noise=noise, queries=1, random_state=seed
+            )
             learner.fit_private(X[:n], y[:n], X[:1], classes=[0, 1])
             ones += int(learner.predict(X[:1])[0])
         counts.append(ones / runs)

@@ -15,6 +15,8 @@ from collegium.protocols.hamming import lattice as lattices
 from collegium.protocols.hamming.bfv import KeyOwner, Partner, Server
 from collegium.protocols.hamming.lattice import DEGREE, Lattice, lattice, polynomial, seal
 
+pytestmark = pytest.mark.xdist_group("BFV")  # its fixtures are made once
+
 rng = np.random.default_rng(0)
 A, B = rng.integers(0, 2, (515, 20), dtype=np.uint8), rng.integers(0, 2, (4, 20), dtype=np.uint8)
 TRUTH = (A[:, None] != B[None]).sum(axis=2)

@@ -12,6 +12,8 @@ from collegium.protocols.hamming import paillier
 from collegium.protocols.hamming.paillier import KeyOwner, Packing, Partner, Server
 from collegium.protocols.hamming.paillier_keys import PrivateKey, PublicKey, to_bytes
 
+pytestmark = pytest.mark.xdist_group("Paillier")  # its fixtures are made once
+
 rng = np.random.default_rng(0)
 A, B = rng.integers(0, 2, (90, 30), dtype=np.uint8), rng.integers(0, 2, (6, 30), dtype=np.uint8)
 TRUTH = (A[:, None] != B[None]).sum(axis=2)

@@ -1,0 +1,415 @@
+"""The faults that `benchmarks.faults` puts into the code: what a hurried change could do, each in one place.
+
+Each has the text as it is, the text with the fault, and the tests that answer for that code (``file -k words`` where a
+file is long). After a change of the code write the text anew; a text that is nowhere is reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One text in the place of another."""
+
+    name: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def _of(group: str, *tests: str) -> _Group:
+    return _Group(group, tests)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Faults that the same tests answer for."""
+
+    name: str
+    tests: tuple[str, ...]
+
+    def fault(self, name: str, old: str, new: str, *tests: str) -> Fault:
+        return Fault(f"{self.name}: {name}", old, new, tests or self.tests)
+
+
+_GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
+_AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
+_EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
+_LEDGER = _of("ledger", "tests/site/test_ledger.py", "tests/privacy/test_budget.py")
+_POLICY = _of("policy", "tests/site/test_gate.py", "tests/site/test_exposure.py")
+_NOISE = _of("noise", "tests/privacy/test_noise.py", "tests/contracts/test_mechanisms.py")
+_BUDGET = _of("budget", "tests/privacy/test_budget.py")
+_ACCOUNTANT = _of("accountant", "tests/privacy/test_claims.py", "tests/privacy/test_accountant.py")
+_PATE = _of("teachers", "tests/algorithms/test_pate.py", "tests/algorithms/test_fedkt.py")
+_FRAMES = _of("frames", "tests/wire/test_frames.py", "tests/site/test_agent.py")
+_PACKING = _of("label packing", "tests/wire/test_label_packing.py")
+_TABLES = _of("tables", "tests/wire/test_tables.py")
+_XCLP = _of("xclp", "tests/algorithms/test_xclp.py", "tests/flare/test_algorithms.py -k left_out")
+_PLAN = _of("plan", "tests/flare/agreement/test_planning.py", "tests/flare/agreement/test_plan.py")
+_NETS = _of("nets", "tests/algorithms/test_fedavg.py", "tests/algorithms/test_feddf.py", "tests/core/test_workbench.py")
+_START = _of("start", "tests/algorithms/test_starting.py")
+_CHECKS = _of("checks", "tests/runs/test_checks.py", "tests/runs/test_runner.py")
+_VOTES = _of("secret votes", "tests/secure/test_secret_votes.py")
+_ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
+
+FAULTS = (
+    # Claims, plans, protocols and nets: the findings of two reviews.
+    _PATE.fault(
+        "a subset without rows loses its place",
+        "subsets = [_plain(X, codes, rows) if len(rows) else None for rows in self._deal(X, fed)]",
+        "subsets = [_plain(X, codes, rows) for rows in self._deal(X, fed) if len(rows)]",
+        "tests/algorithms/test_pate.py -k one_record",
+    ),
+    _PATE.fault(
+        "one teacher's draws move another's",
+        "zip(subsets, rng.spawn(len(subsets)), strict=True)",
+        "zip(subsets, [rng] * len(subsets), strict=True)",
+        "tests/algorithms/test_pate.py -k one_record",
+        "tests/algorithms/test_fedkt.py -k hash or record",
+    ),
+    _PATE.fault(
+        "a teacher that fails says so",
+        "        if not private:\n            raise\n",
+        "        if True:\n            raise\n",
+        "tests/algorithms/test_fedkt.py -k fails",
+        "tests/algorithms/test_pate.py",
+    ),
+    _AGENT.fault(
+        "a failure after a private fit is free",
+        'frozenset({"step-failed", "diverged"})',
+        'frozenset({"diverged"})',
+    ),
+    _of("hindsight", "tests/privacy/test_hindsight.py", "tests/algorithms/test_pate.py").fault(
+        "more is claimed than was known beforehand",
+        "return min(known, replace(known, events=(event,)), key=_epsilon)",
+        "return replace(known, events=(event,))",
+    ),
+    _of("hindsight", "tests/privacy/test_hindsight.py", "tests/algorithms/test_pate.py").fault(
+        "a cost by the votes is published",
+        "known = replace(beforehand, publishable=False)",
+        "known = beforehand",
+    ),
+    _of("plan", "tests/flare/site/test_office.py", "tests/flare/agreement/test_planning.py").fault(
+        "settings are not bound",
+        "if fixed is None or not all(same_setting(order",
+        "if fixed is None or not any(True or same_setting(order",
+    ),
+    _PLAN.fault(
+        "lists steps that are never asked for",
+        "never = {name for name, arguments in algorithm.fixed(public_size).items() if arguments is None}",
+        "never: set[str] = set()",
+        "tests/flare/agreement/test_planning.py",
+        "tests/flare/agreement/test_plan.py",
+        "tests/algorithms/test_fedkt.py -k plan",
+    ),
+    _PLAN.fault(
+        "of XCLP leaves the backend open",
+        '            talk.name: {"backend": self.hamming},\n',
+        "",
+        "tests/flare/site/test_office.py",
+        "tests/flare/agreement/test_planning.py",
+        "tests/algorithms/test_xclp.py -k fixed",
+    ),
+    _PLAN.fault(
+        "of FedKT leaves the noise open",
+        "return {learn.name: self._learn(public_size).args, unasked: None}",
+        "return {unasked: None}",
+        "tests/flare/site/test_office.py",
+        "tests/flare/agreement/test_planning.py",
+        "tests/algorithms/test_fedkt.py -k fixed",
+    ),
+    _XCLP.fault(
+        "letters out of turn are delivered",
+        "if turn == most or (turn and receiver not in heard[sender]):",
+        "if turn == most:",
+        "tests/algorithms/test_xclp.py -k stops_writing",
+        "tests/secure/test_acquaintance.py",
+        "tests/algorithms/test_xclp.py -k who",
+    ),
+    _XCLP.fault(
+        "other columns are compared",
+        'if None not in (said.get("names"), own["names"]) and said["names"] != own["names"]:',
+        "if False:",
+        "tests/flare/test_algorithms.py -k columns",
+        "tests/algorithms/test_xclp.py -k columns",
+    ),
+    _XCLP.fault(
+        "impossible neighbours are believed",
+        "if not told[party].fits(bits, k)]",
+        "if False]",
+        "tests/algorithms/test_xclp.py -k neighbour",
+    ),
+    _XCLP.fault(
+        "a run that is over leaves its codes",
+        "for each in (_CODES, _DIALOGUES)]",
+        "for each in (_DIALOGUES,)]",
+        "tests/flare/test_algorithms.py -k left_out",
+    ),
+    _NETS.fault(
+        "noise makes a variance negative",
+        "np.maximum(value, np.float32(0)) if name",
+        "value if name",
+        "tests/algorithms/test_dp_fedavg.py -k negative",
+    ),
+    _NETS.fault(
+        "a net that says no numbers teaches",
+        "finite = bool(np.isfinite(logits).all())",
+        "finite = True",
+        "tests/algorithms/test_feddf.py -k no_numbers",
+    ),
+    _NETS.fault(
+        "with other activations are averaged",
+        "if shapes_of(net.get_weights()) != shapes_of(weights):\n            return False\n",
+        "if shapes_of(net.get_weights()) == shapes_of(weights):\n            return True\n",
+        "tests/algorithms/test_fedavg.py -k no_weights",
+        "tests/core/test_workbench.py",
+    ),
+    _NETS.fault(
+        "a round of diverged sites ends the run",
+        "if fed.quorum > 0 or not (always or len(orders) < len(fed.parties)):",
+        "if True:",
+        "tests/algorithms/test_fedavg.py -k no_drawn_site",
+        "tests/algorithms/test_dp_fedavg.py -k diverge",
+    ),
+    _START.fault("classes of another study", "        start.check_classes(fed.workbench.classes)\n", ""),
+    _START.fault(
+        "weights that are no numbers",
+        "if not all(np.isfinite(value).all() for value in numbers.values()):",
+        "if False:",
+    ),
+    _CHECKS.fault("gaps among words", " or bool(table.isna().any(axis=None))", ""),
+    _CHECKS.fault("gaps in unlabelled rows", '{"X": site.X, "unlabeled": site.unlabeled}', '{"X": site.X}'),
+    _CHECKS.fault(
+        "a lost quorum without logs", "lost.logs = dict(live.logs)", "lost.logs = {}", "tests/runs/test_runner.py"
+    ),
+    # A site's own side.
+    _GATE.fault("runs another version of a step", "if installed.digest != request.digest:", "if False:"),
+    _GATE.fault(
+        "answers about any public set",
+        "if self.policy.public_sha256 is not None and request.public_sha256 != self.policy.public_sha256:",
+        "if False:",
+    ),
+    _GATE.fault(
+        "lets out what is for simulations", "if checked.simulation_only and not self._simulation:", "if False:"
+    ),
+    _GATE.fault("lets out another kind than declared", "if type(release) is not declared:", "if False:"),
+    _GATE.fault(
+        "spends without a budget",
+        "        self.require_budget(charges or ())\n",
+        "",
+        "tests/site/test_gate.py",
+        "tests/privacy/test_budget.py",
+    ),
+    _GATE.fault(
+        "calls seeded noise secure",
+        "return noisy, charge.assuming(SEEDED_NOISE) if site.noise.seeded else charge",
+        "return noisy, charge",
+        "tests/site/test_gate.py",
+        "tests/algorithms/test_fedct.py",
+    ),
+    _GATE.fault(
+        "forgets what a run has released",
+        "if self.ledger.bytes_of(request.run) + packed.content_bytes > self.policy.max_run_bytes:",
+        "if packed.content_bytes > self.policy.max_run_bytes:",
+    ),
+    _GATE.fault(
+        "a budget lets out the unprotected",
+        "strict=self.budget is not None)",
+        "strict=False)",
+        "tests/site/test_gate.py",
+        "tests/site/test_exposure.py",
+        "tests/privacy/test_budget.py",
+    ),
+    _AGENT.fault(
+        "another order of the same number gets the old answer",
+        'return done[1] if done[0] == request else self._refusal(run, last, "", "other-order", {})',
+        "return done[1]",
+    ),
+    _AGENT.fault(
+        "publishes what depends on private data",
+        "[each if each.publishable or self._simulation else replace(each, events=()) for each in charges]",
+        "list(charges)",
+        "tests/site/test_agent.py",
+        "tests/algorithms/test_pate.py",
+        "tests/algorithms/test_fedkt.py",
+    ),
+    _AGENT.fault(
+        "pays though nothing was stored", "exposure = self.site.exposure.copy()", "exposure = self.site.exposure"
+    ),
+    _AGENT.fault(
+        "goes on from a damaged state",
+        "if hashlib.sha256(data).hexdigest() != stored[1]:",
+        "if False:",
+        "tests/site/test_agent.py",
+        "tests/links/test_replay.py -k damaged",
+    ),
+    _AGENT.fault(
+        "a step's error text leaves with the refusal",
+        'raise Refused("step-failed", f"Step {order[\'step\']!r} raised; see the log.") from None',
+        'raise Refused(f"step-failed {traceback.format_exc()}", "see the log.") from None',
+    ),
+    _EXPOSURE.fault("pays for what protects nothing", "return bool(self.unpaid) and not self.read", "return True"),
+    _EXPOSURE.fault(
+        "rows that were read count as protected",
+        "        if self.read:\n            return None\n",
+        "",
+        "tests/site/test_exposure.py",
+    ),
+    _EXPOSURE.fault("what was paid is paid again", "        self.unpaid = []\n", "        pass\n"),
+    _LEDGER.fault("rows are not chained", "for column in _COLUMNS] + [prev], sep", "for column in _COLUMNS], sep"),
+    _LEDGER.fault(
+        "the last rows may be cut off",
+        "if counts[party] != seq or last.get(party, genesis(party)) != digest:",
+        "if False:",
+    ),
+    _LEDGER.fault("a cut ledger spends again", "if (seq, digest) != head:", "if False:"),
+    _LEDGER.fault(
+        "two runs read it at the same time",
+        'storage_errors(self.path, LedgerError):\n            self._db.execute("BEGIN IMMEDIATE")',
+        'storage_errors(self.path, LedgerError):\n            self._db.execute("BEGIN")',
+        "tests/privacy/test_budget.py -k same_time",
+        "tests/site/test_ledger.py",
+    ),
+    _LEDGER.fault("refusals fill the disk", "((added or 0) - _KEPT_REFUSALS,)", "(0,)"),
+    _POLICY.fault(
+        "a star allows the unprotected",
+        'for pattern in self.unprotected if not (strict and pattern == "*"))',
+        "for pattern in self.unprotected)",
+    ),
+    # Privacy.
+    _NOISE.fault("half of the Laplace noise", "np.log1p(-2 * np.abs(u))", "np.log1p(-np.abs(u))"),
+    _NOISE.fault("may be infinite", ".astype(np.float64) + 0.5) * _UNIT)", ".astype(np.float64) + 1.0) * _UNIT)"),
+    _NOISE.fault(
+        "without a grid",
+        "return to_grid(sigma * ndtri(self.uniform(shape)), sigma)",
+        "return np.asarray(sigma * ndtri(self.uniform(shape)))",
+    ),
+    _NOISE.fault(
+        "labels are kept too often",
+        "return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))",
+        "return 1 / (1 + math.exp(-self.per_label))",
+        "tests/privacy/mechanisms/test_randomized_response.py",
+        "tests/contracts/test_mechanisms.py",
+    ),
+    _NOISE.fault(
+        "a label that is not kept may be",
+        "other = (codes + 1 + noise.below(n_classes - 1, len(codes))) % n_classes",
+        "other = noise.below(n_classes, len(codes))",
+        "tests/privacy/mechanisms/test_randomized_response.py",
+        "tests/contracts/test_mechanisms.py",
+    ),
+    _NOISE.fault(
+        "without the sensitivity",
+        'spread = value if named == "scale" else sensitivity / value',
+        'spread = value if named == "scale" else 1 / value',
+        "tests/privacy/mechanisms/test_laplace.py",
+        "tests/contracts/test_mechanisms.py",
+    ),
+    _BUDGET.fault(
+        "forgets what was spent",
+        "return self.total([*spent, *more]) <= self.epsilon",
+        "return self.total(list(more)) <= self.epsilon",
+    ),
+    _BUDGET.fault("adds up different neighbours", "if len(relations) > 1:", "if False:"),
+    _ACCOUNTANT.fault("counts noise once", "precision += count / multiplier**2", "precision += 1 / multiplier**2"),
+    _ACCOUNTANT.fault(
+        "claims the smallest delta",
+        "delta = max(charge.delta for charge in charges) if delta is None else delta",
+        "delta = min(charge.delta for charge in charges) if delta is None else delta",
+    ),
+    _ACCOUNTANT.fault(
+        "one publishable charge is enough",
+        "publishable=all(charge.publishable for charge in charges),",
+        "publishable=any(charge.publishable for charge in charges),",
+    ),
+    _ACCOUNTANT.fault(
+        "one party's many votes count once",
+        "return min(bound, 2 * partitions * gamma * queries)",
+        "return min(bound, 2 * gamma * queries)",
+        "tests/privacy/test_pate.py",
+    ),
+    _ACCOUNTANT.fault(
+        "noise does not grow with the sensitivity",
+        "    return sensitivity / float(mu)\n",
+        "    return 1 / float(mu)\n",
+        "tests/privacy/test_accountant.py -k gaussian",
+        "tests/privacy/test_theory.py",
+        "tests/algorithms/test_certainty.py",
+    ),
+    _ACCOUNTANT.fault(
+        "scores move by half",
+        'return 2 / check_positive("sensitivity", "ridge", ridge)',
+        'return 1 / check_positive("sensitivity", "ridge", ridge)',
+        "tests/algorithms/test_certainty.py",
+    ),
+    _ACCOUNTANT.fault(
+        "a replaced record moves one vote",
+        '{"add_remove": 2.0, "replace": 4.0}',
+        '{"add_remove": 2.0, "replace": 2.0}',
+        "tests/privacy/learners/test_voting.py -k size or private_as",
+    ),
+    _ACCOUNTANT.fault(
+        "zeros that are stored move a record",
+        "    csr.sum_duplicates()\n    csr.eliminate_zeros()\n",
+        "    csr.sum_duplicates()\n",
+        "tests/privacy/learners/test_voting.py -k sparse or place",
+    ),
+    # Bytes.
+    _FRAMES.fault("of any size are read", "    if len(data) > limit:\n", "    if False:\n"),
+    _FRAMES.fault(
+        "bytes after the end are ignored",
+        "    if rest:\n        raise WireError",
+        "    if False:\n        raise WireError",
+    ),
+    _FRAMES.fault("cut short", "if len(data) < start + head_size + body_size:", "if False:"),
+    _FRAMES.fault(
+        "forget the latest labels",
+        "        self._by_digest.move_to_end(labels.digest)\n",
+        "",
+        "tests/wire/test_frames.py",
+    ),
+    _FRAMES.fault(
+        "labels against others than known",
+        "if name is not None and reference is None:",
+        "if False:",
+        "tests/wire/test_frames.py",
+    ),
+    _PACKING.fault(
+        "a reference of another alphabet",
+        " or _problem(reference, n_classes) or (s == n_classes and _abstains(reference)):",
+        ":",
+    ),
+    _PACKING.fault(
+        "a difference may be longer", "if content.size > _bytes(radix_size(reference.size, s)):", "if False:"
+    ),
+    _PACKING.fault("free labels without end", " or (s == 1 and n > _MAX_FREE):", ":"),
+    _TABLES.fault("rows keep old labels", "return X.iloc[numbers].reset_index(drop=True)", "return X.iloc[numbers]"),
+    # Between sites, and who comes first.
+    _VOTES.fault(
+        "a sum of two is opened",
+        "        _require_company(site, participants)\n",
+        "",
+        "tests/secure/test_secret_votes.py -k company",
+    ),
+    _VOTES.fault(
+        "votes of another round are masked again",
+        'if stored != (str(spec.get("session")), str(spec["again"])):',
+        "if stored is None:",
+        "tests/secure/test_secret_votes.py -k another_round",
+    ),
+    _VOTES.fault(
+        "opened votes are kept",
+        "    if not faults:\n        site.state.pop(_KEPT, None)\n",
+        "",
+        "tests/secure/test_secret_votes.py -k masked_again",
+    ),
+    _ORDER.fault(
+        "weights are summed as they come",
+        "for party in (party for party in fed.parties if party in replies):",
+        "for party in replies:",
+        "tests/contracts/test_algorithms.py -k answers_first and fedprox",
+        "tests/algorithms/test_fedavg.py -k first",
+    ),
+)
