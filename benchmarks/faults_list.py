@@ -180,7 +180,7 @@ FAULTS = (
         "if False:",
     ),
     _CHECKS.fault("gaps among words", " or bool(table.isna().any(axis=None))", ""),
-    _CHECKS.fault("gaps in unlabelled rows", '{"X": site.X, "unlabeled": site.unlabeled}', '{"X": site.X}'),
+    _CHECKS.fault("gaps in unlabeled rows", '{"X": site.X, "unlabeled": site.unlabeled}', '{"X": site.X}'),
     _CHECKS.fault(
         "a lost quorum without logs", "lost.logs = dict(live.logs)", "lost.logs = {}", "tests/runs/test_runner.py"
     ),

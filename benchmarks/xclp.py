@@ -58,7 +58,7 @@ def digit_sites(partition: Any, share: float, seed: int) -> tuple[list[cg.Site],
 
 
 def accuracy(way: Algorithm, partition: Any, share: float, seed: int) -> float:
-    """The share of all unlabelled points whose label is right."""
+    """The share of all unlabeled points whose label is right."""
     sites, truth = digit_sites(partition, share, seed)
     run = cg.run(way, sites=sites, seed=seed, classes=range(10), progress=False)
     found = run.labels if isinstance(run.labels, dict) else {}
@@ -132,7 +132,7 @@ def report(seeds: int = 10, points: int = 500, solved: int = 10_000) -> Report:
         f"Label propagation: digits over {SITES} sites (mean of {seeds} seeds), and times on one core",
         columns,
         measure(seeds, points, solved),
-        notes="Accuracy on unlabelled points. Times are processor time of all parties together.",
+        notes="Accuracy on unlabeled points. Times are processor time of all parties together.",
     )
 
 

@@ -1,6 +1,6 @@
 """Collegium: federated learning by sharing opinions on public cases.
 
-Sites keep their data and their models; they share labels of a public, unlabelled set and learn from the consensus::
+Sites keep their data and their models; they share labels of a public, unlabeled set and learn from the consensus::
 
     import collegium as cg
 

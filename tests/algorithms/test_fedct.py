@@ -125,7 +125,7 @@ def test_the_global_model_is_fitted_on_the_public_set_and_the_final_labels_only(
     np.testing.assert_array_equal(run.global_model.predict(cancer.split.test[0]), expected)
 
 
-def test_the_global_model_leaves_unlabelled_samples_out(cancer) -> None:
+def test_the_global_model_leaves_unlabeled_samples_out(cancer) -> None:
     algorithm = cg.FedCT(rounds=1, consensus=cg.QualifiedMajority(1.0))
     run = cancer.run(algorithm, sites=recorders(cancer), global_learner=Recorder("global"))
     ((X, y),) = FITTED["global"]

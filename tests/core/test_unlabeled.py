@@ -1,4 +1,4 @@
-"""A site's own unlabelled rows: how they are declared, checked and read."""
+"""A site's own unlabeled rows: how they are declared, checked and read."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_other_columns_are_refused(other: Any) -> None:
 
 def test_methods_that_need_labels_everywhere_say_so() -> None:
     labelled = cg.Site("a", X, Y, learner=DecisionTreeClassifier())
-    unlabelled = cg.Site("b", None, None, unlabeled=X, learner=DecisionTreeClassifier())
+    unlabeled = cg.Site("b", None, None, unlabeled=X, learner=DecisionTreeClassifier())
     with pytest.raises(SiteError, match=r"'b'.*no samples with labels for FedCT"):
-        cg.run(cg.FedCT(rounds=1), sites=[labelled, unlabelled], public=X)
+        cg.run(cg.FedCT(rounds=1), sites=[labelled, unlabeled], public=X)
 
 
 def test_methods_without_use_for_them_leave_them_alone() -> None:

@@ -67,7 +67,7 @@ def learner_of(name: str) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Sites that know each other's identities, with labelled and unlabelled rows."""
+    """Sites that know each other's identities, with labelled and unlabeled rows."""
     write_data(tmp_path, NAMES)
     public = pd.read_csv(tmp_path / "public.csv")
     public.assign(diagnosis=np.where(public["mean radius"] < 14, "benign", "malignant")).to_csv(

@@ -102,7 +102,7 @@ def test_after_the_private_fit_a_site_learns_from_public_rows_only(cancer) -> No
 
 
 def test_without_a_consensus_the_sites_own_private_labels_stand_in(cancer) -> None:
-    # A quorum of all sites leaves some samples unlabelled; the model is still fitted on all public rows.
+    # A quorum of all sites leaves some samples unlabeled; the model is still fitted on all public rows.
     run = cancer.run(cg.FedCT(rounds=2, consensus=cg.QualifiedMajority(1.0)), private())
     assert not run.labels.known.all()
     assert run.models["site0"].estimator.tree_.n_node_samples[0] == len(cancer.split.public)

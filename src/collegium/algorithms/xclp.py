@@ -1,8 +1,8 @@
 """XCLP: cross-client label propagation.
 
 Scott, Yeo, Lampert: "Cross-client Label Propagation for Transductive and Semi-Supervised Federated Learning", TMLR
-2023, Algorithm 1. The paper's lines are named beside ours. Sites with labelled and unlabelled points, or only one kind
-of them, get labels and confidences of their unlabelled points, which nobody else sees. To predict new points, pass
+2023, Algorithm 1. The paper's lines are named beside ours. Sites with labelled and unlabeled points, or only one kind
+of them, get labels and confidences of their unlabeled points, which nobody else sees. To predict new points, pass
 them as a site's `unlabeled`.
 
 Reproduces: the label propagation of Table 6; benchmarks/xclp.py has the numbers.
@@ -55,7 +55,7 @@ def spread(site: ActiveSite, S: Any, rows: dict[str, int], balance: str) -> Noth
 def adopt(
     site: ActiveSite, session: str, round_name: str, answer: Any, balance: str, relative: bool, embed: bool
 ) -> Nothing:
-    """14-XS to 16-CS: labels and confidences of my unlabelled points. They stay here."""
+    """14-XS to 16-CS: labels and confidences of my unlabeled points. They stay here."""
     Z = finish(site, round_name, answer)
     end_session(site, session)
     if embed:  # Rows as they are have been looked at before the run.
@@ -128,7 +128,7 @@ class XCLP(Algorithm):
             self.propagate(fed)
 
     def propagate(self, fed: Federation, parties: Sequence[str] | None = None) -> None:
-        """Algorithm 1 over these parties: each then has labels and confidences of its unlabelled points."""
+        """Algorithm 1 over these parties: each then has labels and confidences of its unlabeled points."""
         session = f"{fed.run} xclp {fed.round}"
         here = Circle(fed, session).gather(fed.parties if parties is None else parties)  # 1-XS
         clear = self.bits is None or self.hamming == "plain"

@@ -151,7 +151,7 @@ def _facts(setup: SiteSetup, certified: Kit | None, public: Table | None) -> dic
         "columns": tables.n_columns(site.X) if columns is None else [str(name) for name in columns],
         "classes": {str(value): int(count) for value, count in zip(values, counts, strict=True)},
         "held out": 0 if setup.held_out is None else len(setup.held_out[1]),
-        "unlabelled": 0 if site.unlabeled is None else tables.n_rows(site.unlabeled),
+        "unlabeled": 0 if site.unlabeled is None else tables.n_rows(site.unlabeled),
         "learner": learner_name(site.learner),
         "public set": None if public is None else tables.digest(public),
         "approval": setup.file.policy.approval,

@@ -61,7 +61,7 @@ class Algorithm(Asking, ABC):
     trains_sites: ClassVar[bool] = True
     """Whether sites come to a model, which can be scored."""
     labels_own_points: ClassVar[bool] = False
-    """Whether it labels the sites' own unlabelled points, for their owners only: `run.labels` is then by site."""
+    """Whether it labels the sites' own unlabeled points, for their owners only: `run.labels` is then by site."""
     fresh_secrets: ClassVar[bool] = False
     """Whether releases are encrypted or masked with fresh keys: the same result, in other bytes each time."""
     simulation_only: ClassVar[bool] = False

@@ -79,7 +79,7 @@ def as_labels(y: Any, where: str) -> NDArray[Any]:
     if values.ndim != 1:
         raise ConfigError(f"{where} must be one label per row, not an array of shape {values.shape}.")
     if np.any(pd.isna(values)):
-        raise ConfigError(f"{where} has missing labels: drop those rows, or keep them as unlabelled data.")
+        raise ConfigError(f"{where} has missing labels: drop those rows, or keep them as unlabeled data.")
     if values.dtype == object:
         kinds = {type(value) for value in values}
         if len(kinds) > 1:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class PublicSet:
-    """The unlabelled data that everybody has, identified by its hash."""
+    """The unlabeled data that everybody has, identified by its hash."""
 
     def __init__(self, X: Any) -> None:
         self.X = tables.frozen(X)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _OWN_LABELS: Final = "labels of the public set by the private learner"
-_FOUND: Final = "labels of the site's own unlabelled points"
+_FOUND: Final = "labels of the site's own unlabeled points"
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +166,7 @@ class ActiveSite:
         return np.asarray(features)
 
     def keep_labels(self, found: Labelled) -> None:
-        """Keep labels of this site's own unlabelled points. They never leave it; a simulation looks them up."""
+        """Keep labels of this site's own unlabeled points. They never leave it; a simulation looks them up."""
         self.state[_FOUND] = found
 
     @property

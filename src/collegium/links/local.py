@@ -99,7 +99,7 @@ class LocalLink:
 
     @property
     def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabelled points (simulation only: nobody else sees it)."""
+        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
         found = {party: agent.site.found_labels for party, agent in self._pool.agents.items()}
         return {party: labels for party, labels in found.items() if labels is not None}
 

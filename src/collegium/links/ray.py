@@ -118,7 +118,7 @@ class RayLink:
 
     @property
     def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabelled points (simulation only: nobody else sees it)."""
+        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
         return {party: labels for party, (_, labels, _) in self._collected.items() if labels is not None}
 
     @property

@@ -29,7 +29,7 @@ class SimulatedLink(Link, Protocol):
 
     @property
     def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabelled points."""
+        """What the sites found of their own unlabeled points."""
         ...
 
     @property

@@ -163,7 +163,7 @@ class WorkersLink:
 
     @property
     def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabelled points (simulation only: nobody else sees it)."""
+        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
         return {party: self._collected[2][party] for party in self.parties if party in self._collected[2]}
 
     @property

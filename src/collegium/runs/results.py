@@ -54,7 +54,7 @@ class Run:
         about: The run's id, algorithm, seed, sites and versions.
         classes: The study's classes.
         labels: The last consensus, as class codes (None where the algorithm makes none). Of a method that labels the
-            sites' own unlabelled points: by site, the user's own label values in the order of those points.
+            sites' own unlabeled points: by site, the user's own label values in the order of those points.
         confidences: How sure each of those labels is, 0 to 1, by site. In a real run only the site itself has either.
         logs: The sites' own logs, in a simulation. They are not saved with the run.
         study: The study file's text, for a run of a study.

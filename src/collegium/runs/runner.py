@@ -71,7 +71,7 @@ def run(
     Args:
         algorithm: For example ``cg.FedCT(rounds=5)``.
         sites: The sites, each with data and a learner.
-        public: The unlabelled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
+        public: The unlabeled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site takes the test, too (False saves time: only the common model of each round does).
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.

@@ -36,7 +36,7 @@ _SEED: Final = "seed that the sites share"
 
 
 def points_of(site: ActiveSite, embed: bool) -> NDArray[np.float64]:
-    """At a site: its labelled points, then the unlabelled ones, as they are or as its model embeds them."""
+    """At a site: its labelled points, then the unlabeled ones, as they are or as its model embeds them."""
     rows = [each.X for each in (site.data, site.unlabeled) if len(each)]
     return np.concatenate([as_points(site.embed(X) if embed else X, f"Site {site.name!r}") for X in rows])
 

@@ -119,7 +119,7 @@ def test_a_site_with_one_class_may_take_part(kit):
     assert set(load_site(kit).site.y) == {"no"}
 
 
-def test_unlabelled_rows_lose_the_target_where_they_have_it(kit):
+def test_unlabeled_rows_lose_the_target_where_they_have_it(kit):
     rows(10).to_csv(kit / "more.csv", index=False)
     site = load_site(with_data(kit, 'source = "rows.csv"\ntarget = "ill"\nunlabeled = "more.csv"')).site
     assert list(site.unlabeled.columns) == ["age", "crp"]
@@ -296,7 +296,7 @@ y = np.arange(20) % 2
 
 def two(): return X, y
 def three(): return X, y, X[:3]
-def only_unlabelled(): return None, None, X
+def only_unlabeled(): return None, None, X
 def nothing(): return X[:0], y[:0]
 def one(): return X
 def broken(): raise ValueError("patient Miller has no row")
@@ -311,7 +311,7 @@ def installed(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     meta.mkdir(parents=True)
     (lib / "hospital_rows.py").write_text(FUNCTIONS)
     (meta / "METADATA").write_text("Metadata-Version: 2.1\nName: hospital-rows\nVersion: 1.0\n")
-    names = ("two", "three", "only_unlabelled", "nothing", "one", "broken", "missing")
+    names = ("two", "three", "only_unlabeled", "nothing", "one", "broken", "missing")
     points = "".join(f"{name} = hospital_rows:{name}\n" for name in names)
     (meta / "entry_points.txt").write_text(f"[collegium.site_data]\n{points}")
     monkeypatch.syspath_prepend(str(lib))
@@ -322,7 +322,7 @@ def installed(kit: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 def test_an_installed_function_gives_the_rows(installed):
     assert len(load_site(with_data(installed, 'entry_point = "two"')).site) == 20
     assert len(load_site(with_data(installed, 'entry_point = "three"')).site.unlabeled) == 3
-    assert len(load_site(with_data(installed, 'entry_point = "only_unlabelled"')).site) == 0
+    assert len(load_site(with_data(installed, 'entry_point = "only_unlabeled"')).site) == 0
 
 
 @pytest.mark.parametrize(

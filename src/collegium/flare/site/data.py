@@ -49,7 +49,7 @@ def read_data(data: SiteData, kit: Path) -> Rows:
         rows = _from_function(str(data.entry_point))
     if data.unlabeled is not None:
         if rows.unlabeled is not None:
-            raise ConfigError(f"data.unlabeled: {data.entry_point!r} gives unlabelled rows by itself; leave this out.")
+            raise ConfigError(f"data.unlabeled: {data.entry_point!r} gives unlabeled rows by itself; leave this out.")
         without = () if data.target is None else (data.target,)
         rows = replace(rows, unlabeled=read_rows(_file(data.unlabeled, "data.unlabeled", kit), without))
     names = data.columns

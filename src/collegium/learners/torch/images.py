@@ -1,4 +1,4 @@
-"""Unlabelled images in any usual layout, and SimCLR's random views of them, made a batch at a time on the device."""
+"""Unlabeled images in any usual layout, and SimCLR's random views of them, made a batch at a time on the device."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class PrivateLearner(ABC):
     ) -> Any:
         """One private fit.
 
-        `public` are the unlabelled public rows. `pseudo=(X_pub, y_pub)` are public rows with labels that depend on the
+        `public` are the unlabeled public rows. `pseudo=(X_pub, y_pub)` are public rows with labels that depend on the
         private records through paid-for releases only. `classes` are all classes of the study; without them those in
         y are used, and the claim says that this was assumed to be harmless.
         """

@@ -55,7 +55,7 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         check_parameters(self)
 
     def fit(self, X: Any, y: Any, public: Any = None) -> Self:
-        """One private fit on (X, y), with the help of the unlabelled samples `public` (or the constructor's)."""
+        """One private fit on (X, y), with the help of the unlabeled samples `public` (or the constructor's)."""
         return self.fit_private(X, y, public)
 
     def fit_private(
@@ -68,13 +68,13 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
             raise ConfigError(f"{self._name}: X has {tables.n_rows(records)} rows and y has {len(labels)} labels.")
         if classes is None and not len(labels):
             raise ConfigError(f"{self._name}: there are no records, and so no classes: give `classes`.")
-        unlabelled = self._public_rows(public)
+        unlabeled = self._public_rows(public)
         self.classes_ = np.unique(labels if classes is None else as_labels(classes, f"{self._name}: classes"))
-        n_public = 0 if unlabelled is None else tables.n_rows(unlabelled)
+        n_public = 0 if unlabeled is None else tables.n_rows(unlabeled)
         charge = self.charge(len(labels), n_public, len(self.classes_))
         self.n_features_in_ = prod(tables.row_shape(records))
         private = LabelledData(records, encode_labels(labels, self.classes_, self._name))
-        self._learn(private, unlabelled, self._pseudo_rows(pseudo), charge)
+        self._learn(private, unlabeled, self._pseudo_rows(pseudo), charge)
         self.charge_ = charge.assuming(KNOWN_CLASSES) if classes is None else charge
         self.privacy_ = _claim(self.charge_)
         return self
@@ -108,7 +108,7 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         if rows is None:
             if self.needs_public:
                 raise ConfigError(
-                    f"{self._name} learns from public samples: give unlabelled ones as `public`, to fit() or to "
+                    f"{self._name} learns from public samples: give unlabeled ones as `public`, to fit() or to "
                     f"{self._name}() itself; in a study, give it a public set."
                 )
             return None
