@@ -359,7 +359,7 @@ FAULTS = (
         "zeros that are stored move a record",
         "    csr.sum_duplicates()\n    csr.eliminate_zeros()\n",
         "    csr.sum_duplicates()\n",
-        "tests/privacy/learners/test_voting.py -k sparse or place",
+        "tests/privacy/learners/test_voting.py -k sparse or place or stored",
     ),
     # Bytes.
     _FRAMES.fault("of any size are read", "    if len(data) > limit:\n", "    if False:\n"),
