@@ -170,6 +170,9 @@ import numpy as np
 from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.core import ActiveSite, Algorithm, Count, step
+from collegium.links import ray as link
+
+link._START_SECONDS = 600  # of a busy machine
 
 class OfThisScript(DecisionTreeClassifier):
     pass

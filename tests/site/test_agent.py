@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import cloudpickle
 import numpy as np
@@ -56,6 +57,13 @@ def fail_after_a_private_fit(site: ActiveSite) -> Nothing:
     """Noise decides that it fails."""
     site.exposure.note_fit(PAID)
     raise ValueError("no answer came through")
+
+
+@step
+def label_at_a_private_cost(site: ActiveSite) -> HardLabels:
+    """Labels whose cost depends on private votes."""
+    site.exposure.note_fit(replace(PAID, publishable=False))
+    return HardLabels(Labels(np.zeros(10, dtype=int), 2))
 
 
 @step
@@ -120,6 +128,21 @@ def test_another_order_under_the_same_number_is_refused():
     mine.serve(frame(fit_and_count(None)))
     header, _ = answer(mine.serve(frame(draw())))
     assert header["refused"] == "other-order"
+
+
+def test_a_failure_without_a_private_fit_is_no_release():
+    mine = agent()
+    header, _ = answer(mine.serve(frame(explode())))
+    assert "kind" not in header
+    assert mine.gate.ledger.rows() == []
+
+
+def test_a_cost_that_depends_on_private_data_stays_in_the_ledger():
+    mine = agent()
+    header, _ = answer(mine.serve(frame(label_at_a_private_cost())))
+    (told,), _ = read_charges(header["privacy"])
+    assert (told.events, told.publishable) == ((), False)
+    assert [charge.events for charge in mine.gate.ledger.charges()] == [PAID.events]
 
 
 def test_the_text_of_an_exception_stays_in_the_sites_log():

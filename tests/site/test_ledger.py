@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from collegium.errors import LedgerError, StorageError
-from collegium.site.ledger import Entry, Ledger, Sent, read_ledger, verify_ledger
+from collegium.site.ledger import Entry, Ledger, Sent, genesis, read_ledger, row_hash, verify_ledger
 
 
 def entry(number: int = 1, **changes) -> Entry:
@@ -27,9 +27,9 @@ def path(tmp_path):
     return file
 
 
-def change(path, statement):
+def change(path, statement, *values):
     db = sqlite3.connect(path)
-    db.execute(statement)
+    db.execute(statement, values)
     db.commit()
     db.close()
 
@@ -57,6 +57,30 @@ def test_every_change_is_found(path, statement):
     change(path, statement)
     with pytest.raises(LedgerError):
         verify_ledger(path)
+
+
+def test_a_row_that_was_forged_with_its_hash_is_found_by_the_next_one(path):
+    forged = next(row for row in read_ledger(path) if (row["party"], row["seq"]) == ("a", 1)) | {"bytes": 1}
+    digest = row_hash(forged, genesis("a"))
+    change(path, "UPDATE ledger SET bytes = 1, hash = ? WHERE party = 'a' AND seq = 1", digest)
+    change(path, "UPDATE ledger SET prev = ? WHERE party = 'a' AND seq = 2", digest)
+    with pytest.raises(LedgerError, match="row 2 of 'a'"):
+        verify_ledger(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM ledger WHERE party = 'a' AND seq = 3",
+        "DELETE FROM ledger WHERE party = 'a' AND seq = 1",
+        "UPDATE ledger SET bytes = 11 WHERE party = 'a' AND seq = 2",
+    ],
+)
+def test_nobody_knows_what_a_changed_ledger_has_spent(path, statement):
+    change(path, statement)
+    with pytest.raises(LedgerError):
+        Ledger("a", path).charges()
+    assert Ledger("b", path).charges() == []
 
 
 def test_a_truncated_file_is_found(path):

@@ -257,6 +257,18 @@ def test_labels_of_another_public_set_or_of_other_classes_are_no_reference(other
     assert wire.unpack(wire.pack(labels, other).data) == labels
 
 
+def test_a_message_of_words_alone_has_a_limit_too():
+    data = wire.pack({"a": "x" * 100}).data
+    assert wire.unpack(data, limit=len(data)) == {"a": "x" * 100}
+    with pytest.raises(WireError, match="over the limit"):
+        wire.unpack(data, limit=len(data) - 1)
+
+
+def test_bytes_behind_a_message_are_not_ignored():
+    with pytest.raises(WireError, match="after the end"):
+        wire.unpack(wire.pack({"a": 1}).data + b"x")
+
+
 def test_known_labels_forget_the_oldest():
     known = wire.KnownLabels(keep=2)
     many = [Labels(np.array([i]), 5) for i in range(3)]

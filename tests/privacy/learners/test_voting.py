@@ -128,6 +128,16 @@ def test_a_gap_elsewhere_or_another_order_of_categories_moves_nobody() -> None:
     assert teacher_of(zeros, 1000) == teacher_of(sparse.csr_array(np.array([[0.0, 5.0, 0.0]])), 1000)
 
 
+def test_zeros_that_are_stored_move_nobody() -> None:
+    plain = sparse.csr_array(np.arange(60.0).reshape(20, 3) % 4)
+    stored = plain.copy()
+    stored.data[stored.data == 1] = 0
+    told = stored.copy()
+    told.eliminate_zeros()
+    assert stored.nnz > told.nnz
+    assert (teacher_of(stored, 7) == teacher_of(told, 7)).all()
+
+
 def test_copies_of_a_record_meet_at_one_teacher() -> None:
     assert len(set(teacher_of(np.tile([[1.5, 2.0]], (9, 1)), 1000))) == 1
 
