@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,8 +34,7 @@ def test_some_names_are_where_users_look_for_them():
 
 
 def test_the_version_is_that_of_the_package():
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-    assert cg.__version__ == project["version"]
+    assert cg.__version__ == importlib.metadata.version("collegium")
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from collegium.algorithms.fedavg import FedAvg
-from collegium.core import ActiveSite, LocalTerm, Order, Weights, step
+from collegium.core import ActiveSite, LocalTerm, Order, Steps, Weights, step
+from collegium.core.settings import NonNegativeFloat
 from collegium.core.weights import Arrays
 
 
@@ -37,7 +38,8 @@ def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: floa
 class Moon(FedAvg):
     """FedAvg whose sites do not drift the same way again and again."""
 
-    mu: float = 1.0
+    asks_for: ClassVar[Steps] = (update, *FedAvg.asks_for)
+    mu: NonNegativeFloat = 1.0
 
     def local_update(self, w: Arrays) -> Order[Weights]:
         return update(w, self.local_epochs, self.local_steps, float(self.mu))
