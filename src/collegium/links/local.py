@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack
-from functools import cached_property
 from typing import Self
 
 from threadpoolctl import threadpool_limits
 
 from collegium.core.federation import Answer
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
-from collegium.links.simulated import no_address
+from collegium.links.simulated import Kept, SimulatedLink, no_address
 from collegium.site.agent import Agent
 
 
@@ -48,6 +45,12 @@ class AgentPool:
         finally:
             lock.release()
 
+    def collect(self) -> dict[str, Kept]:
+        """What the sites have now."""
+        return {
+            party: (agent.site.model, agent.site.found_labels, agent.log.lines) for party, agent in self.agents.items()
+        }
+
     def abandon(self) -> None:
         """Leave threads that hang behind; the next orders get fresh ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -61,7 +64,7 @@ class AgentPool:
                 agent.gate.ledger.close()
 
 
-class LocalLink:
+class LocalLink(SimulatedLink):
     """Sites in this process. `threads` of them work at a time (default: one per core)."""
 
     def __init__(self, hosting: Hosting, threads: int | None = None) -> None:
@@ -91,22 +94,9 @@ class LocalLink:
         except DeadlinePassed:
             self._pool.abandon()
 
-    @cached_property
-    def models(self) -> dict[str, SiteModel]:
-        """The sites' models (simulation only: a real site keeps its own)."""
-        sites = {party: agent.site for party, agent in self._pool.agents.items()}
-        return {party: site.model for party, site in sites.items() if site.model is not None}
-
     @property
-    def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
-        found = {party: agent.site.found_labels for party, agent in self._pool.agents.items()}
-        return {party: labels for party, labels in found.items() if labels is not None}
-
-    @property
-    def logs(self) -> dict[str, list[str]]:
-        """The sites' logs (simulation only)."""
-        return {party: agent.log.lines for party, agent in self._pool.agents.items()}
+    def _collected(self) -> dict[str, Kept]:
+        return self._pool.collect()
 
     def close(self) -> None:
         """Let go of threads and files."""

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,14 +18,18 @@ from collegium.core.steps import INSTALLED
 from collegium.links.hosting import Hosting
 
 
-def assign(hosting: Hosting, processes: int) -> dict[str, int]:
-    """A process for each site: the largest first, each to the process with the fewest rows so far."""
+def split(hosting: Hosting, processes: int) -> list[Hosting]:
+    """The sites by process: the largest first, each to the process with the fewest rows so far.
+
+    The public set is left out: all processes share one copy of it.
+    """
     load, home = [0] * processes, {}
     for site in sorted(hosting.sites, key=len, reverse=True):
         process = load.index(min(load))
         home[site.name] = process
         load[process] += max(1, len(site))
-    return home
+    parts = [tuple(site for site in hosting.sites if home[site.name] == process) for process in range(processes)]
+    return [replace(hosting, public=None, sites=part) for part in parts]
 
 
 def pack(content: Any, file: IO[bytes]) -> None:

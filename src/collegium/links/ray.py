@@ -13,25 +13,23 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Self
 
 from collegium.core.federation import Answer
 from collegium.errors import CollegiumError
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores
-from collegium.links.packing import assign, pack
-from collegium.links.ray_actor import Host, Kept, SitesActor
+from collegium.links.packing import pack, split
+from collegium.links.ray_actor import Host, SitesActor
 from collegium.links.ray_cluster import connected
+from collegium.links.simulated import Kept, SimulatedLink
 
 _START_SECONDS: Final = 120.0
 _SHARED_BYTES: Final = 100_000
 """Frames from this size on go through the object store, once for all sites that get the same one."""
 
 
-class RayLink:
+class RayLink(SimulatedLink):
     """Sites in Ray actors: `workers` of them, by default one per CPU of the cluster.
 
     Without an address, Ray is started on this machine, for this run and this machine only. An actor that dies leaves
@@ -63,15 +61,14 @@ class RayLink:
         actors = min(workers or cpus, len(self.parties))
         threads = max(2, cpus // actors)  # a site that hangs does not hold up all others of its actor
         public = ray.put(None if hosting.public is None else hosting.public.X)
-        shared, home = replace(hosting, public=None), assign(hosting, actors)
         hosts = []
-        for number in range(actors):
-            mine = {party for party, at in home.items() if at == number}
+        for part in split(hosting, actors):
+            mine = {site.name for site in part.sites}
             make = ray.remote(SitesActor).options(
                 num_cpus=min(1.0, cpus / actors), scheduling_strategy="SPREAD", max_concurrency=2 * len(mine) + 8
             )
             packed = io.BytesIO()
-            pack(shared.only(mine), packed)
+            pack(part, packed)
             hosts.append(Host(ray, mine, make.remote, (ray.put(packed.getvalue()), public, threads)))
             self._stack.callback(hosts[-1].close)
         _start(hosts, _START_SECONDS)
@@ -108,23 +105,7 @@ class RayLink:
 
     @cached_property
     def _collected(self) -> dict[str, Kept]:
-        kept = {party: each for host in self._hosts for party, each in host.collect().items()}
-        return {party: kept[party] for party in self.parties}
-
-    @property
-    def models(self) -> dict[str, SiteModel]:
-        """The sites' models, in the order of the sites (simulation only)."""
-        return {party: model for party, (model, _, _) in self._collected.items() if model is not None}
-
-    @property
-    def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
-        return {party: labels for party, (_, labels, _) in self._collected.items() if labels is not None}
-
-    @property
-    def logs(self) -> dict[str, list[str]]:
-        """The sites' logs (simulation only)."""
-        return {party: lines for party, (_, _, lines) in self._collected.items()}
+        return {party: kept for host in self._hosts for party, kept in host.collect().items()}
 
     def close(self) -> None:
         """End the actors, and Ray, if it was started here."""

@@ -7,22 +7,18 @@ import io
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import cloudpickle
 
 from collegium.core.federation import Answer
-from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.local import AgentPool
 from collegium.links.packing import unpack
+from collegium.links.simulated import Kept
 
 _CLOSE_SECONDS: Final = 5.0
-Kept = tuple[SiteModel | None, Labelled | None, list[str]]
 
 
 class SitesActor:
@@ -36,8 +32,7 @@ class SitesActor:
                 f"The run's folder {hosting.folder} is not there on every node: use one on a shared file system."
             )
         threads_per_site().__enter__()  # for as long as this process lives
-        shared = replace(hosting, public=None if public is None else PublicSet(public))
-        self._pool = AgentPool(shared.agents(), threads)
+        self._pool = AgentPool(hosting.agents(public), threads)
 
     async def serve(self, party: str, frame: bytes, deadline: float | None) -> Answer | None:
         """A site's answer to a frame."""
@@ -49,9 +44,7 @@ class SitesActor:
 
     async def collect(self) -> bytes:
         """What a simulation wants to see of its sites at the end."""
-        sites = {party: (agent.site, agent.log.lines) for party, agent in self._pool.agents.items()}
-        kept: dict[str, Kept] = {name: (site.model, site.found_labels, lines) for name, (site, lines) in sites.items()}
-        data: bytes = cloudpickle.dumps(kept)
+        data: bytes = cloudpickle.dumps(self._pool.collect())
         return data
 
     async def close(self) -> None:

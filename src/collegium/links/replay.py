@@ -42,12 +42,9 @@ class ReplayLink:
 
     def newcomers(self) -> tuple[str, ...]:
         """Those that joined before this exchange when it was recorded; live, those that join now."""
-        if self._next < self._record.length:
-            joined = self._record.newcomers(self._next)
-        else:
-            known = self._record.newcomers(self._next)
-            live = self._live.newcomers() if isinstance(self._live, OpenLink) else ()
-            joined = known + self._record.write_newcomers(self._next, live)
+        joined = self._record.newcomers(self._next)
+        if self._next >= self._record.length and isinstance(self._live, OpenLink):
+            joined += self._record.write_newcomers(self._next, self._live.newcomers())
         self.parties += joined
         return joined
 
