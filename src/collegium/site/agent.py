@@ -186,7 +186,7 @@ class Agent:
 
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
-        return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.payload))
+        return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.packed.data))
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
         """What others may know of a charge: of one that depends on private data, that there is one."""
@@ -244,27 +244,25 @@ class Agent:
 
     def restore(self, run: str) -> None:
         """Go on from the state in which this site left a run, if it has one."""
-        if self._folder is None:
-            return
         stored = self.gate.ledger.state_file(run)
-        if stored is not None:
-            path = self._folder / stored[0]
-            data = path.read_bytes() if path.is_file() else b""
-            if hashlib.sha256(data).hexdigest() != stored[1]:
-                raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
-            try:
-                fingerprint, model, state, secrets, labels, exposure = cloudpickle.loads(data)
-            except ValueError:
-                raise StorageError(
-                    f"The stored state {path} is of another version of Collegium: resume with that version, or start "
-                    "a new run."
-                ) from None
-            if fingerprint != self.site.fingerprint:
-                raise StorageError(
-                    f"Site {self.site.name!r} has other data or another learner than when this run was begun: resume "
-                    "with what it had, or start a new run."
-                )
-            site = self.site
-            site.model, site.state, site.secret_state, site.exposure = model, state, secrets, exposure
-            if labels is not None:
-                self._known.remember(labels)
+        if self._folder is None or stored is None:
+            return
+        path, site = self._folder / stored[0], self.site
+        data = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(data).hexdigest() != stored[1]:
+            raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
+        try:
+            fingerprint, model, state, secrets, labels, exposure = cloudpickle.loads(data)
+        except Exception as error:  # classes that have moved or changed since raise anything
+            raise StorageError(
+                f"The stored state {path} was written by another version of Collegium, or of a package that it uses "
+                f"({type(error).__name__}): resume with that version, or start a new run."
+            ) from None
+        if fingerprint != site.fingerprint:
+            raise StorageError(
+                f"Site {site.name!r} has other data or another learner than when this run began: resume with what it "
+                "had, or start a new run."
+            )
+        site.model, site.state, site.secret_state, site.exposure = model, state, secrets, exposure
+        if labels is not None:
+            self._known.remember(labels)

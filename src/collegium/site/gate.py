@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -28,28 +28,25 @@ from collegium.wire.replies import REFUSAL, Row
 _GATE_ONLY: Final = object()
 
 
+@dataclass(frozen=True)
 class Sealed:
     """A release that passed the gate, as bytes, with the hash of its ledger row. Only the gate makes one."""
 
-    def __init__(
-        self,
-        kind: str,
-        packed: wire.Packed,
-        sha256: str,
-        entry: str | None = None,
-        charges: tuple[Charge, ...] | None = None,
-        *,
-        key: object = None,
-    ) -> None:
+    kind: str
+    packed: wire.Packed
+    sha256: str
+    entry: str | None = None
+    charges: tuple[Charge, ...] | None = None
+    key: InitVar[object] = None
+
+    def __post_init__(self, key: object) -> None:
         if key is not _GATE_ONLY:
             raise TypeError("Only Gate.seal makes a Sealed: return a Release from the step instead.")
-        self.payload, self.charges = packed.data, charges
-        self._kind, self._content, self._sha256, self._entry = kind, packed.content_bytes, sha256, entry
 
     def row(self, published: Sequence[Charge] | None) -> Row:
         """What a reply says of it, with as much of its charges as may be known."""
         privacy = None if published is None else write_charges(published)
-        return Row(self._kind, self._content, self._sha256, self._entry, privacy)
+        return Row(self.kind, self.packed.content_bytes, self.sha256, self.entry, privacy)
 
 
 class Gate:
@@ -133,19 +130,11 @@ class Gate:
     def _written(self, request: Request, kind: str, packed: wire.Packed, charges: list[Charge] | None) -> Sealed:
         """The row in the ledger without which nothing leaves, and what may leave then."""
         sha256 = hashlib.sha256(packed.data).hexdigest()
-        entry = Entry(
-            request.run,
-            request.number,
-            request.round,
-            request.step,
-            kind,
-            packed.content_bytes,
-            len(packed.data),
-            sha256,
-            event=None if charges is None else write_charges(charges, self.budget),
-            claim=None if charges is None else "; ".join(str(claim) for claim in Account(tuple(charges)).claims()),
-        )
         privacy = None if charges is None else tuple(charges)
+        event = None if privacy is None else write_charges(privacy, self.budget)
+        claim = None if privacy is None else "; ".join(str(each) for each in Account(privacy).claims())
+        order = (request.run, request.number, request.round, request.step)
+        entry = Entry(*order, kind, packed.content_bytes, len(packed.data), sha256, event, claim)
         return Sealed(kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
 
     @staticmethod
