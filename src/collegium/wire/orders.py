@@ -67,6 +67,8 @@ class Header:
     public: _Hash | None
 
 
+_COMMON: Final = ("run", "public_sha256")
+"""What a frame's orders share: its header says it for all of them."""
 _HEADER: Final = TypeAdapter(Header)
 _REQUESTS: Final = TypeAdapter(Annotated[list[Request], Field(min_length=1)])
 
@@ -93,7 +95,7 @@ def read_header(frame: bytes) -> tuple[Header, bytes]:
 def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
     """The orders behind a header, at least one."""
     plain = wire.unpack(orders, known)
-    common = {"run": header.run, "public_sha256": header.public}
+    common = dict(zip(_COMMON, (header.run, header.public), strict=True))
     try:
         if set(plain) != {"orders"}:
             raise WireError("A message holds something else than orders.")
@@ -106,15 +108,6 @@ def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = 
 
 
 def _to_plain(request: Request) -> dict[str, Any]:
-    plain = {
-        "number": request.number,
-        "round": request.round,
-        "step": request.step,
-        "digest": request.digest,
-        "args": request.args,
-    }
-    if request.mechanism is not None:
-        plain["mechanism"] = request.mechanism
-    if request.mask is not None:
-        plain["mask"] = asdict(request.mask)
-    return plain
+    """What the header does not say, without what is not there."""
+    plain = {name: value for name, value in vars(request).items() if name not in _COMMON and value is not None}
+    return plain if request.mask is None else plain | {"mask": asdict(request.mask)}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -54,21 +54,13 @@ class Reply:
 class Refusal:
     """A site did not do what it was asked, or did not release it."""
 
-    number: int
-    code: str
-    step: str
-    row: Row | None = None
-    """Where the refusal itself tells something of the data, and was paid for."""
-
-
-@dataclass(frozen=True)
-class _Refused:
     __pydantic_config__ = _EXACT
 
     number: Annotated[int, Field(strict=True, ge=UNREAD, lt=1 << 63)]
-    refused: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9-]{1,64}$")]
+    code: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9-]{1,64}$", validation_alias="refused")]
     step: Annotated[str, Field(strict=True, max_length=256)]
     row: Row | None = None
+    """Where the refusal itself tells something of the data, and was paid for."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +71,18 @@ class _Answered:
     row: Row
 
 
-_HEADER: Final[TypeAdapter[_Refused | _Answered]] = TypeAdapter(_Refused | _Answered)
+_HEADER: Final[TypeAdapter[Refusal | _Answered]] = TypeAdapter(Refusal | _Answered)
 
 
 def write_reply(reply: Reply) -> bytes:
     """A reply's frame."""
-    return wire.join({"number": reply.number, "row": _to_plain(reply.row)}, reply.payload)
+    return wire.join({"number": reply.number, "row": asdict(reply.row)}, reply.payload)
 
 
 def write_refusal(refusal: Refusal) -> bytes:
     """A refusal's frame."""
     header: dict[str, Any] = {"number": refusal.number, "refused": refusal.code, "step": refusal.step}
-    return wire.join(header if refusal.row is None else header | {"row": _to_plain(refusal.row)}, b"")
+    return wire.join(header if refusal.row is None else header | {"row": asdict(refusal.row)}, b"")
 
 
 def read_reply(frame: bytes) -> Reply | Refusal:
@@ -109,10 +101,4 @@ def read_reply(frame: bytes) -> Reply | Refusal:
         return Reply(header.number, header.row, payload)
     if payload or (row is not None and (row.kind != REFUSAL or row.bytes)):
         raise WireError("A refusal carries nothing.")
-    return Refusal(header.number, header.refused, header.step, row)
-
-
-def _to_plain(row: Row) -> dict[str, Any]:
-    return {
-        "kind": row.kind, "bytes": row.bytes, "sha256": row.sha256, "entry": row.entry, "privacy": row.privacy,
-    }  # fmt: skip
+    return header
