@@ -19,6 +19,7 @@ from collegium.core.masking import SecretTotals, masking
 from collegium.core.observations import Notes, Observations
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing, Release, Sum
+from collegium.core.settings import PositiveFloat, Probability, check
 from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
@@ -122,11 +123,13 @@ class Federation:
         quorum: float = 0.0,
         deadline: float | None = None,
     ) -> None:
-        if not 0 <= quorum <= 1:
-            raise ConfigError(f"quorum is a share of the sites, between 0 and 1, not {quorum}.")
-        if deadline is not None and not deadline > 0:
-            raise ConfigError(f"deadline is a number of seconds above 0, not {deadline}.")
+        check(Probability, quorum, "quorum")
+        check(PositiveFloat | None, deadline, "deadline")
+        self.run = run
+        """The run's name, which no other run has."""
         self.parties = link.parties
+        self.quorum = quorum
+        """The share of the asked sites that must answer; with 0, one answer is enough."""
         self.n_classes = n_classes
         self.seed = seed
         self.rng = np.random.default_rng([seed, int.from_bytes(hashlib.sha256(b"coordinator").digest()[:8])])
@@ -137,27 +140,15 @@ class Federation:
         self.final_labels: Labels | None = None
         self.final_weights: dict[str, Arrays] = {}
         self._link = link
-        self._run = run
         self._public = public
         self._truth = public_truth
         self._labels = public_labels
         self._workbench = workbench
-        self._quorum = quorum
         self._deadline = deadline
         self._number = self._asides = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
         self._secret_totals: dict[str, SecretTotals] = {}
-
-    @property
-    def run(self) -> str:
-        """The run's number, which no other run has."""
-        return self._run
-
-    @property
-    def quorum(self) -> float:
-        """The share of the asked sites that must answer; 0 where the user set none, and one answer is enough."""
-        return self._quorum
 
     @property
     def public(self) -> PublicSet:
@@ -239,7 +230,7 @@ class Federation:
         for protocol in {each.secret for each in addressed.values() if each.secret is not None}:
             if protocol not in self._secret_totals:
                 self._secret_totals[protocol] = masking(protocol).totals(self)
-            return self._secret_totals[protocol].total(addressed, deadline, self._quorum if quorum is None else quorum)
+            return self._secret_totals[protocol].total(addressed, deadline, self.quorum if quorum is None else quorum)
         total: Sum | None = None
         for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
             with self.timed("consensus"):
@@ -280,8 +271,9 @@ class Federation:
         waiting: dict[str, Order[Any] | None] = {party: None for party in self.parties if self._state[party].queue}
         if waiting:
             outcome: Replies[Nothing] = Replies()
-            answered = sum(1 for _ in self._exchange(waiting, None, deadline, outcome))
-            self._require(None, len(waiting), outcome, answered)
+            for _ in self._exchange(waiting, None, deadline, outcome):
+                pass  # that a step finished is all that there is to know
+            self._require(None, len(waiting), outcome)
 
     def reject(self, party: str, reason: str = BAD_REPLY, *, step: str | None = None) -> None:
         """Say in the run's refusals that what a party sent was of no use. The run goes on without it.
@@ -349,21 +341,18 @@ class Federation:
         unknown = [party for party in addressed if party not in self._state]
         if unknown or not addressed:
             raise ConfigError(f"There is no party {unknown}." if unknown else "An order is addressed to no party.")
-        self._require_declared({each.step for each in addressed.values()})
-        return addressed
-
-    def _require_declared(self, asked: set[str]) -> None:
-        undeclared = set() if self.may_ask is None else asked - set(self.may_ask)
-        if undeclared:
+        asked = {each.step for each in addressed.values()}
+        if undeclared := set() if self.may_ask is None else asked - set(self.may_ask):
             raise ConfigError(
                 f"Sites are asked for {', '.join(sorted(undeclared))}, which the algorithm does not declare for these "
                 "settings: name it in the class variable asks_for of the algorithm, or of the rule, that asks for it."
             )
+        return addressed
 
     def _request(self, order: Order[Any], number: int) -> Request:
         public = None if self._public is None else self._public.digest
         return Request(
-            self._run, public, number, self.round, order.step, order.digest, order.args, order.mechanism, order.mask
+            self.run, public, number, self.round, order.step, order.digest, order.args, order.mechanism, order.mask
         )
 
     def _exchange(
@@ -397,7 +386,7 @@ class Federation:
         for party in silent:
             self._state[party].knows = None
             self.reject(party, "missing")
-        self.observed.exchanged(self.round, time.perf_counter() - start)
+        self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
 
     def _awaited(self, party: str, order: Order[Any] | None, number: int | None) -> _Awaited:
         state = self._state[party]
@@ -456,9 +445,9 @@ class Federation:
         release.check(self.n_classes, None if self._public is None else len(self._public))
         return release
 
-    def _require(self, quorum: float | None, asked: int, outcome: Replies[Any], answered: int | None = None) -> None:
-        share = self._quorum if quorum is None else quorum
-        answered = asked - len(outcome.refused) - len(outcome.missing) if answered is None else answered
+    def _require(self, quorum: float | None, asked: int, outcome: Replies[Any]) -> None:
+        share = self.quorum if quorum is None else quorum
+        answered = asked - len(outcome.refused) - len(outcome.missing)
         needed = max(1, math.ceil(share * asked - 1e-9))
         if answered < needed:
             codes = ", ".join(f"{party}: {code}" for party, code in outcome.refused.items())

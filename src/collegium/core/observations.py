@@ -98,10 +98,6 @@ class Observations:
         self.orders.append({"round": number, "party": party, "steps": " ".join(steps), "bytes": size})
         self.cost(number, party, bytes_down=size, seconds_wire=seconds)
 
-    def exchanged(self, number: int, seconds: float) -> None:
-        """An exchange ended."""
-        self.cost(number, "coordinator", seconds_total=seconds)
-
     def noted(self, number: int, party: str, notes: Notes) -> None:
         """What a simulated site noted beside its reply."""
         spent = {f"seconds_{activity}": seconds for activity, seconds in notes.seconds.items()}

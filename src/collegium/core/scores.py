@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,10 +10,10 @@ from typing import ClassVar
 import numpy as np
 
 from collegium.core.federation import Federation, Replies
-from collegium.core.releases import Release
+from collegium.core.releases import Release, is_count
 from collegium.core.site import ActiveSite
 from collegium.core.steps import step
-from collegium.errors import QuorumLost, Refused, WireError
+from collegium.errors import QuorumLost, Refused
 
 
 @dataclass(frozen=True)
@@ -26,9 +25,8 @@ class Scores(Release):
     samples: int
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        number = isinstance(self.accuracy, float) and math.isfinite(self.accuracy) and 0 <= self.accuracy <= 1
-        if not number or isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
-            raise WireError("Scores that are no share of a number of samples.")
+        self.require(isinstance(self.accuracy, float) and 0 <= self.accuracy <= 1, "an accuracy from 0 to 1")
+        self.require(is_count(self.samples, least=1), "a positive number of samples")
 
 
 @step

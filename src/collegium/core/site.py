@@ -59,28 +59,21 @@ class Site:
     unlabeled: Any = None
 
     def __post_init__(self) -> None:
-        if (
-            not isinstance(self.name, str)
-            or not self.name
-            or any(c in self.name for c in "/\\\0")
-            or self.name[0] == "."
-        ):
-            raise ConfigError(f"A site's name is a string without slashes that could name a folder, not {self.name!r}.")
+        if not isinstance(self.name, str) or re.fullmatch(r"[^./\\\0][^/\\\0]*", self.name) is None:
+            raise ConfigError(f"A site's name must be a string that can name a folder, got {self.name!r}.")
         if self.name in ("coordinator", "mean"):
             raise ConfigError(f"A site cannot be called {self.name!r}: tables use that name for something else.")
-        if self.unlabeled is not None:
-            object.__setattr__(self, "unlabeled", tables.as_table(self.unlabeled, f"Site {self.name!r}: unlabeled"))
-            if self.X is None and self.y is None:
-                object.__setattr__(self, "X", tables.take(self.unlabeled, np.zeros(0, dtype=np.intp)))
+        for name in ("unlabeled", "public", "X"):
+            if name == "X" and self.X is None and self.y is None and self.unlabeled is not None:
+                object.__setattr__(self, "X", tables.take(self.unlabeled, []))
                 object.__setattr__(self, "y", np.zeros(0, dtype=np.int64))
-        object.__setattr__(self, "X", tables.as_table(self.X, f"Site {self.name!r}: X"))
+            if name == "X" or getattr(self, name) is not None:
+                object.__setattr__(self, name, tables.as_table(getattr(self, name), f"Site {self.name!r}: {name}"))
         object.__setattr__(self, "y", as_labels(self.y, f"Site {self.name!r}: y"))
         if tables.n_rows(self.X) != len(self.y):
             raise SiteError(self.name, f"X has {tables.n_rows(self.X)} rows and y has {len(self.y)} labels.")
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise SiteError(self.name, f"its budget is a cg.Budget, not {self.budget!r}.")
-        if self.public is not None:
-            object.__setattr__(self, "public", tables.as_table(self.public, f"Site {self.name!r}: public"))
+            raise SiteError(self.name, f"its budget must be a cg.Budget, got {self.budget!r}.")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -106,7 +99,7 @@ class ActiveSite:
         self.exposure = Exposure()
         rows = LabelledData(tables.frozen(site.X), encode_labels(site.y, classes, f"Site {site.name!r}"))
         self.data = PrivateData(rows, lambda: self.exposure.note_read())
-        own = tables.take(site.X, np.zeros(0, dtype=np.intp)) if site.unlabeled is None else site.unlabeled
+        own = tables.take(site.X, []) if site.unlabeled is None else site.unlabeled
         self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
         self.records = len(rows)
         self.held_out: LabelledData | None = None
@@ -187,13 +180,12 @@ class ActiveSite:
         With a private learner the private rows are used as often as it says (`fits`) and charged each time; after
         that the site learns from public rows only. `terms` are for learners with weights.
         """
-        mixture = data if isinstance(data, Mixture) else data + self._no_rows()
-        update = LocalUpdate(epochs, steps, terms)
+        mixture, update = self._mixture(data), LocalUpdate(epochs, steps, terms)
         with self.watch.time("fit"):
             if isinstance(self._site.learner, PrivateLearner):
                 self.model = self._fit_privately(self._site.learner, mixture, update)
             else:
-                opened = Mixture(_opened(mixture.private), mixture.pseudo)
+                opened = _opened(mixture)
                 self._last_fit = (opened, update, self.rng.bit_generator.state)
                 self.model = self._trainer.fit(opened, self.model, self.rng, update)
         return self.model
@@ -209,11 +201,8 @@ class ActiveSite:
 
     def train(self, data: LabelledData | Mixture, learner: Recipe | None = None) -> SiteModel:
         """Train a model beside the site's own, with the site's learner or one that is described; it is not kept."""
-        mixture = data if isinstance(data, Mixture) else data + self._no_rows()
         with self.watch.time("fit"):
-            return self.trainer(learner).fit(
-                Mixture(_opened(mixture.private), mixture.pseudo), None, self.rng, LocalUpdate()
-            )
+            return self.trainer(learner).fit(_opened(self._mixture(data)), None, self.rng, LocalUpdate())
 
     def _fit_privately(self, learner: PrivateLearner, mixture: Mixture, update: LocalUpdate) -> SiteModel:
         if isinstance(mixture.private, PrivateData) and self.exposure.fits < learner.fits:
@@ -300,7 +289,7 @@ class ActiveSite:
         self.before_private_fit(charge)
         trained, self.model = self.model, None
         with self.watch.time("fit"):
-            mixture = self.data.closed() + self._no_rows()
+            mixture = self._mixture(self.data.closed())
             trained = self._trainer.fit(mixture, trained, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
         noisy = with_true_variances(with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise))
         self.load(noisy)
@@ -348,14 +337,17 @@ class ActiveSite:
             raise ConfigError("This site has no model yet: train before asking for labels.")
         return self.model
 
-    def _no_rows(self) -> LabelledData:
+    def _mixture(self, data: LabelledData | Mixture) -> Mixture:
+        """Rows as a mixture: those that come alone have no public rows beside them."""
         rows = self.data.closed()
-        return LabelledData(tables.take(rows.X, np.zeros(0, dtype=np.intp)), rows.codes[:0])
+        return data if isinstance(data, Mixture) else data + LabelledData(tables.take(rows.X, []), rows.codes[:0])
 
 
 def _no_keyring() -> Keyring:
     raise ConfigError("This site has no identity key: it cannot take part in protocols between sites.")
 
 
-def _opened(rows: LabelledData) -> LabelledData:
-    return rows.opened() if isinstance(rows, PrivateData) else rows
+def _opened(mixture: Mixture) -> Mixture:
+    """The same, with its private rows noted as read."""
+    rows = mixture.private
+    return Mixture(rows.opened() if isinstance(rows, PrivateData) else rows, mixture.pseudo)
