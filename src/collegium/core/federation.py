@@ -100,7 +100,7 @@ class _Awaited:
     @property
     def labels(self) -> list[Labels]:
         """The labels that the party is sent."""
-        return [value for each in self.requests for value in each.args.values() if isinstance(value, Labels)]
+        return [labels for each in self.requests for labels in each.labels]
 
 
 class Federation:

@@ -70,15 +70,11 @@ class Tally:
             if codes.dtype.itemsize > narrow.dtype.itemsize:
                 narrow[: codes.size] = codes
                 codes = narrow[: codes.size]
-            self._count(codes, self._counts[:, part], match[: codes.size])
+            equal = match[: codes.size]
+            for code, row in enumerate(self._counts[:, part]):
+                np.equal(codes, code, out=equal)
+                np.add(row, equal.view(np.uint8), out=row)
         self._added += 1
-
-    @staticmethod
-    def _count(codes: NDArray[np.integer[Any]], counts: NDArray[Any], match: NDArray[np.bool_]) -> None:
-        ones = match.view(np.uint8)
-        for code, row in enumerate(counts):
-            np.equal(codes, code, out=match)
-            np.add(row, ones, out=row)
 
     def add_approvals(self, bits: NDArray[np.bool_]) -> None:
         """Add one site's approvals, of shape (n_samples, n_classes): any number of classes per sample.

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from numpy.typing import NDArray
 
+from collegium.core.settings import NonNegativeFloat, PositiveFloat, Probability, check
 from collegium.errors import ConfigError
 
 Weights = Mapping[str, NDArray[Any]]
@@ -60,8 +60,7 @@ class SoftTargets(LocalTerm):
 
     def __post_init__(self) -> None:
         check_not_negative("The weight of soft targets", self.weight)
-        if not 0 < self.temperature < inf:
-            raise ConfigError(f"temperature must be a number above 0, not {self.temperature!r}.")
+        check(PositiveFloat, self.temperature, "temperature")
 
     @property
     def unlabeled(self) -> Unlabeled:
@@ -113,11 +112,9 @@ class UpdateReport:
 
 def check_share(name: str, value: float) -> None:
     """A ConfigError unless it is a number from 0 to 1."""
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{name} is a share between 0 and 1, not {value!r}.")
+    check(Probability, value, name)
 
 
 def check_not_negative(name: str, value: float) -> None:
     """A ConfigError unless it is a finite number of at least 0."""
-    if not isfinite(value) or value < 0:
-        raise ConfigError(f"{name} must be a number of at least 0, not {value!r}.")
+    check(NonNegativeFloat, value, name)

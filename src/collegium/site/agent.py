@@ -21,7 +21,6 @@ import cloudpickle
 import numpy as np
 
 from collegium import wire
-from collegium.core.labels import Labels
 from collegium.core.observations import Notes
 from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
@@ -101,7 +100,8 @@ class Agent:
         self.site.noted.clear()
         last, step = requests[-1], ""
         try:
-            self._learn_labels(requests)
+            for labels in (labels for request in requests for labels in request.labels):
+                self._known.remember(labels)
             release: object = Nothing()
             for request in requests:
                 step = request.step
@@ -109,9 +109,7 @@ class Agent:
             self.notes = self._noted(start)
             bare = last.mechanism is None and not isinstance(release, Nothing)
             pays = bare and isinstance(release, Release) and release.holds_data and not release.never_protected
-            return self._commit(
-                last, digest, lambda: self._reply(last, release), pays=pays, masks=last.mask is not None
-            )
+            return self._commit(last, digest, lambda: self._reply(last, release), pays=pays)
         except Refused as refusal:
             code = refusal.code
             self.log.write(f"refused {step} ({code}): {refusal}")
@@ -135,17 +133,9 @@ class Agent:
         paid = self.gate.pay_refusal(last, self.site.exposure)
         return write_refusal(Refusal(last.number, code, step, paid.row(self._published(paid.charges))))
 
-    def _commit(
-        self,
-        last: Request,
-        digest: str,
-        write_frame: Callable[[], bytes],
-        *,
-        pays: bool = False,
-        masks: bool = False,
-    ) -> bytes:
+    def _commit(self, last: Request, digest: str, write_frame: Callable[[], bytes], *, pays: bool = False) -> bytes:
         """Store reply, ledger row and state together; only then may the reply leave, and its bill is paid."""
-        exposure = self.site.exposure.copy()
+        exposure, masks = self.site.exposure.copy(), last.mask is not None
         if pays:
             exposure.paid()
         file = f"state-{last.number}.pkl"
@@ -177,12 +167,6 @@ class Agent:
             # The text of an exception can quote data: it stays in this site's own log.
             self.log.write(f"step {request.step} failed:\n{traceback.format_exc()}")
             raise Refused("step-failed", f"Step {request.step!r} raised; see the log.") from None
-
-    def _learn_labels(self, requests: list[Request]) -> None:
-        for request in requests:
-            for value in request.args.values():
-                if isinstance(value, Labels):
-                    self._known.remember(value)
 
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)

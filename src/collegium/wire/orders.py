@@ -54,6 +54,11 @@ class Request:
     """The noise that the site's gate puts on the release, as plain data."""
     mask: Mask | None = None
 
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels among its arguments."""
+        return [value for value in self.args.values() if isinstance(value, Labels)]
+
 
 @dataclass(frozen=True)
 class Header:
