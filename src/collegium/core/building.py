@@ -60,12 +60,12 @@ def _class(kind: str, name: str) -> Any:
     fits = hasattr(cls, "fit") and hasattr(cls, "predict") if kind == "learner" else nested_kind(cls) == kind
     if not isinstance(cls, type) or not fits:
         needed = "a class with fit and predict" if kind == "learner" else f"a subclass of cg.{kind.capitalize()}"
-        raise ConfigError(f"{name!r} is no {kind}: it must be {needed}.")
+        raise ConfigError(f"{name!r} is not a valid {kind}: it must be {needed}.")
     return cls
 
 
 def settings_of(cls: Any) -> dict[str, Any]:
-    """The names of a component's settings and the types they take (Any, where it does not say)."""
+    """The names of a component's settings and their types (Any where none is declared)."""
     return dict(_settings(cls)[0])
 
 

@@ -19,12 +19,12 @@ Recipe = dict[str, Any]
 
 
 def named_learner(learner: Any, where: str) -> Any:
-    """The learner that a name, or a table with one, stands for, as in a study file; any other as it is."""
+    """The learner that a name, or a table with one, describes, as in a study file; any other is returned as it is."""
     return build("learner", learner, where) if isinstance(learner, str | Mapping) else learner
 
 
 def describe(learner: Any, where: str) -> Recipe | None:
-    """A learner's recipe (None for None: every site's own learner); an error where it has none."""
+    """A learner's recipe (None for None: every site's own learner); a ConfigError if it has no registered name."""
     if learner is None:
         return None
     cls: Any = type(learner)

@@ -32,11 +32,11 @@ class Release:
     kind: ClassVar[str]
     simulation_only: ClassVar[bool] = False
     holds_data: ClassVar[bool] = True
-    """Whether it is made of anything that a site knows of its data; False only for fresh keys and the like."""
+    """Whether it depends on the site's data in any way; False only for fresh keys and the like."""
     never_protected: ClassVar[bool] = False
-    """Made from private rows that no private learner stands before, however the site's model was trained."""
+    """Made from private rows directly, however the site's model was trained."""
     coordinator_learns: ClassVar[str | None] = None
-    """What a coordinator that sides with no site gets to know from it, where cryptography hides the rest."""
+    """What a coordinator that does not collude with a site learns from it, where cryptography hides the rest."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = cls.__name__
@@ -68,13 +68,13 @@ class Release:
 
     @classmethod
     def empty_sum(cls, parties: int) -> Sum:
-        """Where `total` adds releases of this kind up; kinds that cannot be summed say so."""
-        raise WireError(f"Releases of kind {cls.kind} cannot be summed: ask for them instead of their total.")
+        """What `total` adds releases of this kind to; a WireError for kinds that cannot be summed."""
+        raise WireError(f"Releases of kind {cls.kind} cannot be summed: use fed.ask instead of fed.total.")
 
 
 @dataclass(frozen=True)
 class Nothing(Release):
-    """The step finished; nothing is released but that fact."""
+    """The step finished; nothing else is released."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class ApprovalBits(Release):
         return flat.view(np.bool_).reshape(self.samples, self.classes)
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        self.require(is_count(self.samples) and is_count(self.classes), "whole numbers of samples and classes")
+        self.require(is_count(self.samples) and is_count(self.classes), "integers for samples and classes")
         self.require_size(self.samples, self.classes, n_classes, public_size)
         used = self.samples * self.classes
         packed = isinstance(self.bits, np.ndarray) and self.bits.dtype == np.uint8
@@ -169,7 +169,7 @@ class Count(Release):
     samples: int
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        self.require(is_count(self.samples), "a whole number of at least 0")
+        self.require(is_count(self.samples), "an integer of at least 0")
 
 
 @dataclass(frozen=True)
@@ -216,7 +216,7 @@ class NumberSum:
     def add_release(self, release: Numbers) -> None:
         """Add one site's numbers."""
         if self.voters >= self._parties:
-            raise ValueError(f"This sum was made for {self._parties} sites; there is no room for one more.")
+            raise ValueError(f"This sum is for {self._parties} sites; there is no room for one more.")
         if self._arrays and release.values.shape != self._arrays[0].shape:
             raise WireError("A site's numbers do not fit those of the others in shape.")
         self._arrays.append(release.values)

@@ -1,4 +1,4 @@
-"""How well a site's model does on rows that it holds out: a release like any other, which its policy may refuse."""
+"""A site's accuracy on rows that it holds out: a release like any other, which its policy may refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collegium.errors import QuorumLost, Refused
 
 @dataclass(frozen=True)
 class Scores(Release):
-    """Accuracy on a site's held-out rows, and how many they are. It is of private rows: nothing protects it."""
+    """Accuracy on a site's held-out rows, and their number. It depends on private rows, and nothing protects it."""
 
     never_protected: ClassVar[bool] = True
     accuracy: float
@@ -41,7 +41,7 @@ def score(site: ActiveSite) -> Scores:
 
 
 def ask_scores(fed: Federation, parties: Sequence[str]) -> tuple[str, ...]:
-    """Note these sites' scores as their accuracy; returns who told. A site that does not tell is no failure."""
+    """Record these sites' scores as their accuracy; returns who answered. A site may refuse."""
     told: Replies[Scores] = Replies()
     with suppress(QuorumLost):
         told = fed.ask(score(), parties, aside=True)

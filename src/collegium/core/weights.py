@@ -18,7 +18,7 @@ Arrays = dict[str, NDArray[np.float32]]
 Shapes = dict[str, list[int]]
 _FRACTION: Final = 2.0**32
 LARGEST: Final = 2.0**20
-"""What a soft label may be at most."""
+"""The largest absolute value of a soft label."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Weights(Release):
         for value in self.arrays.values():
             self.require(isinstance(value, np.ndarray) and value.dtype == np.float32, "arrays of float32")
             self.require(bool(np.isfinite(value).all()), "finite weights")
-        self.require(is_count(self.samples), "a whole number of samples")
+        self.require(is_count(self.samples), "an integer of samples")
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SoftLabels(SomeSoftLabels):
 
 
 class SoftMean:
-    """The mean of sites' soft labels; it keeps none of them.
+    """The mean of sites' soft labels, without keeping any of them.
 
     They are added up in fixed point, so that the mean is the same to the last bit in whatever order sites answer.
     """
@@ -82,7 +82,7 @@ class SoftMean:
         self.parties = 0
 
     def add(self, release: SomeSoftLabels) -> bool:
-        """Take in one site's soft labels; False, and nothing is taken in, if they are of other samples."""
+        """Add one site's soft labels; False, and nothing is added, if they are for other samples."""
         if release.values.shape != self._sum.shape:
             return False
         self._sum += np.rint(release.values.astype(np.float64) * _FRACTION).astype(np.int64)
@@ -100,7 +100,7 @@ def average(parts: Mapping[str, Weights], shares: Mapping[str, float]) -> Arrays
     same_shapes({party: part.arrays for party, part in parts.items()})
     whole = sum(shares[party] for party in parts)
     if not whole > 0:
-        raise ConfigError("The shares of an average add up to nothing.")
+        raise ConfigError("The shares of an average must add up to more than 0.")
     first = next(iter(parts.values())).arrays
     mean = {name: np.zeros(value.shape, np.float64) for name, value in first.items()}
     for party, part in parts.items():
@@ -119,7 +119,7 @@ def same_shapes(nets: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
 
 
 def different_nets(site: str, other: str) -> ConfigError:
-    """What is raised where the nets of two sites should be averaged and cannot be."""
+    """The error for two sites whose nets cannot be averaged."""
     return ConfigError(
         f"Weights can be averaged over one architecture only: the nets of sites {site!r} and {other!r} differ. Give "
         "both the same net, or use a method that shares labels: fedct, fedkt."
@@ -139,7 +139,7 @@ def is_statistic(name: str) -> bool:
 def with_true_variances(arrays: Arrays) -> Arrays:
     """A batch norm's running variances raised to at least 0.
 
-    Noise makes some negative, and then the net says nothing but NaN. To mend what is noisy already costs no privacy.
+    Noise makes some negative, and the net then answers NaN. Repairing noisy values costs no privacy.
     """
     return {
         name: np.maximum(value, np.float32(0)) if name.rpartition(".")[2] == "running_var" else value
@@ -148,7 +148,7 @@ def with_true_variances(arrays: Arrays) -> Arrays:
 
 
 def clip(arrays: Mapping[str, NDArray[Any]], bound: float) -> dict[str, NDArray[np.float64]]:
-    """All arrays together scaled down to a Euclidean norm of at most `bound`; numbers that are none count as 0."""
+    """All arrays together scaled down to a Euclidean norm of at most `bound`; NaN and infinite values count as 0."""
     finite = {name: np.nan_to_num(value.astype(np.float64), posinf=0.0, neginf=0.0) for name, value in arrays.items()}
     norm = math.sqrt(sum(float(np.square(value).sum()) for value in finite.values()))
     scale = bound / norm if norm > bound else 1.0

@@ -52,12 +52,12 @@ class AgentPool:
         }
 
     def abandon(self) -> None:
-        """Leave threads that hang behind; the next orders get fresh ones."""
+        """Give up threads that hang; the next orders get new ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = self._start()
 
     def close(self) -> None:
-        """Let go of threads and files."""
+        """Release threads and files."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         for party, agent in self.agents.items():
             if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
@@ -99,6 +99,6 @@ class LocalLink(SimulatedLink):
         return self._pool.collect()
 
     def close(self) -> None:
-        """Let go of threads and files."""
+        """Release threads and files."""
         self._pool.close()
         self._limits.close()

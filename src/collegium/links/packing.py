@@ -1,4 +1,4 @@
-"""What a process that will host sites is sent: the sites, where to find modules, and steps that the user wrote."""
+"""What is sent to a process that will host sites: the sites, where to find modules, and the user's own steps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def split(hosting: Hosting, processes: int) -> list[Hosting]:
 
 
 def pack(content: Any, file: IO[bytes]) -> None:
-    """Write something for another process of this simulation; code of the user's own travels with it."""
+    """Write something for another process of this simulation, with the user's own code."""
     # Paths and the user's files come first and alone: the rest may need modules that are found through them only.
     for part in (sys.path, own_files.FILES, content, registry.OWN, _users_own_steps()):
         cloudpickle.dump(part, file)
@@ -48,7 +48,7 @@ def unpack(file: IO[bytes]) -> Any:
     registry.OWN.update(pickle.load(file))
     registry.install_steps()
     for packed in pickle.load(file):
-        with contextlib.suppress(Exception):  # a step whose module is not to be found here stays unknown
+        with contextlib.suppress(Exception):  # a step whose module is not found here stays unknown
             step = pickle.loads(packed)
             INSTALLED[step.name] = step
     return content
@@ -62,7 +62,7 @@ def python_path() -> str:
 
 
 def _users_own_steps() -> list[bytes]:
-    """Steps that do not come with the package. One that cannot be packed stays here: sites will say they lack it."""
+    """Steps that do not come with the package. One that cannot be packed is left out: sites will refuse it."""
     packed = []
     for step in INSTALLED.values():
         module = step.function.__module__

@@ -1,9 +1,9 @@
-"""Sites in Ray actors, on this machine or on a cluster. Each site stays with its actor; only frames go to and fro.
+"""Sites in Ray actors, on this machine or on a cluster. Each site stays with its actor; only frames are exchanged.
 
 Many sites share one actor, since each actor is a process. The public set is put into Ray's object store once, and
 actors on one machine read the same copy of it.
 
-Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Never use it between organisations.
+Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Never use it between organizations.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class RayLink(SimulatedLink):
         if not self._has_states:
             return
         dead = [host for host in self._hosts if not host.alive and not host.parties.isdisjoint(orders)]
-        with suppress(CollegiumError):  # then its sites are missing this time too, and their logs say why
+        with suppress(CollegiumError):  # its sites are then missing this time too, and their logs say why
             _start(dead, _START_SECONDS if deadline is None else deadline)
 
     @cached_property

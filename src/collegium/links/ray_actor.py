@@ -29,7 +29,7 @@ class SitesActor:
         hosting: Hosting = unpack(io.BytesIO(packed))
         if hosting.folder is not None and not hosting.folder.is_dir():
             raise CollegiumError(
-                f"The run's folder {hosting.folder} is not there on every node: use one on a shared file system."
+                f"The run's folder {hosting.folder} does not exist on every node: use one on a shared file system."
             )
         threads_per_site().__enter__()  # for as long as this process lives
         self._pool = AgentPool(hosting.agents(public), threads)
@@ -39,11 +39,11 @@ class SitesActor:
         return await asyncio.wrap_future(self._pool.submit(party, frame, deadline))
 
     async def abandon(self) -> None:
-        """Leave orders behind whose deadline has passed."""
+        """Give up orders whose deadline has passed."""
         self._pool.abandon()
 
     async def collect(self) -> bytes:
-        """What a simulation wants to see of its sites at the end."""
+        """What the sites have at the end, pickled."""
         data: bytes = cloudpickle.dumps(self._pool.collect())
         return data
 
@@ -80,12 +80,12 @@ class Host:
         ready, _ = self._ray.wait([self._starting], timeout=seconds)
         if not ready:
             raise CollegiumError(
-                f"Ray has not started an actor within {seconds:g} s: other jobs may have taken the cluster's CPUs."
+                f"Ray did not start an actor within {seconds:g} s: other jobs may use all CPUs of the cluster."
             )
         try:
             self._ray.get(self._starting)
         except self._ray.exceptions.RayError as error:
-            self._lose(f"could not be started: {error}")
+            self._lose(f"cannot be started: {error}")
             raise _why_not_started(error) from None
         self._starting, self.alive = None, True
 
@@ -104,11 +104,11 @@ class Host:
         return None
 
     def abandon(self) -> None:
-        """Leave orders behind whose deadline has passed."""
+        """Give up orders whose deadline has passed."""
         self._actor.abandon.remote()
 
     def collect(self) -> dict[str, Kept]:
-        """What its sites have at the end; of one that is gone, why."""
+        """What its sites have at the end; for one that is gone, why it is."""
         kept: dict[str, Kept] = {}
         if self.alive:
             with suppress(self._ray.exceptions.RayError):
@@ -135,11 +135,11 @@ class Host:
 
 
 def _why_not_started(error: Any) -> Exception:
-    """What went wrong at the actor, in the words it would have had here."""
+    """The error of the actor, as it would have been raised here."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, CollegiumError):
         return cause
     what = str(error).strip().rpartition("\n")[2] if cause is None else f"{type(cause).__name__}: {cause}"
     return CollegiumError(
-        f"A Ray actor could not set its sites up ({what}). What the sites need must be installed on every node."
+        f"A Ray actor cannot set up its sites ({what}). What the sites need must be installed on every node."
     )

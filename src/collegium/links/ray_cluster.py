@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: one that is there already, or one of our own that nobody else can reach."""
+"""A Ray cluster to work on: an existing one, or one of our own that nobody else can reach."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _start(ray: Any, cpus: int, folder: str) -> None:
         )
     if not all(ip_address(node["NodeManagerAddress"]).is_loopback for node in ray.nodes()):
         raise CollegiumError(
-            "This version of Ray does not keep to the loopback interface, so it was ended: install another one, or "
-            "start Ray yourself and give its address."
+            "This version of Ray listens on other interfaces than loopback, so it was stopped: install another "
+            "version, or start Ray yourself and give its address."
         )
 
 
@@ -84,13 +84,13 @@ def _join(ray: Any, address: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ConfigError(
-            f"There is no Ray cluster at address {address!r} ({reason}). Start one with `ray start --head`, or leave "
-            "the address out: Ray is then started on this machine."
+            f"There is no Ray cluster at address {address!r} ({reason}). Start one with `ray start --head`, or omit "
+            "the address: Ray is then started on this machine."
         ) from None
 
 
 def _knock(address: str) -> None:
-    """Is anybody there? Ray would try for many minutes, and say nothing."""
+    """Fail at once if nobody answers: Ray itself would try for many minutes without a message."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", address)
     services = importlib.import_module("ray._private.services")
@@ -136,7 +136,7 @@ def _unseen() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ray greets and warns through its logger: only errors are shown meanwhile."""
+    """Show only errors of Ray's logger inside the block."""
     logger = logging.getLogger("ray")
     before = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
 """A link that answers from the coordinator's record first, and then goes live, recording on.
 
 That is how a killed run resumes, whatever the algorithm: its code runs again from the start, gets the recorded replies,
-and so comes to the same state, without any checkpoint code in it. Sites are asked again only for what is not recorded.
+and so reaches the same state, without any checkpoint code in it. Sites are asked again only for what is not recorded.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ReplayLink:
             return
         if self._record.orders_hash(number) != asked:
             raise RecordError(
-                f"{self._record.path}: exchange {number} was asked differently when it was recorded. The algorithm, "
-                "its settings or the versions of libraries have changed: start a new run."
+                f"{self._record.path}: exchange {number} differs from the recorded one. The algorithm, its settings or "
+                "the versions of libraries have changed: start a new run."
             )
         yield from self._record.answers(number)
 

@@ -19,7 +19,7 @@ Kept = tuple[SiteModel | None, Labelled | None, list[str]]
 
 
 class SimulatedLink(ABC):
-    """A link to sites that it hosts itself: in a simulation their models, labels and logs can be had at the end."""
+    """A link to sites that it hosts itself: a simulation can read their models, labels and logs at the end."""
 
     parties: tuple[str, ...]
 
@@ -39,7 +39,7 @@ class SimulatedLink(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of all that was started."""
+        """Release everything that was started."""
 
     @property
     def models(self) -> dict[str, SiteModel]:
@@ -62,7 +62,7 @@ class SimulatedLink(ABC):
 
 
 def link_class(name: str, workers: int) -> tuple[str, type[SimulatedLink]]:
-    """The link of this name; 'auto' is worker processes if there are to be any, and this process otherwise."""
+    """The link of this name; 'auto' means worker processes if any are wanted, and this process otherwise."""
     chosen = ("workers" if workers else "local") if name == AUTO else name
     cls: type[SimulatedLink] = registry.lookup("link", chosen)
     return chosen, cls

@@ -1,4 +1,4 @@
-"""Sites in worker processes. Each site stays with its worker; only frames of the wire format go to and fro.
+"""Sites in worker processes. Each site stays with its worker; only frames of the wire format are exchanged.
 
 Workers are started as plain programs, not forked: numerical libraries with threads of their own do not survive a fork,
 and a user's script needs no ``if __name__ == "__main__"``.
@@ -40,7 +40,7 @@ class WorkersLink(SimulatedLink):
 
     def __init__(self, hosting: Hosting, workers: int) -> None:
         if workers < 1:
-            raise ConfigError(f"workers must be at least 1 here, not {workers} (0 keeps sites in this process).")
+            raise ConfigError(f"workers must be at least 1 here, got {workers} (0 keeps sites in this process).")
         self.parties = tuple(site.name for site in hosting.sites)
         self._folder = tempfile.TemporaryDirectory(prefix="collegium-")
         self._exchange = 0

@@ -33,7 +33,7 @@ from collegium.wire.orders import Request, read_header, read_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, write_refusal, write_reply
 
 _OF_THE_DATA: Final = frozenset({"step-failed", "diverged"})
-"""Refusals that a step itself comes to: they may depend on private rows."""
+"""Refusals that a step itself causes: they may depend on private rows."""
 
 
 class SiteLog:
@@ -62,7 +62,7 @@ class Agent:
         self._simulation = gate.simulation
         self._known = wire.KnownLabels(keep=1)
         self.notes: Notes | None = None
-        """What was noted beside the last reply; a real site notes nothing."""
+        """What was recorded beside the last reply; a real site records nothing."""
         site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -70,7 +70,7 @@ class Agent:
         site.log = self.log.write
 
     def serve(self, frame: bytes) -> bytes:
-        """Answer one frame of orders. Never raises for what a step or a message does: it refuses."""
+        """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
         self.notes = None
         digest = hashlib.sha256(frame).hexdigest()
@@ -84,7 +84,7 @@ class Agent:
                 return done.reply
             requests = read_orders(header, orders, self._known)
         except WireError:
-            self.log.write(f"refused a message that cannot be read:\n{traceback.format_exc()}")
+            self.log.write(f"refused a message that it cannot read:\n{traceback.format_exc()}")
             return self._refusal("", UNREAD, "", "bad-message")
         except StorageError as error:
             self.log.write(str(error))
@@ -115,10 +115,10 @@ class Agent:
             self.log.write(f"refused {step} ({code}): {refusal}")
         except StorageError as error:
             code = "storage-failed"
-            self.log.write(f"could not store the outcome of {step}: {error}")
+            self.log.write(f"cannot store the outcome of {step}: {error}")
         except Exception:
             code = "step-failed"
-            self.log.write(f"{step} could not be completed:\n{traceback.format_exc()}")
+            self.log.write(f"cannot complete {step}:\n{traceback.format_exc()}")
         self.notes = Notes(dict(self.site.watch.seconds)) if self._simulation else None
         refusal_frame = self._refusal(last.run, last.number, step, code)
         if code != "storage-failed":
@@ -129,7 +129,7 @@ class Agent:
         return refusal_frame
 
     def _paid_refusal(self, last: Request, step: str, code: str) -> bytes:
-        """That a step failed after a private fit tells something of the data, as an answer does: it is paid for."""
+        """A step that fails after a private fit reveals something about the data, as an answer does: it is paid for."""
         paid = self.gate.pay_refusal(last, self.site.exposure)
         return write_refusal(Refusal(last.number, code, step, paid.row(self._published(paid.charges))))
 
@@ -173,7 +173,7 @@ class Agent:
         return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.packed.data))
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
-        """What others may know of a charge: of one that depends on private data, that there is one."""
+        """Charges as others may see them: if one depends on private data, only that it exists."""
         if charges is None:
             return None
         return [each if each.publishable or self._simulation else replace(each, events=()) for each in charges]
@@ -184,7 +184,7 @@ class Agent:
         return write_refusal(Refusal(number, code, step))
 
     def _noted(self, start: float) -> Notes | None:
-        """What a simulation wants to know beyond the protocol."""
+        """What a simulation records beyond the protocol."""
         if not self._simulation:
             return None
         accuracy = None
@@ -193,13 +193,13 @@ class Agent:
             try:
                 accuracy = float(np.mean(self.site.model.predict_codes(self._exam.X) == self._exam.codes))
             except Exception:
-                self.log.write(f"could not take the test:\n{traceback.format_exc()}")
+                self.log.write(f"cannot score the model on the test set:\n{traceback.format_exc()}")
         return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy)
 
     # State: what must survive a crash, in the site's own folder.
 
     def end(self, run: str) -> None:
-        """A run is over: nothing that opens its letters or masks stays, in memory or on the disk."""
+        """A run is over: wipe its keys and masks from memory and disk."""
         had_secrets = bool(self.site.secret_state)
         self.site.secret_state.clear()
         if had_secrets and (before := self.gate.ledger.state_file(run)) is not None:
@@ -227,7 +227,7 @@ class Agent:
         return path.name, hashlib.sha256(data).hexdigest()
 
     def restore(self, run: str) -> None:
-        """Go on from the state in which this site left a run, if it has one."""
+        """Continue from the state in which this site left a run, if it has one."""
         stored = self.gate.ledger.state_file(run)
         if self._folder is None or stored is None:
             return

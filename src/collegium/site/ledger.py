@@ -52,7 +52,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Sent:
-    """An answer that was given, to be given again if it is asked for again."""
+    """An answer that was sent, to be sent again if it is asked for again."""
 
     request: str
     """The hash of the orders that it answers."""
@@ -63,7 +63,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a row says of one release, before it is chained."""
+    """What a row says about one release, before it is chained."""
 
     run: str
     number: int
@@ -74,15 +74,15 @@ class Entry:
     wire_bytes: int
     sha256: str
     event: str | None = None
-    """The privacy charges, as JSON; None means the release left unprotected."""
+    """The privacy charges, as JSON; None if the release was unprotected."""
     claim: str | None = None
-    """What is said about this release by itself, in words."""
+    """The claim about this release by itself, in words."""
 
 
 class Ledger:
     """One party's rows in a ledger file (in memory, where there is no path).
 
-    `durable`: what was stored survives a power cut, too, not only the end of the process. It takes longer.
+    With `durable`, stored rows also survive a power cut, not only the end of the process. That takes longer.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Ledger:
         return int(self._fetch("SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?", run)[0])
 
     def charges(self) -> list[Charge]:
-        """All privacy that this party has spent, in every run. A broken chain is an error: nobody knows what was."""
+        """All privacy that this party has spent, in every run. A broken chain is an error: the sum would be unknown."""
         with self._lock:
             rows, head = self.rows(), self._head()
         _check_chain(self.path, self.party, rows, head)
@@ -169,7 +169,7 @@ class Ledger:
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)", (self.party, run, file, sha256))
 
     def note_refusal(self, run: str, number: int, step: str, code: str) -> None:
-        """Write down that an order was refused. Whoever sends nonsense for ever fills no disk: the latest are kept."""
+        """Record that an order was refused. Only the latest are kept, so that nobody can fill the disk."""
         values = (self.party, datetime.now(UTC).isoformat(timespec="seconds"), run[:64], number, step[:128], code)
         with self._lock, storage_errors(self.path, LedgerError):
             added = self._db.execute(
@@ -274,14 +274,14 @@ def _reading(path: Path) -> Iterator[sqlite3.Connection]:
         contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as db,
     ):
         if not {"ledger", "head"} <= _tables(db):
-            raise LedgerError(f"{path} is not a ledger: it holds no table of releases.")
+            raise LedgerError(f"{path} is not a ledger: it has no table of releases.")
         db.row_factory = sqlite3.Row
         yield db
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path | None, kind: type[StorageError]) -> Iterator[None]:
-    """Turn what SQLite and the disk say into one line that says what, where and what next."""
+    """Turn errors of SQLite and the disk into one line that says what, where and what next."""
     where = path or "the ledger in memory"
     try:
         yield

@@ -30,11 +30,11 @@ class Mask:
     protocol: _Name
     """The registered way of masking."""
     circle: _Name
-    """The sites that have met under this name."""
+    """The sites that have exchanged keys under this name."""
     round: _Name
     participants: list[_Name]
     again: _Name | None = None
-    """The round whose release is masked once more, without the site that dropped out of it: no step runs again."""
+    """The round whose release is masked again, without the site that dropped out of it: no step runs again."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def read_header(frame: bytes) -> tuple[Header, bytes]:
     try:
         return _HEADER.validate_python(plain), orders
     except ValidationError:
-        raise WireError("These orders have no header.") from None
+        raise WireError("A frame of orders has no valid header.") from None
 
 
 def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
@@ -103,10 +103,10 @@ def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = 
     common = dict(zip(_COMMON, (header.run, header.public), strict=True))
     try:
         if set(plain) != {"orders"}:
-            raise WireError("A message holds something else than orders.")
+            raise WireError("A message holds something other than orders.")
         requests = _REQUESTS.validate_python([{**each, **common} for each in plain["orders"]])
     except (ValidationError, TypeError):
-        raise WireError("A message holds something that is not an order.") from None
+        raise WireError("A message holds something that is not a valid order.") from None
     if requests[-1].number != header.last:
         raise WireError("The number of the last order is not the one in the header.")
     return requests

@@ -16,7 +16,7 @@ from collegium import wire
 from collegium.errors import WireError
 
 REFUSAL: Final = "Refusal"
-"""Stands in ledgers for the kind of a refusal that tells something of the data, and was paid for."""
+"""The kind, in ledgers, of a refusal that reveals something about the data and was paid for."""
 UNREAD: Final = -1
 """The number of a refusal that answers no order in particular: the site could not read what it was sent."""
 _EXACT: Final = ConfigDict(extra="forbid")
@@ -36,9 +36,9 @@ class Row:
     """How many bytes are contents; the others are structure."""
     sha256: _Hash
     entry: _Hash | None
-    """The row's own hash; None where nothing was written, since nothing left but that a step finished."""
+    """The row's own hash; None if nothing was written, since only the fact that a step finished left."""
     privacy: Annotated[str, Field(strict=True)] | None
-    """The charges, as JSON; None where nothing protects it."""
+    """The charges, as JSON; None if nothing protects it."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Refusal:
     code: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9-]{1,64}$", validation_alias="refused")]
     step: Annotated[str, Field(strict=True, max_length=256)]
     row: Row | None = None
-    """Where the refusal itself tells something of the data, and was paid for."""
+    """If the refusal itself reveals something about the data and was paid for."""
 
 
 @dataclass(frozen=True)
@@ -91,14 +91,14 @@ def read_reply(frame: bytes) -> Reply | Refusal:
     try:
         header = _HEADER.validate_python(plain)
     except ValidationError:
-        raise WireError("This is neither a reply nor a refusal.") from None
+        raise WireError("A frame is neither a reply nor a refusal.") from None
     row = header.row
     if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
-        raise WireError("A reply is not what its hash says.")
+        raise WireError("A reply does not match its hash.")
     if isinstance(header, _Answered):
         if header.row.bytes > len(payload):
-            raise WireError("A reply has fewer bytes than it says.")
+            raise WireError("A reply has fewer bytes than it declares.")
         return Reply(header.number, header.row, payload)
     if payload or (row is not None and (row.kind != REFUSAL or row.bytes)):
-        raise WireError("A refusal carries nothing.")
+        raise WireError("A refusal must not carry anything.")
     return header
