@@ -22,6 +22,7 @@ from collegium.privacy.mechanisms.named import build_mechanism
 
 METHOD = '''
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import collegium as cg
 from my_shares import SHARE
@@ -70,6 +71,7 @@ class MyLearner(GaussianNB):
 
 @dataclass(frozen=True)
 class MyMethod(cg.Algorithm):
+    asks_for: ClassVar = (learn, crowd, label)
     rounds: int = 2
     consensus: cg.Consensus = field(default_factory=cg.Majority)
     mechanism: cg.Mechanism | None = None
@@ -256,7 +258,7 @@ def test_a_study_of_somebody_else_s_imports_nothing(trap: str, folder: Path) -> 
     file = folder / "study.toml"
     file.write_text(f'algorithm = "{trap}"\n[data]\nsource = "iris"\n')
     with pytest.raises(
-        ConfigError, match=f"algorithm.name: There is not a valid algorithm '{trap}' here: only your own study"
+        ConfigError, match=f"algorithm.name: There is no algorithm '{trap}' here: only your own study"
     ):
         cg.Study.from_toml(file, own=False)
     assert "evil" not in sys.modules
@@ -268,7 +270,7 @@ def test_orders_and_recipes_import_nothing(trap: str) -> None:
         build_learner({"name": "evil:MyLearner", "settings": {}})
     with pytest.raises(ConfigError, match="There is no mechanism 'evil:MyNoise'"):
         build_mechanism({"name": "evil:MyNoise", "epsilon": 1.0})
-    with pytest.raises(ConfigError, match="There is not a valid algorithm 'evil:MyMethod'"):
+    with pytest.raises(ConfigError, match="There is no algorithm 'evil:MyMethod'"):
         build("algorithm", trap, "algorithm")
     assert "evil" not in sys.modules
 

@@ -138,7 +138,7 @@ def test_names_alone_are_enough():
         (
             "quorum = 0.9",
             "quorum = 1.9",
-            ["algorithm.consensus.quorum must be", "at most 1, not 1.9."],
+            ["algorithm.consensus.quorum must be", "at most 1, got 1.9."],
         ),
         ("quorum = 0.9", "qourum = 0.9", ["algorithm.consensus.qourum", "'quorum'"]),
         ('"decision_tree"', '"decision_trea"', ["sites[0].learner.name", "'decision_tree'"]),

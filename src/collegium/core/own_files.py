@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import linecache
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from collegium import registry
 from collegium.errors import ConfigError
@@ -105,31 +105,18 @@ def _run(file: OwnFile) -> ModuleType:
     registry.install_steps()  # so that a step that has the name of a built-in one is found out here
     if (beside := str(Path(file.path).parent)) not in sys.path:
         sys.path.append(beside)  # for what the file itself imports
-    loader = _Loader(file)
-    module = importlib.util.module_from_spec(ModuleSpec(file.module, loader))
+    module = sys.modules[file.module] = ModuleType(file.module)
     module.__file__ = file.path
-    sys.modules[file.module] = module
     try:
         with _explained(file.path):
-            loader.exec_module(module)
+            source = importlib.util.decode_source(file.source)
+            # A process on another machine does not have the file; `inspect` finds its source here.
+            linecache.cache[file.path] = (len(source), None, source.splitlines(keepends=True), file.path)
+            exec(compile(source, file.path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's own file
     except ConfigError:
         del sys.modules[file.module]
         raise
     return module
-
-
-class _Loader(SourceFileLoader):
-    """Runs the source as it was read: a process on another machine does not have the file."""
-
-    def __init__(self, file: OwnFile) -> None:
-        super().__init__(file.module, file.path)
-        self._source = file.source
-
-    def get_data(self, path: Any) -> bytes:
-        return self._source
-
-    def path_stats(self, path: Any) -> Any:
-        raise OSError  # no compiled copy is looked for or left beside the study
 
 
 @contextmanager

@@ -8,20 +8,19 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack
-from typing import Self
 
 from threadpoolctl import threadpool_limits
 
 from collegium.core.federation import Answer
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
-from collegium.links.simulated import Kept, SimulatedLink, no_address
+from collegium.links.simulated import Kept, SimulatedLink
 from collegium.site.agent import Agent
 
 
 class AgentPool:
     """Runs agents in threads: never two orders of one site at a time."""
 
-    def __init__(self, agents: Mapping[str, Agent], threads: int | None = None) -> None:
+    def __init__(self, agents: Mapping[str, Agent], threads: int = 0) -> None:
         self.agents = dict(agents)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
         self._locks = {party: threading.Lock() for party in self.agents}
@@ -65,21 +64,15 @@ class AgentPool:
 
 
 class LocalLink(SimulatedLink):
-    """Sites in this process. `threads` of them work at a time (default: one per core)."""
+    """Sites in this process; `workers` of them work at a time (0: one per core)."""
 
-    def __init__(self, hosting: Hosting, threads: int | None = None) -> None:
-        self.parties = tuple(site.name for site in hosting.sites)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
+        super().__init__(hosting, workers, address)
         self._limits = ExitStack()
         self._limits.enter_context(threads_per_site())
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
         self._limits.enter_context(warnings.catch_warnings())
-        self._pool = AgentPool(hosting.agents(), threads)
-
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
-        """Host the sites here; so many of them work at a time (0: one per core)."""
-        no_address("local", address)
-        return cls(hosting, workers or None)
+        self._pool = AgentPool(hosting.agents(), workers)
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """One frame to each party; answers as they come."""

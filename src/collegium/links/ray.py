@@ -14,7 +14,7 @@ from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack, suppress
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final
 
 from collegium.core.federation import Answer
 from collegium.errors import CollegiumError
@@ -36,8 +36,10 @@ class RayLink(SimulatedLink):
     its sites out of that exchange. If the run has a folder, it is started again and its sites go on from their state.
     """
 
+    takes_address: ClassVar[bool] = True
+
     def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        self.parties = tuple(site.name for site in hosting.sites)
+        super().__init__(hosting, workers, address)
         self._has_states = hosting.folder is not None
         self._stack = ExitStack()
         self._ray = self._stack.enter_context(
@@ -49,11 +51,6 @@ class RayLink(SimulatedLink):
             self.close()
             raise
         self._home = {party: host for host in self._hosts for party in host.parties}
-
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
-        """Host the sites in so many actors (0: one per CPU) of the cluster at an address (None: one of our own)."""
-        return cls(hosting, workers, address)
 
     def _launch(self, hosting: Hosting, workers: int) -> list[Host]:
         ray = self._ray

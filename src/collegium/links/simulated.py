@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import Final, Self
+from typing import ClassVar, Final
 
 from collegium import registry
 from collegium.core.federation import Answer
@@ -21,12 +21,14 @@ Kept = tuple[SiteModel | None, Labelled | None, list[str]]
 class SimulatedLink(ABC):
     """A link to sites that it hosts itself: a simulation can read their models, labels and logs at the end."""
 
-    parties: tuple[str, ...]
+    takes_address: ClassVar[bool] = False
 
-    @classmethod
-    @abstractmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
         """Host the sites with so many workers (0: as many as there are cores), on the cluster at an address."""
+        if address is not None and not self.takes_address:
+            me = type(self).__name__
+            raise ConfigError(f"{me} runs on this machine only: address is for a cluster, as in link='ray'.")
+        self.parties = tuple(site.name for site in hosting.sites)
 
     @abstractmethod
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
@@ -66,9 +68,3 @@ def link_class(name: str, workers: int) -> tuple[str, type[SimulatedLink]]:
     chosen = ("workers" if workers else "local") if name == AUTO else name
     cls: type[SimulatedLink] = registry.lookup("link", chosen)
     return chosen, cls
-
-
-def no_address(link: str, address: str | None) -> None:
-    """Refuse an address for a link that stays on one machine."""
-    if address is not None:
-        raise ConfigError(f"The link {link!r} runs on this machine only: address is for a cluster, as in link='ray'.")

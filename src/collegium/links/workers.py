@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import cloudpickle
 import joblib
@@ -27,38 +27,30 @@ from scipy import sparse
 from collegium import wire
 from collegium.core.federation import Answer
 from collegium.core.observations import Notes
-from collegium.errors import CollegiumError, ConfigError
+from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores
 from collegium.links.packing import pack, python_path, split
-from collegium.links.simulated import Kept, SimulatedLink, no_address
+from collegium.links.simulated import Kept, SimulatedLink
 
 _START_SECONDS = 120.0
 
 
 class WorkersLink(SimulatedLink):
-    """Sites in `workers` processes; each process serves its sites in threads."""
+    """Sites in `workers` processes (0: one per core); each process serves its sites in threads."""
 
-    def __init__(self, hosting: Hosting, workers: int) -> None:
-        if workers < 1:
-            raise ConfigError(f"workers must be at least 1 here, got {workers} (0 keeps sites in this process).")
-        self.parties = tuple(site.name for site in hosting.sites)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
+        super().__init__(hosting, workers, address)
         self._folder = tempfile.TemporaryDirectory(prefix="collegium-")
         self._exchange = 0
         self._connections: list[Connection] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        parts = split(hosting, min(workers, len(self.parties)))
+        parts = split(hosting, min(workers or available_cores(), len(self.parties)))
         self._home = {site.name: worker for worker, part in enumerate(parts) for site in part.sites}
         try:
             self._start(parts, None if hosting.public is None else hosting.public.X)
         except BaseException:
             self.close()
             raise
-
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
-        """Host the sites in so many processes (0: one per core)."""
-        no_address("workers", address)
-        return cls(hosting, workers or available_cores())
 
     def _start(self, parts: list[Hosting], public: Any) -> None:
         folder = Path(self._folder.name)
