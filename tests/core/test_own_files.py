@@ -257,9 +257,7 @@ def test_a_review_imports_nothing_that_a_plan_names(trap: str, algorithm: dict[s
 def test_a_study_of_somebody_else_s_imports_nothing(trap: str, folder: Path) -> None:
     file = folder / "study.toml"
     file.write_text(f'algorithm = "{trap}"\n[data]\nsource = "iris"\n')
-    with pytest.raises(
-        ConfigError, match=f"algorithm.name: There is no algorithm '{trap}' here: only your own study"
-    ):
+    with pytest.raises(ConfigError, match=f"algorithm.name: There is no algorithm '{trap}' here: only your own study"):
         cg.Study.from_toml(file, own=False)
     assert "evil" not in sys.modules
     assert type(cg.Study.from_toml(file).build_algorithm()).__name__ == "MyMethod"
