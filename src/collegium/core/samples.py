@@ -1,8 +1,7 @@
 """Rows with labels, and the mixture of private and pseudo-labeled rows that co-training learns from.
 
-A site's private rows are handed to steps closed (`PrivateData`): they can be mixed and given to ``site.fit`` as they
-are, and whoever reads them is seen. So the gate knows, of every release, whether private data reached it otherwise
-than through a private learner.
+Steps get a site's private rows as `PrivateData`: they can be mixed and passed to ``site.fit`` unread, and every read is
+recorded. So the gate knows of every release whether private data reached it other than through a private learner.
 """
 
 from __future__ import annotations

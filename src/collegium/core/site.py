@@ -285,7 +285,7 @@ class ActiveSite:
         """Train on from the present weights with the private rows; then clip all weights to `bound` and add noise.
 
         From then on the net has those noisy weights and no others, so that all that follows is post-processing of
-        what is charged here. A net that diverged counts as zeros: a refusal would tell of it.
+        what is charged here. A net that diverged counts as zeros: a refusal would reveal it.
         """
         charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
         self.before_private_fit(charge)

@@ -33,7 +33,7 @@ class Unlabeled(NamedTuple):
 class LocalTerm:
     """One thing that a local update does beside learning from its labeled rows.
 
-    A subclass is a frozen dataclass with what its loss needs to know. It is for learners that go on from their weights:
+    A subclass is a frozen dataclass with what its loss needs. It is for learners that continue from their weights:
     an algorithm that uses one says ``needs = {"weights": "..."}``.
     """
 

@@ -33,7 +33,7 @@ class RayLink(SimulatedLink):
     """Sites in Ray actors: `workers` of them, by default one per CPU of the cluster.
 
     Without an address, Ray is started on this machine, for this run and this machine only. An actor that dies leaves
-    its sites out of that exchange. If the run has a folder, it is started again and its sites go on from their state.
+    its sites out of that exchange. If the run has a folder, it is restarted and its sites continue from their state.
     """
 
     takes_address: ClassVar[bool] = True
@@ -93,7 +93,7 @@ class RayLink(SimulatedLink):
                     host.abandon()
 
     def _revive(self, orders: Mapping[str, bytes], deadline: float | None) -> None:
-        """Start actors that died again, if their sites have a stored state to go on from."""
+        """Start actors that died again, if their sites have a stored state to continue from."""
         if not self._has_states:
             return
         dead = [host for host in self._hosts if not host.alive and not host.parties.isdisjoint(orders)]

@@ -25,7 +25,7 @@ class SitesActor:
     """Runs in a process of Ray's. Its methods only wait: the sites work in threads of their own."""
 
     async def start(self, packed: bytes, public: Any, threads: int) -> None:
-        """Set the sites up. They go on from the run's folder, if it has a state of theirs."""
+        """Set up the sites. They continue from their state in the run's folder, if there is one."""
         hosting: Hosting = unpack(io.BytesIO(packed))
         if hosting.folder is not None and not hosting.folder.is_dir():
             raise CollegiumError(

@@ -6,7 +6,7 @@ labels that both ends already know, where that is smaller (see `label_packing`).
 
     "CLG2", then the sizes of head and body, in four big-endian bytes each
     head: JSON, with {"$array": [type, shape]} for an array, {"$labels": [classes, bytes, header]} for labels (and the
-        digest of the labels that they are a difference from), {"$float": "nan"} for what is no number in JSON
+        digest of the labels that they are a difference from), {"$float": "nan"} for numbers that JSON does not have
     body: the contents of arrays and labels, one after the other, in the order in which the head names them
 
 What is read is not trusted. Sizes are checked before anything is allocated: reading a message takes at most about eight

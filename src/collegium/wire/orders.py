@@ -84,7 +84,7 @@ def write_orders(requests: Sequence[Request], reference: Labels | None = None) -
 
 
 def with_header(last: Request, orders: bytes) -> bytes:
-    """The frame of orders of which `last` is the last."""
+    """The frame of orders that end with `last`."""
     return wire.join({"run": last.run, "last": last.number, "public": last.public_sha256}, orders)
 
 

@@ -27,7 +27,7 @@ _Hash = Annotated[str, Field(strict=True, pattern=_SHA256)]
 
 @dataclass(frozen=True)
 class Row:
-    """What a site's ledger says of something that left."""
+    """What a site's ledger says about something that left."""
 
     __pydantic_config__ = _EXACT
 
