@@ -91,7 +91,7 @@ def test_noise_is_a_wire_error(noise):
         (message(b'{"$labels":[true,1,[1,2]]}', b"\0"), "malformed"),
         (message(b'{"$labels":[2,1,[1,2],5]}', b"\0"), "malformed"),
         (message(b'{"$labels":[2,2,[1,2]]}', b"\0"), "does not hold"),
-        (message(b'{"$labels":[2,1,[1,2]]}', b"\x02"), "goes on"),
+        (message(b'{"$labels":[2,1,[1,2]]}', b"\x02"), "bytes after their end"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(data, says):
