@@ -4,7 +4,7 @@
     ├── ConfigError          the study cannot start as it is written; nothing was trained
     │   ├── SiteError        one named site is at fault (also a ConfigError)
     │   └── MissingExtra     an optional package is not installed
-    ├── Refused              a site will not do, or will not release, what it was asked (has a code)
+    ├── Refused              a site does not do, or does not release, what it was asked for (has a code)
     ├── QuorumLost           too few sites answered; the run can be resumed
     │   └── BudgetSpent      no site has privacy budget left; `cg.run` ends with what there is
     ├── WireError            bytes that are not a valid message
@@ -46,7 +46,7 @@ class MissingExtra(ConfigError, ImportError):
 
 
 class Refused(CollegiumError):
-    """A site will not do, or will not release, what it was asked. Only the code leaves the site."""
+    """A site does not do, or does not release, what it was asked for. Only the code leaves the site."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

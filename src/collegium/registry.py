@@ -111,7 +111,7 @@ EXTRA_OF_MODULE: Final = {
 @cache
 def _table(kind: str) -> dict[str, str]:
     if kind not in BUILT_IN:
-        raise ConfigError(f"There is no registry of {kind!r}.{nearest(kind, BUILT_IN)}")
+        raise ConfigError(f"Unknown kind {kind!r}.{nearest(kind, BUILT_IN)}")
     plugged = {point.name: point.value for point in entry_points(group=f"collegium.{kind}")}
     return plugged | BUILT_IN[kind]
 
@@ -122,7 +122,7 @@ def names(kind: str) -> list[str]:
 
 
 def lookup(kind: str, name: str) -> Any:
-    """The class registered as `name`; an unknown name is answered with the nearest one."""
+    """The class registered as `name`; the error for an unknown name suggests the nearest one."""
     table = _table(kind)
     if (kind, name) in OWN:
         return OWN[kind, name]
@@ -154,7 +154,7 @@ def install_steps() -> None:
                 if name in BUILT_IN[kind]:
                     raise
                 warnings.warn(
-                    f"The plug-in for {kind} {name!r} cannot be imported ({type(error).__name__}): it is left out.",
+                    f"Cannot import the plug-in for {kind} {name!r} ({type(error).__name__}): it is left out.",
                     CollegiumWarning,
                     stacklevel=2,
                 )

@@ -218,5 +218,5 @@ def test_a_misspelt_link_is_answered_with_the_nearest(cancer: Any) -> None:
 
 @pytest.mark.parametrize("link", ["local", "workers"])
 def test_an_address_is_for_clusters(link: str, cancer: Any) -> None:
-    with pytest.raises(ConfigError, match=f"'{link}' stays on this machine"):
+    with pytest.raises(ConfigError, match=f"{registry.lookup('link', link).__name__} runs on this machine only"):
         cancer.run(cg.Local(), link=link, address="auto")

@@ -148,7 +148,7 @@ def test_a_bad_reply_is_the_sites_own_affair(how: str, monkeypatch: pytest.Monke
 
 
 def test_a_sites_notes_are_not_in_its_frame() -> None:
-    link = LocalLink.open(_hosting(), 0, None)
+    link = LocalLink(_hosting())
     try:
         fed = Federation(link, run="r", n_classes=2, seed=0, public=PublicSet(PUBLIC))
         frames: list[bytes] = []

@@ -22,6 +22,7 @@ from collegium.privacy.mechanisms.named import build_mechanism
 
 METHOD = '''
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import collegium as cg
 from my_shares import SHARE
@@ -70,6 +71,7 @@ class MyLearner(GaussianNB):
 
 @dataclass(frozen=True)
 class MyMethod(cg.Algorithm):
+    asks_for: ClassVar = (learn, crowd, label)
     rounds: int = 2
     consensus: cg.Consensus = field(default_factory=cg.Majority)
     mechanism: cg.Mechanism | None = None
@@ -156,10 +158,10 @@ def test_a_module_that_is_installed_will_do(monkeypatch: pytest.MonkeyPatch, tmp
     [
         ("none:Mine", "", r"algorithm.name: There is no none.py in .*beside or .*, and no module 'none' is installed"),
         ("no.module:Mine", "", "no module 'no.module' is installed"),
-        ("../mine:Mine", "", "'../mine' is no module: write 'my_file:MyMethod'"),
+        ("../mine:Mine", "", "'../mine' is not a module: write 'my_file:MyMethod'"),
         ("my_file:MyMethd", METHOD, r"my_file.py has no 'MyMethd'. Did you mean 'MyMethod'\?"),
-        ("my_file:MyRule", METHOD, "'my_file:MyRule' is no algorithm: it must be a subclass of cg.Algorithm"),
-        ("my_file:label", METHOD, "'my_file:label' is no algorithm"),
+        ("my_file:MyRule", METHOD, "'my_file:MyRule' is not a valid algorithm: it must be a subclass of cg.Algorithm"),
+        ("my_file:label", METHOD, "'my_file:label' is not a valid algorithm"),
         (
             "my_file:X",
             "x = 1\nimport no_such_thing\n",
@@ -167,7 +169,7 @@ def test_a_module_that_is_installed_will_do(monkeypatch: pytest.MonkeyPatch, tmp
         ),
         ("my_file:X", "x = 1\ny = = 2\n", "my_file.py, line 2: SyntaxError"),
         ("my_file:X", "x = 1 / 0\n", "my_file.py, line 1: ZeroDivisionError"),
-        ("random:X", "x = 1\n", "a module 'random' from .* is loaded already: rename the file"),
+        ("random:X", "x = 1\n", "a module 'random' from .* is already loaded: rename the file"),
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, name: str, source: str, said: str) -> None:
@@ -198,7 +200,7 @@ def test_a_step_that_a_built_in_method_has_is_an_error(folder: Path) -> None:
 
 def test_a_learner_has_fit_and_predict(folder: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"sites\[0\].learner.name: 'my_file:MyRule' is no learner: .* fit and predict"
+        ConfigError, match=r"sites\[0\].learner.name: 'my_file:MyRule' is not a valid learner: .* fit and predict"
     ):
         study(folder, sites=[{"learner": "my_file:MyRule"}])
 
@@ -211,7 +213,7 @@ def test_a_mechanism_has_the_name_that_orders_use(folder: Path) -> None:
 def test_two_files_of_one_name_are_not_taken_for_each_other(folder: Path, tmp_path: Path) -> None:
     study(folder)
     (tmp_path / "my_file.py").write_text(METHOD)
-    with pytest.raises(ConfigError, match="is loaded already: rename the file"):
+    with pytest.raises(ConfigError, match="is already loaded: rename the file"):
         study(tmp_path)
 
 
@@ -255,9 +257,7 @@ def test_a_review_imports_nothing_that_a_plan_names(trap: str, algorithm: dict[s
 def test_a_study_of_somebody_else_s_imports_nothing(trap: str, folder: Path) -> None:
     file = folder / "study.toml"
     file.write_text(f'algorithm = "{trap}"\n[data]\nsource = "iris"\n')
-    with pytest.raises(
-        ConfigError, match=f"algorithm.name: There is no algorithm '{trap}' here: only a study of one's"
-    ):
+    with pytest.raises(ConfigError, match=f"algorithm.name: There is no algorithm '{trap}' here: only your own study"):
         cg.Study.from_toml(file, own=False)
     assert "evil" not in sys.modules
     assert type(cg.Study.from_toml(file).build_algorithm()).__name__ == "MyMethod"

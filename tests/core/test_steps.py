@@ -51,7 +51,7 @@ def test_the_declared_kind_is_known_and_must_be_a_release():
     def wrong(site: ActiveSite) -> int:
         return 1
 
-    with pytest.raises(TypeError, match="no kind of Release"):
+    with pytest.raises(TypeError, match="not a kind of Release"):
         step(wrong)
 
 

@@ -420,7 +420,7 @@ def test_confidences_that_are_none(confidences: Any) -> None:
 def test_an_update_learns_from_one_kind_of_rows_beside_the_labelled() -> None:
     with pytest.raises(ConfigError, match="one kind of rows"):
         LocalTerms([SoftTargets(U, P), Siamese(U, {})])
-    with pytest.raises(ConfigError, match="does not go together"):
+    with pytest.raises(ConfigError, match="cannot be combined"):
         LocalTerms([Disjoint(U, {}), Proximal(0.1)])
 
 

@@ -69,7 +69,7 @@ def test_where_no_net_can_be_made_the_error_names_the_first_site_and_says_why():
         raise RuntimeError("no such layer")
 
     assert first_nets([cg.TorchClassifier(broken), with_layer(nn.ReLU())])[0] == {"b": "b"}  # others go on
-    with pytest.raises(SiteError, match=r"Site 'a': its learner could not .* RuntimeError: no such layer"):
+    with pytest.raises(SiteError, match=r"Site 'a': neither its learner .* RuntimeError: no such layer"):
         first_nets([cg.TorchClassifier(broken), cg.TorchClassifier("mpl")])
     colours = pd.DataFrame({"size": np.arange(6.0), "colour": ["red"] * 6})
     with pytest.raises(SiteError, match=r"Site 'a': .* not numbers: colour"):

@@ -75,7 +75,7 @@ def test_same_seed_same_parts_other_seed_other_parts(partition: Partition) -> No
 
 @pytest.mark.parametrize("sites", [0, -1, True, 2.0, "3"])
 def test_number_of_sites_is_checked(sites: Any) -> None:
-    with pytest.raises(ConfigError, match="sites must be a whole number of at least 1, not "):
+    with pytest.raises(ConfigError, match="sites must be an integer of at least 1, got "):
         assign(Iid(), TEN_CLASSES, sites)
 
 

@@ -81,7 +81,7 @@ class TestSeed:
 
     @pytest.mark.parametrize("seed", [-1, True, None, 1.0])
     def test_is_checked(self, seed: Any) -> None:
-        with pytest.raises(ConfigError, match="seed must be a whole number of at least 0, not "):
+        with pytest.raises(ConfigError, match="seed must be an integer of at least 0, got "):
             split(X, Y, sites=2, seed=seed)
 
 
@@ -209,20 +209,20 @@ class TestRefuses:
         [
             ({"public": 150, "test": 60}, "There are 200 rows, but 150 public \\+ 60 test rows"),
             ({"public": 0.5, "test": 0.2, "train": 61}, "100 public \\+ 40 test \\+ 61 train"),
-            ({"public": 1.0}, "public must be a whole number of at least 0 or a number above 0 and below 1, not 1.0"),
-            ({"public": 0.0}, "public must be .*, not 0.0"),
-            ({"test": -0.1}, "test must be .*, not -0.1"),
-            ({"test": float("nan")}, "test must be .*, not nan"),
-            ({"test": -3}, "test must be a whole number of at least 0.*, not -3"),
-            ({"public": True}, "public must be .*, not True"),
-            ({"train": False}, "train must be .*, not False"),
-            ({"train": "all"}, "train must be .*, not 'all'"),
-            ({"public": None}, "public must be .*, not None"),
+            ({"public": 1.0}, "public must be an integer of at least 0 or a number above 0 and below 1, got 1.0"),
+            ({"public": 0.0}, "public must be .*, got 0.0"),
+            ({"test": -0.1}, "test must be .*, got -0.1"),
+            ({"test": float("nan")}, "test must be .*, got nan"),
+            ({"test": -3}, "test must be an integer of at least 0.*, got -3"),
+            ({"public": True}, "public must be .*, got True"),
+            ({"train": False}, "train must be .*, got False"),
+            ({"train": "all"}, "train must be .*, got 'all'"),
+            ({"public": None}, "public must be .*, got None"),
             ({"train": 0}, "0 private rows are too few for 3 sites"),
             ({"train": 2}, "2 private rows are too few for 3 sites"),
             ({"public": 0.5, "test": 0.5}, "0 private rows are too few"),
-            ({"sites": 0}, "sites must be .*, not 0"),
-            ({"sites": True}, "sites must be .*, not True"),
+            ({"sites": 0}, "sites must be .*, got 0"),
+            ({"sites": True}, "sites must be .*, got True"),
             ({"sites": None}, "needs to know how many sites"),
         ],
     )

@@ -149,5 +149,5 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 
 def test_a_word_is_neither_yes_nor_no() -> None:
-    with pytest.raises(ConfigError, match="XCLP: embed must be True or False, not 'no'"):
+    with pytest.raises(ConfigError, match="XCLP: embed must be True or False, got 'no'"):
         XCLP(embed="no")  # type: ignore[arg-type]

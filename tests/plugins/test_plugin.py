@@ -198,12 +198,12 @@ WRONG = [
     ),
     (
         {"algorithm": {"name": "mentors", "rounds": "3"}},
-        "algorithm.rounds must be a whole number",
+        "algorithm.rounds must be an integer",
         None,
     ),
     (
         {"algorithm": {"name": "mentors", "consensus": {"name": "clear_lead", "lead": 0}}},
-        "algorithm.consensus.lead must be a whole number of at least 1, not 0.",
+        "algorithm.consensus.lead must be an integer of at least 1, got 0.",
         None,
     ),
 ]

@@ -464,7 +464,7 @@ def test_other_bad_input() -> None:
         privacy.noise_multiplier(1.0, DELTA, 10, sampling=1.5)
     with pytest.raises(ConfigError, match="no rule"):
         privacy.epsilon_of([Event()], DELTA)
-    with pytest.raises(ConfigError, match="count must be a whole number"):
+    with pytest.raises(ConfigError, match="count must be an integer"):
         privacy.epsilon_of([Pure(LARGEST_COUNT, 0.1), Pure(1, 0.1)], DELTA)
     with pytest.raises(ConfigError, match="not known"):
         discretized.grid((Renyi(),))

@@ -47,7 +47,7 @@ def test_times() -> None:
 
 @pytest.mark.parametrize("count", [0, -1, 1.0, True, "2", None])
 def test_bad_count(count: Any) -> None:
-    with pytest.raises(ConfigError, match="count must be a whole number"):
+    with pytest.raises(ConfigError, match="count must be an integer"):
         Pure(count, 0.1)
 
 

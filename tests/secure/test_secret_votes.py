@@ -184,7 +184,7 @@ def test_an_impossible_sum_is_not_handed_out(vote: Vote) -> None:
 
 def test_a_secret_order_cannot_be_asked(vote: Vote) -> None:
     _, fed, _ = vote()
-    with pytest.raises(ConfigError, match="only be totalled"):
+    with pytest.raises(ConfigError, match="only be totaled"):
         fed.ask(cast().secretly())
 
 

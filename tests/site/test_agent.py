@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import pickle
 from dataclasses import replace
 
 import cloudpickle
@@ -212,17 +213,30 @@ def test_a_state_file_that_was_changed_is_not_used(tmp_path):
         agent(tmp_path)
 
 
-def test_a_state_of_another_version_is_refused_in_one_line(tmp_path):
+class MovedSince:
+    """Stands for a class that had another module or name when the state was written."""
+
+
+@pytest.mark.parametrize("gone", ["a field", "a module", "a class"])
+def test_a_state_of_another_version_is_refused_in_one_line(tmp_path, gone):
     mine = agent(tmp_path)
     mine.serve(frame(fit_and_count(None), number=1))
-    data = cloudpickle.dumps((mine.site.fingerprint, None, {}, None, mine.site.exposure))  # as it once was
+    as_it_was = (mine.site.fingerprint, None, {"of": MovedSince}, {}, None, mine.site.exposure)
+    data = pickle.dumps(as_it_was[:-1] if gone == "a field" else as_it_was, protocol=0)
+    if gone == "a module":
+        data = data.replace(f"c{__name__}\n".encode(), b"ccollegium.core.codes\n")
+    elif gone == "a class":
+        data = data.replace(b"\nMovedSince\n", b"\nRenamed\n")
     (state,) = (tmp_path / "ukb").glob("state-*.pkl")
     state.write_bytes(data)
     with mine.gate.ledger.transaction():
         mine.gate.ledger.keep_state("r", state.name, hashlib.sha256(data).hexdigest())
     mine.gate.ledger.close()
-    with pytest.raises(StorageError, match="another version of Collegium"):
+    with pytest.raises(StorageError, match="another version of Collegium") as refused:
         agent(tmp_path)
+    assert "\n" not in str(refused.value)
+    error = {"a field": "ValueError", "a module": "ModuleNotFoundError", "a class": "AttributeError"}[gone]
+    assert f"({error})" in str(refused.value)
 
 
 def test_keys_of_a_run_that_is_over_are_forgotten_on_the_disk_too(tmp_path):

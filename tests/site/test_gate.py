@@ -125,7 +125,7 @@ def test_a_release_is_in_the_ledger_before_it_is_sealed():
     (row,) = mine.ledger.rows()
     assert (row["kind"], row["sha256"], row["hash"]) == ("HardLabels", sealed.row(None).sha256, sealed.row(None).entry)
     assert row["bytes"] == 1
-    assert row["wire_bytes"] == len(sealed.payload)
+    assert row["wire_bytes"] == len(sealed.packed.data)
     assert row["event"] is None
 
 
@@ -199,7 +199,7 @@ def test_a_mechanism_is_applied_by_the_gate_and_its_cost_is_written() -> None:
     sealed = seal(mine, many, mechanism=RR)
     (charge,) = sealed.charges
     assert charge.events == (RandomizedResponse(epsilon=1.0, outcomes=2, count=500),)
-    noisy = unpack(sealed.payload)["labels"]
+    noisy = unpack(sealed.packed.data)["labels"]
     assert 80 < np.count_nonzero(noisy.codes) < 190  # 500 e^-1 / (1 + e^-1) = 134
     assert "differentially private" in mine.ledger.rows()[0]["claim"]
 

@@ -130,15 +130,15 @@ def test_names_alone_are_enough():
     ("old", "new", "parts"),
     [
         ("rounds = 3", "ruonds = 3", ["algorithm.ruonds", "'rounds'"]),
-        ("rounds = 3", 'rounds = "three"', ["algorithm.rounds must be a whole number of at least 1, not 'three'."]),
-        ("rounds = 3", "rounds = 0", ["algorithm.rounds must be a whole number of at least 1, not 0."]),
+        ("rounds = 3", 'rounds = "three"', ["algorithm.rounds must be an integer of at least 1, got 'three'."]),
+        ("rounds = 3", "rounds = 0", ["algorithm.rounds must be an integer of at least 1, got 0."]),
         ("rounds = 3", "rounds = true", ["algorithm.rounds"]),
         ('"fedct"', '"fedctt"', ["algorithm.name", "'fedct'"]),
         ('"qualified_majority"', '"qualified_mayority"', ["algorithm.consensus.name", "'qualified_majority'"]),
         (
             "quorum = 0.9",
             "quorum = 1.9",
-            ["algorithm.consensus.quorum must be", "at most 1, not 1.9."],
+            ["algorithm.consensus.quorum must be", "at most 1, got 1.9."],
         ),
         ("quorum = 0.9", "qourum = 0.9", ["algorithm.consensus.qourum", "'quorum'"]),
         ('"decision_tree"', '"decision_trea"', ["sites[0].learner.name", "'decision_tree'"]),
@@ -256,7 +256,7 @@ def test_a_pre_training_is_named_like_other_components():
     [
         ('name = "simclr"', 'name = "simcrl"', ["algorithm.pretrain.name", "simcrl", "Did you mean 'simclr'?"]),
         ("epochs = 50", "epoch = 50", ["algorithm.pretrain.epoch", "Did you mean 'epochs'?"]),
-        ("epochs = 50", "epochs = 0", ["algorithm.pretrain.epochs must be a whole number of at least 1, not 0."]),
+        ("epochs = 50", "epochs = 0", ["algorithm.pretrain.epochs must be an integer of at least 1, got 0."]),
     ],
 )
 def test_mistakes_in_a_pre_training_are_named_by_their_path(old, new, parts):

@@ -82,8 +82,8 @@ def test_noise_is_a_wire_error(noise):
         (message(b'{"$float":"nan","a":1}'), "cannot be read"),
         (message(b'{"a":1,"$float":"nan"}'), "cannot be read"),
         (message(b'{"$array":["|u1",[2]]}', b"x"), "does not hold"),
-        (message(b'{"$array":["|u1",[2]]}', b"xxx"), "belong to no array"),
-        (message(b'{"a":{"$array":["|u1",[1]]},"a":{"$array":["|u1",[1]]}}', b"xx"), "belong to no array"),
+        (message(b'{"$array":["|u1",[2]]}', b"xxx"), "do not belong to an array"),
+        (message(b'{"a":{"$array":["|u1",[1]]},"a":{"$array":["|u1",[1]]}}', b"xx"), "do not belong to an array"),
         (message(b'{"$labels":7}'), "malformed"),
         (message(b'{"$labels":[2,1]}'), "malformed"),
         (message(b'{"$labels":[2,1,[1,2],"a","b"]}'), "malformed"),
@@ -91,7 +91,7 @@ def test_noise_is_a_wire_error(noise):
         (message(b'{"$labels":[true,1,[1,2]]}', b"\0"), "malformed"),
         (message(b'{"$labels":[2,1,[1,2],5]}', b"\0"), "malformed"),
         (message(b'{"$labels":[2,2,[1,2]]}', b"\0"), "does not hold"),
-        (message(b'{"$labels":[2,1,[1,2]]}', b"\x02"), "goes on"),
+        (message(b'{"$labels":[2,1,[1,2]]}', b"\x02"), "bytes after their end"),
     ],
 )
 def test_what_cannot_be_read_is_said_in_one_line(data, says):

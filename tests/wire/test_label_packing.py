@@ -269,9 +269,9 @@ def test_a_single_class_cannot_differ() -> None:
 def test_a_count_must_be_a_number_of_at_least_0() -> None:
     _, content = encode(np.array([1]), 2)
     assert decode([1, 2], content, 2).tolist() == [1]
-    with pytest.raises(WireError, match="something else than numbers"):
+    with pytest.raises(WireError, match="valid integers"):
         decode([True, 2], content, 2)
-    with pytest.raises(WireError, match="something else than numbers"):
+    with pytest.raises(WireError, match="valid integers"):
         decode([-1, 1], content[:0], 1)
 
 

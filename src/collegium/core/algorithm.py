@@ -35,8 +35,8 @@ class Asking(Settings):
         if not hasattr(self, "asks_for"):
             me = type(self).__name__
             raise ConfigError(
-                f"{me} does not declare the steps that it asks sites for: add the class variable asks_for to it, such "
-                "as asks_for: ClassVar = (train, label). Sites agree to these steps and to no others."
+                f"{me} does not declare which steps it asks sites for: add the class variable asks_for, such as "
+                "asks_for: ClassVar = (train, label). Sites agree to these steps only."
             )
         never = self.unasked()
         steps = {each.name: each for each in self.asks_for if each not in never}
@@ -53,13 +53,13 @@ class Algorithm(Asking, ABC):
 
     needs_public: ClassVar[bool] = True
     learns_public_labels: ClassVar[bool] = False
-    """Whether its public set is labelled, ``public=(X, y)``, and those labels are learned from."""
+    """Whether it learns from labels of its public set, ``public=(X, y)``."""
     needs_labels: ClassVar[bool] = True
-    """Whether every site must have labelled rows."""
+    """Whether every site must have labeled rows."""
     needs_learner: ClassVar[bool] = True
     """Whether every site must bring a learner."""
     trains_sites: ClassVar[bool] = True
-    """Whether sites come to a model, which can be scored."""
+    """Whether it gives every site a model, which can be scored."""
     labels_own_points: ClassVar[bool] = False
     """Whether it labels the sites' own unlabeled points, for their owners only: `run.labels` is then by site."""
     fresh_secrets: ClassVar[bool] = False
@@ -69,11 +69,11 @@ class Algorithm(Asking, ABC):
     """What a site's learner must be able to do, by capability, and what for: ``{"weights": "averages weights"}``."""
 
     def protection(self) -> Mechanism | None:
-        """The mechanism through which sites answer, where there is one: known before anything runs."""
+        """The mechanism through which sites answer, if any: known before anything runs."""
         return None
 
     def site_charge(self, public_size: int) -> Charge | None:
-        """What its steps charge each site for their noise on private data; None where they put none on."""
+        """What its steps charge each site for their noise on private data; None if they add none."""
         return None
 
     def all_steps(self) -> dict[str, Step[Any, Any]]:
@@ -88,18 +88,18 @@ class Algorithm(Asking, ABC):
         return {}
 
     def learns(self) -> dict[str, str]:
-        """What each party gets to know, where cryptography sees to it that it is less than what is sent."""
+        """What each party learns, where cryptography hides part of what is sent."""
         return {}
 
     def check_site(self, site: Site) -> None:
-        """Refuse data or a learner that this method can do nothing with, before anything runs (ConfigError)."""
+        """Refuse data or a learner that this method cannot use, before anything runs (ConfigError)."""
 
     def learners(self, site: Site) -> Sequence[Any]:
         """What trains at a site: its own learner, where the method names no others."""
         return [site.learner]
 
     def final_learner(self) -> Any:
-        """The learner of the global model, where the user chose none (None: the first site's)."""
+        """The learner of the global model if the user chose none (None: the first site's)."""
         return None
 
     @abstractmethod

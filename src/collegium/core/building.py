@@ -13,7 +13,7 @@ from typing import Any
 from collegium import registry
 from collegium.core import own_files
 from collegium.core.settings import check, hints_of, options_of
-from collegium.errors import ConfigError
+from collegium.errors import ConfigError, MissingExtra
 
 Table = Mapping[str, Any]
 # By name, so that a study without such a setting does not import what it would take.
@@ -34,8 +34,10 @@ def build(kind: str, table: Table | str, path: str) -> Any:
         raise ConfigError(f'{path}: expected a name, such as {{name = "{registry.names(kind)[0]}"}}.')
     try:
         cls = _class(kind, table["name"])
+    except MissingExtra as error:
+        raise MissingExtra(error.extra, f"{path}.name") from None
     except ConfigError as error:
-        raise type(error)(*_with_path(error, f"{path}.name")) from None
+        raise ConfigError(f"{path}.name: {error}") from None
     settings = {key: value for key, value in table.items() if key != "name"}
     arguments = {key: _argument(cls, key, value, f"{path}.{key}") for key, value in settings.items()}
     try:
@@ -45,7 +47,8 @@ def build(kind: str, table: Table | str, path: str) -> Any:
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"{path}: {_first_line(error)}") from None
+        first_line, _, _ = str(error).strip().partition("\n")
+        raise ConfigError(f"{path}: {first_line or type(error).__name__}") from None
     return component
 
 
@@ -57,12 +60,12 @@ def _class(kind: str, name: str) -> Any:
     fits = hasattr(cls, "fit") and hasattr(cls, "predict") if kind == "learner" else nested_kind(cls) == kind
     if not isinstance(cls, type) or not fits:
         needed = "a class with fit and predict" if kind == "learner" else f"a subclass of cg.{kind.capitalize()}"
-        raise ConfigError(f"{name!r} is no {kind}: it must be {needed}.")
+        raise ConfigError(f"{name!r} is not a valid {kind}: it must be {needed}.")
     return cls
 
 
 def settings_of(cls: Any) -> dict[str, Any]:
-    """The names of a component's settings and the types they take (Any, where it does not say)."""
+    """The names of a component's settings and their types (Any where none is declared)."""
     return dict(_settings(cls)[0])
 
 
@@ -109,12 +112,3 @@ def nested_kind(hint: Any) -> str | None:
             if kind is not None:
                 return kind
     return None
-
-
-def _with_path(error: ConfigError, path: str) -> tuple[Any, ...]:
-    extra = getattr(error, "extra", None)
-    return (extra, path) if extra is not None else (f"{path}: {error}",)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,4 +1,4 @@
-"""What an algorithm sees of the parties: verbs that say what the coordinator gets to know."""
+"""What an algorithm sees of the parties: verbs that say what the coordinator learns."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from collegium.core.masking import SecretTotals, masking
 from collegium.core.observations import Notes, Observations
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing, Release, Sum
+from collegium.core.settings import PositiveFloat, Probability, check
 from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
@@ -34,7 +35,7 @@ R = TypeVar("R", bound=Release)
 COORDINATOR = "coordinator"
 _FIRST_ASIDE: Final = 1 << 40
 BAD_REPLY: Final = "bad-reply"
-"""The code of a refusal that the coordinator notes itself: what this site sent cannot be used."""
+"""The code that the coordinator itself records for a site whose reply cannot be used."""
 # After these codes the site did not take in the labels it was sent.
 _NOT_TAKEN_IN: Final = {"bad-message", "storage-failed", "other-order", BAD_REPLY}
 
@@ -56,16 +57,16 @@ class Link(Protocol):
         ...
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
-        """Send one frame to each named party; yield answers as they come. A party that is silent is left out."""
+        """Send one frame to each named party; yield answers as they come. A party that does not answer is left out."""
         ...
 
 
 @runtime_checkable
 class OpenLink(Link, Protocol):
-    """A link to which sites may come later."""
+    """A link that sites may join later."""
 
     def newcomers(self) -> tuple[str, ...]:
-        """Sites that have joined since it was asked last. Asked when a round begins."""
+        """Sites that have joined since the last call. Called when a round begins."""
         ...
 
 
@@ -99,7 +100,7 @@ class _Awaited:
     @property
     def labels(self) -> list[Labels]:
         """The labels that the party is sent."""
-        return [value for each in self.requests for value in each.args.values() if isinstance(value, Labels)]
+        return [labels for each in self.requests for labels in each.labels]
 
 
 class Federation:
@@ -122,42 +123,32 @@ class Federation:
         quorum: float = 0.0,
         deadline: float | None = None,
     ) -> None:
-        if not 0 <= quorum <= 1:
-            raise ConfigError(f"quorum is a share of the sites, between 0 and 1, not {quorum}.")
-        if deadline is not None and not deadline > 0:
-            raise ConfigError(f"deadline is a number of seconds above 0, not {deadline}.")
+        check(Probability, quorum, "quorum")
+        check(PositiveFloat | None, deadline, "deadline")
+        self.run = run
+        """The run's name, which no other run has."""
         self.parties = link.parties
+        self.quorum = quorum
+        """The share of the asked sites that must answer; with 0, one answer is enough."""
         self.n_classes = n_classes
         self.seed = seed
         self.rng = np.random.default_rng([seed, int.from_bytes(hashlib.sha256(b"coordinator").digest()[:8])])
         self.round = 0
         self.observed = Observations()
         self.may_ask: Collection[str] | None = None
-        """The names of the steps that the algorithm declares; None where there is no algorithm to declare any."""
+        """The names of the steps that the algorithm declares; None if there is no algorithm."""
         self.final_labels: Labels | None = None
         self.final_weights: dict[str, Arrays] = {}
         self._link = link
-        self._run = run
         self._public = public
         self._truth = public_truth
         self._labels = public_labels
         self._workbench = workbench
-        self._quorum = quorum
         self._deadline = deadline
         self._number = self._asides = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
         self._secret_totals: dict[str, SecretTotals] = {}
-
-    @property
-    def run(self) -> str:
-        """The run's number, which no other run has."""
-        return self._run
-
-    @property
-    def quorum(self) -> float:
-        """The share of the asked sites that must answer; 0 where the user set none, and one answer is enough."""
-        return self._quorum
 
     @property
     def public(self) -> PublicSet:
@@ -177,7 +168,7 @@ class Federation:
     def workbench(self) -> Workbench:
         """Where the coordinator works with nets."""
         if self._workbench is None:
-            raise ConfigError("This coordinator has no nets to work with.")
+            raise ConfigError("This coordinator has no nets.")
         return self._workbench
 
     def rounds(self, n: int) -> Iterator[int]:
@@ -191,7 +182,7 @@ class Federation:
                 return
 
     def _welcome(self) -> None:
-        """Sites that have joined since the last round are parties from now on; they know nothing yet."""
+        """Make sites that have joined since the last round parties; they know nothing yet."""
         joined = self._link.newcomers() if isinstance(self._link, OpenLink) else ()
         fresh = [party for party in joined if party not in self._state]
         self.parties += tuple(fresh)
@@ -206,7 +197,7 @@ class Federation:
         return tuple(party for i, party in enumerate(self.parties) if i in chosen)
 
     def tell(self, order: Order[Nothing] | Mapping[str, Order[Nothing]], parties: Sequence[str] | None = None) -> None:
-        """Have a step run; nothing comes back. It is queued and rides with the next question."""
+        """Have a step run; nothing comes back. It is queued and travels with the next question."""
         self._number += 1
         for party, each in self._addressed(order, parties).items():
             self._state[party].queue.append(self._request(each, self._number))
@@ -234,12 +225,12 @@ class Federation:
         deadline: float | None = None,
         quorum: float | None = None,
     ) -> Any:
-        """Ask, and see only the sum over the parties that answered; of a secret order nobody could see more."""
+        """Ask, and see only the sum over the parties that answered; for a secret order nobody could see more."""
         addressed = self._addressed(order, parties)
         for protocol in {each.secret for each in addressed.values() if each.secret is not None}:
             if protocol not in self._secret_totals:
                 self._secret_totals[protocol] = masking(protocol).totals(self)
-            return self._secret_totals[protocol].total(addressed, deadline, self._quorum if quorum is None else quorum)
+            return self._secret_totals[protocol].total(addressed, deadline, self.quorum if quorum is None else quorum)
         total: Sum | None = None
         for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
             with self.timed("consensus"):
@@ -267,7 +258,7 @@ class Federation:
         """
         asked: Mapping[str, Order[Any] | None] = (addressed := self._addressed(order, parties))
         if any(each.secret is not None and each.mask is None for each in addressed.values()):
-            raise ConfigError("A secret order can only be totalled: use fed.total, or ask without secretly().")
+            raise ConfigError("A secret order can only be totaled: use fed.total, or ask without secretly().")
         self._number, self._asides = self._number + (not aside), self._asides + aside
         number = _FIRST_ASIDE + self._asides if aside else self._number
         outcome = into if into is not None else Replies()
@@ -280,13 +271,14 @@ class Federation:
         waiting: dict[str, Order[Any] | None] = {party: None for party in self.parties if self._state[party].queue}
         if waiting:
             outcome: Replies[Nothing] = Replies()
-            answered = sum(1 for _ in self._exchange(waiting, None, deadline, outcome))
-            self._require(None, len(waiting), outcome, answered)
+            for _ in self._exchange(waiting, None, deadline, outcome):
+                pass  # that a step finished is all that there is to know
+            self._require(None, len(waiting), outcome)
 
     def reject(self, party: str, reason: str = BAD_REPLY, *, step: str | None = None) -> None:
-        """Say in the run's refusals that what a party sent was of no use. The run goes on without it.
+        """Record in the run's refusals that a party's reply cannot be used. The run goes on without it.
 
-        `step` is the one it was asked for last, where nothing else is said.
+        `step` defaults to the one that it was asked for last.
         """
         self.observed.refusal(self.round, party, self._state[party].asked if step is None else step, reason)
 
@@ -311,7 +303,7 @@ class Federation:
             self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
 
     def charge(self, what: str, charge: Charge) -> None:
-        """Note what something costs that the coordinator makes public with noise of its own, such as a final model."""
+        """Record the cost of something that the coordinator publishes with noise of its own, such as a final model."""
         self.observed.claims.setdefault(what, []).append(charge)
 
     def announce(self, consensus: Labels | NDArray[np.floating[Any]]) -> int:
@@ -332,8 +324,8 @@ class Federation:
     def _most_probable(self, values: NDArray[np.floating[Any]]) -> Labels:
         if values.shape != (len(self.public), self.n_classes):
             raise ConfigError(
-                f"Soft labels have a row for each of the {len(self.public)} public samples and a column for each of "
-                f"the {self.n_classes} classes, not shape {values.shape}. Rows that were not asked about are NaN."
+                f"Soft labels must have a row for each of the {len(self.public)} public samples and a column for each "
+                f"of the {self.n_classes} classes, got shape {values.shape}. Rows that were not asked about are NaN."
             )
         known = ~np.isnan(values).any(axis=1)
         return Labels(np.where(known, np.where(known[:, None], values, 0.0).argmax(axis=1), -1), self.n_classes)
@@ -348,22 +340,19 @@ class Federation:
             addressed |= {party: order[party] for party in order if party not in addressed}
         unknown = [party for party in addressed if party not in self._state]
         if unknown or not addressed:
-            raise ConfigError(f"There is no party {unknown}." if unknown else "An order is addressed to no party.")
-        self._require_declared({each.step for each in addressed.values()})
-        return addressed
-
-    def _require_declared(self, asked: set[str]) -> None:
-        undeclared = set() if self.may_ask is None else asked - set(self.may_ask)
-        if undeclared:
+            raise ConfigError(f"Unknown parties: {unknown}." if unknown else "An order must go to at least one party.")
+        asked = {each.step for each in addressed.values()}
+        if undeclared := set() if self.may_ask is None else asked - set(self.may_ask):
             raise ConfigError(
                 f"Sites are asked for {', '.join(sorted(undeclared))}, which the algorithm does not declare for these "
                 "settings: name it in the class variable asks_for of the algorithm, or of the rule, that asks for it."
             )
+        return addressed
 
     def _request(self, order: Order[Any], number: int) -> Request:
         public = None if self._public is None else self._public.digest
         return Request(
-            self._run, public, number, self.round, order.step, order.digest, order.args, order.mechanism, order.mask
+            self.run, public, number, self.round, order.step, order.digest, order.args, order.mechanism, order.mask
         )
 
     def _exchange(
@@ -397,7 +386,7 @@ class Federation:
         for party in silent:
             self._state[party].knows = None
             self.reject(party, "missing")
-        self.observed.exchanged(self.round, time.perf_counter() - start)
+        self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
 
     def _awaited(self, party: str, order: Order[Any] | None, number: int | None) -> _Awaited:
         state = self._state[party]
@@ -416,7 +405,7 @@ class Federation:
         return with_header(requests[-1], packed[key])
 
     def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
-        """Read an answer; None where the party refused, or what it sent is no answer to this order."""
+        """Read an answer; None if the party refused, or if its reply does not answer this order."""
         start, party, state = time.perf_counter(), answer.party, self._state[answer.party]
         reply, release, charges = self._read(answer.frame, awaited)
         if isinstance(reply, Refusal):
@@ -436,7 +425,7 @@ class Federation:
         return release
 
     def _read(self, frame: bytes, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
-        """A frame's reply, its release and what it cost; whatever else it is counts as a refusal: `bad-reply`."""
+        """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
         number = awaited.requests[-1].number
         try:
             reply = read_reply(frame)
@@ -444,21 +433,21 @@ class Federation:
                 raise WireError("A reply to another order.")
             charges, _ = read_charges(None if reply.row is None else reply.row.privacy)
             return reply, self._opened(reply, awaited.kind) if isinstance(reply, Reply) else None, charges
-        except Exception:  # whatever a site's bytes bring about is that site's fault, and ends nobody else's run
+        except Exception:  # whatever a site's bytes cause is that site's fault, and ends nobody else's run
             return Refusal(number, BAD_REPLY, ""), None, []
 
     def _opened(self, reply: Reply, expected: type[Release]) -> Release:
         """A release from its bytes: of the kind that was asked for, fit for this study."""
         kind = KINDS.get(reply.row.kind)
         if kind is None or kind is not expected:
-            raise WireError("A reply of another kind than was asked for.")
+            raise WireError("A reply of another kind than the one asked for.")
         release = kind.from_plain(wire.unpack(reply.payload, self._known))
         release.check(self.n_classes, None if self._public is None else len(self._public))
         return release
 
-    def _require(self, quorum: float | None, asked: int, outcome: Replies[Any], answered: int | None = None) -> None:
-        share = self._quorum if quorum is None else quorum
-        answered = asked - len(outcome.refused) - len(outcome.missing) if answered is None else answered
+    def _require(self, quorum: float | None, asked: int, outcome: Replies[Any]) -> None:
+        share = self.quorum if quorum is None else quorum
+        answered = asked - len(outcome.refused) - len(outcome.missing)
         needed = max(1, math.ceil(share * asked - 1e-9))
         if answered < needed:
             codes = ", ".join(f"{party}: {code}" for party, code in outcome.refused.items())
@@ -466,7 +455,7 @@ class Federation:
             spent = answered == 0 and not outcome.missing and set(outcome.refused.values()) == {"budget-exhausted"}
             raise (BudgetSpent if spent else QuorumLost)(
                 f"{answered} of {asked} sites answered in round {self.round}; {needed} are needed."
-                + (f" Refused - {codes}." if codes else "")
-                + (f" Missing - {absent}." if absent else "")
+                + (f" Refused: {codes}." if codes else "")
+                + (f" Missing: {absent}." if absent else "")
                 + " The reasons are in the sites' own logs."
             )

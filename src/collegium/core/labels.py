@@ -25,7 +25,7 @@ def code_dtype(n_classes: int) -> type[np.signedinteger[Any]]:
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One class code per public sample; -1 where there is none (no consensus, or an abstention)."""
+    """One class code per public sample; -1 where there is no label (no consensus, or an abstention)."""
 
     codes: Codes
     n_classes: int
@@ -33,9 +33,9 @@ class Labels:
     def __post_init__(self) -> None:
         codes = np.asarray(self.codes)
         if codes.ndim != 1 or codes.dtype.kind not in "iu":
-            raise ConfigError(f"Labels are one whole number per sample, not {codes.dtype} of shape {codes.shape}.")
+            raise ConfigError(f"Labels must be one integer per sample, got {codes.dtype} of shape {codes.shape}.")
         if len(codes) and (int(codes.min()) < -1 or int(codes.max()) >= self.n_classes):
-            raise ConfigError(f"Label codes lie in -1 .. {self.n_classes - 1}.")
+            raise ConfigError(f"Labels must be class codes from -1 to {self.n_classes - 1}.")
         object.__setattr__(self, "codes", codes.astype(code_dtype(self.n_classes), copy=False))
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Labels:
         return hashlib.sha256(f"{self.n_classes}:".encode() + canonical.tobytes()).hexdigest()[:16]
 
     def changed_from(self, other: Labels | None) -> int:
-        """How many samples have another label than in `other` (all labelled ones, if there is none)."""
+        """How many samples have another label than in `other` (all that have one, if there is no `other`)."""
         if other is None:
             return int(self.known.sum())
         return int(np.count_nonzero(self.codes != other.codes))
@@ -77,7 +77,7 @@ def as_labels(y: Any, where: str) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise ConfigError(f"{where} must be one label per row, not an array of shape {values.shape}.")
+        raise ConfigError(f"{where} must be one label per row, got an array of shape {values.shape}.")
     if np.any(pd.isna(values)):
         raise ConfigError(f"{where} has missing labels: drop those rows, or keep them as unlabeled data.")
     if values.dtype == object:
@@ -97,7 +97,7 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any], where: str) -> Codes:
     if not np.all(classes[found] == y):
         unknown = np.unique(y[classes[found] != y])
         raise ConfigError(
-            f"{where} has labels that are no class of this study: {shorten(unknown)}. Classes: {shorten(classes)}."
+            f"{where} has labels that are not classes of this study: {shorten(unknown)}. Classes: {shorten(classes)}."
         )
     return found.astype(code_dtype(len(classes)))
 

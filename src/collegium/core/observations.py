@@ -1,4 +1,4 @@
-"""What the coordinator notes while a run goes on: the rows of the result tables."""
+"""What the coordinator records during a run: the rows of the result tables."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COST_COLUMNS = (
 
 @dataclass(frozen=True)
 class Notes:
-    """What a simulated site notes beside its reply. It is no part of the frame: a real site has none."""
+    """What a simulated site records beside its reply. It is not part of the frame: a real site sends none."""
 
     seconds: dict[str, float] = field(default_factory=dict)
     """Time spent, by activity."""
     noted: dict[str, float] = field(default_factory=dict)
-    """Numbers that a step put down for the run's metrics."""
+    """Numbers that a step recorded for the run's metrics."""
     busy: float = 0.0
     """Seconds from the order to the reply."""
     accuracy: float | None = None
@@ -66,7 +66,7 @@ class Observations:
             self.on_round(number, of)
 
     def end_round(self) -> bool:
-        """The open round ends, if there is one; True if no other shall begin."""
+        """The open round ends, if there is one; True if the run should stop."""
         ended, self._open = self._open, None
         return ended is not None and self.on_round_end is not None and self.on_round_end(*ended)
 
@@ -97,10 +97,6 @@ class Observations:
         """A frame with orders was written for a party."""
         self.orders.append({"round": number, "party": party, "steps": " ".join(steps), "bytes": size})
         self.cost(number, party, bytes_down=size, seconds_wire=seconds)
-
-    def exchanged(self, number: int, seconds: float) -> None:
-        """An exchange ended."""
-        self.cost(number, "coordinator", seconds_total=seconds)
 
     def noted(self, number: int, party: str, notes: Notes) -> None:
         """What a simulated site noted beside its reply."""

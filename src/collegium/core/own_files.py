@@ -1,23 +1,23 @@
 """``"my_file:MyMethod"`` in a study: a class of ``my_file.py`` beside the study, or of a module that Python finds.
 
-Only while a study of the user's own is read is such a name looked up, and its file run. What comes from elsewhere (a
-plan, an order, a recipe) finds what was named by then and nothing else, so that no name that was sent imports anything.
+Such names are looked up, and their files run, only while a study of the user's own is read. What comes from elsewhere
+(a plan, an order, a recipe) can only use what was loaded by then: no name that was sent ever imports anything.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import linecache
 import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 from collegium import registry
 from collegium.errors import ConfigError
@@ -48,12 +48,12 @@ def allowed(folder: Path) -> Iterator[None]:
 
 
 def load(kind: str, name: str) -> None:
-    """Register ``my_file:MyMethod`` under that name. Outside of a study of the user's own, it must be known by now."""
+    """Register ``my_file:MyMethod`` under that name. Outside the user's own study, it must be loaded already."""
     folder = _folder.get()
     if kind not in KINDS or (folder is None and (kind, name) in registry.OWN):
         return
     if folder is None:
-        raise ConfigError(f"There is no {kind} {name!r} here: only a study of one's own may name a class in a file.")
+        raise ConfigError(f"There is no {kind} {name!r} here: only your own study may name a class in a file.")
     where, _, attribute = name.partition(":")
     module = _module(where, folder)
     if not hasattr(module, attribute):
@@ -62,12 +62,14 @@ def load(kind: str, name: str) -> None:
         raise ConfigError(f"{name!r}: {place} has no {attribute!r}.{registry.nearest(attribute, classes)}")
     found = getattr(module, attribute)
     if kind == "mechanism" and getattr(found, "name", name) != name:
-        raise ConfigError(f"{name!r}: orders name a mechanism as studies do: set name = {name!r} in the class.")
+        raise ConfigError(
+            f"{name!r}: orders and studies use one name for a mechanism: set name = {name!r} in the class."
+        )
     registry.OWN[kind, name] = found
 
 
 def adopt(files: dict[str, OwnFile]) -> None:
-    """Have the files that another process of the same run has."""
+    """Load the files that another process of the same run has loaded."""
     for file in files.values():
         if file.module not in sys.modules:
             _run(file)
@@ -75,7 +77,7 @@ def adopt(files: dict[str, OwnFile]) -> None:
 
 def _module(name: str, folder: Path) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ConfigError(f"{name!r} is no module: write 'my_file:MyMethod' for the class MyMethod of my_file.py.")
+        raise ConfigError(f"{name!r} is not a module: write 'my_file:MyMethod' for the class MyMethod in my_file.py.")
     for place in (folder, Path.cwd()):
         path = place / f"{name}.py"
         if path.is_file():
@@ -99,40 +101,27 @@ def _run(file: OwnFile) -> ModuleType:
         other = getattr(known, "__file__", None) or "Python itself"
         if Path(other).resolve() == Path(file.path).resolve():
             return known
-        raise ConfigError(f"{file.path}: a module {file.module!r} from {other} is loaded already: rename the file.")
+        raise ConfigError(f"{file.path}: a module {file.module!r} from {other} is already loaded: rename the file.")
     registry.install_steps()  # so that a step that has the name of a built-in one is found out here
     if (beside := str(Path(file.path).parent)) not in sys.path:
         sys.path.append(beside)  # for what the file itself imports
-    loader = _Loader(file)
-    module = importlib.util.module_from_spec(ModuleSpec(file.module, loader))
+    module = sys.modules[file.module] = ModuleType(file.module)
     module.__file__ = file.path
-    sys.modules[file.module] = module
     try:
         with _explained(file.path):
-            loader.exec_module(module)
+            source = importlib.util.decode_source(file.source)
+            # A process on another machine does not have the file; `inspect` finds its source here.
+            linecache.cache[file.path] = (len(source), None, source.splitlines(keepends=True), file.path)
+            exec(compile(source, file.path, "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's own file
     except ConfigError:
         del sys.modules[file.module]
         raise
     return module
 
 
-class _Loader(SourceFileLoader):
-    """Runs the source as it was read: a process on another machine does not have the file."""
-
-    def __init__(self, file: OwnFile) -> None:
-        super().__init__(file.module, file.path)
-        self._source = file.source
-
-    def get_data(self, path: Any) -> bytes:
-        return self._source
-
-    def path_stats(self, path: Any) -> Any:
-        raise OSError  # no compiled copy is looked for or left beside the study
-
-
 @contextmanager
 def _explained(path: str) -> Iterator[None]:
-    """What goes wrong in a file is an error that says what and in which line."""
+    """Turn any error of a file into a ConfigError that names the line."""
     try:
         yield
     except Exception as error:

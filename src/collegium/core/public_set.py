@@ -40,7 +40,7 @@ class PublicSet:
     def labelled(self, L: Labels | None) -> LabelledData:
         """(U, L): the public samples that have a label (none of them, before the first consensus)."""
         if L is None:
-            return LabelledData(tables.take(self.X, np.zeros(0, dtype=np.intp)), np.zeros(0, dtype=np.int8))
+            return LabelledData(tables.take(self.X, []), np.zeros(0, dtype=np.int8))
         known = L.known
         return PseudoLabelled(self._some(known), L.codes[known], known)
 

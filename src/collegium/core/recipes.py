@@ -19,21 +19,26 @@ Recipe = dict[str, Any]
 
 
 def named_learner(learner: Any, where: str) -> Any:
-    """The learner that a name, or a table with one, stands for, as in a study file; any other as it is."""
+    """The learner that a name, or a table with one, describes, as in a study file; any other is returned as it is."""
     return build("learner", learner, where) if isinstance(learner, str | Mapping) else learner
 
 
 def describe(learner: Any, where: str) -> Recipe | None:
-    """A learner's recipe (None for None: every site's own learner); an error where it has none."""
+    """A learner's recipe (None for None: every site's own learner); a ConfigError if it has no registered name."""
     if learner is None:
         return None
-    name = _registered_name(type(learner))
+    cls: Any = type(learner)
+    alike = (each for each in registry.names("learner") if registry.class_name("learner", each) == cls.__name__)
+    name = next((each for each in alike if registry.lookup("learner", each) is cls), None)
     if name is None:
         raise ConfigError(
-            f"{where}: {type(learner).__name__} has no registered name, so a site cannot be asked for it. Use one of "
+            f"{where}: {cls.__name__} has no registered name, so a site cannot be asked for it. Use one of "
             f"{', '.join(registry.names('learner'))}, or give it to every site as its own learner."
         )
-    defaults = type(learner)().get_params(deep=False) if _has_defaults(type(learner)) else {}
+    try:
+        defaults = cls().get_params(deep=False)
+    except TypeError:  # it has settings without a default
+        defaults = {}
     settings = {
         key: _plain(value, f"{where}: {key}")
         for key, value in learner.get_params(deep=False).items()
@@ -47,7 +52,7 @@ def build_learner(recipe: Mapping[str, Any]) -> Any:
     try:
         name, settings = str(recipe["name"]), dict(recipe["settings"])
     except (KeyError, TypeError, ValueError):
-        raise ConfigError("This is no recipe of a learner.") from None
+        raise ConfigError("A learner's recipe must have a name and settings.") from None
     cls = registry.lookup("learner", name)
     arguments = {
         key: build_learner(value) if isinstance(value, Mapping) and set(value) == {"name", "settings"} else value
@@ -57,21 +62,6 @@ def build_learner(recipe: Mapping[str, Any]) -> Any:
         return cls(**arguments)
     except TypeError:
         raise ConfigError(f"The learner {name!r} does not take the settings {sorted(settings)}.") from None
-
-
-def _registered_name(cls: type) -> str | None:
-    for name in registry.names("learner"):
-        if registry.class_name("learner", name) == cls.__name__ and registry.lookup("learner", name) is cls:
-            return name
-    return None
-
-
-def _has_defaults(cls: Any) -> bool:
-    try:
-        cls()
-    except TypeError:
-        return False
-    return True
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -87,4 +77,4 @@ def _plain(value: Any, where: str) -> Any:
         return [_plain(each, where) for each in value]
     if hasattr(value, "get_params"):
         return describe(value, where)
-    raise ConfigError(f"{where} is a {type(value).__name__}, which is no plain data: a site cannot be sent it.")
+    raise ConfigError(f"{where} is a {type(value).__name__}, not plain data: it cannot be sent to a site.")

@@ -32,11 +32,11 @@ class Release:
     kind: ClassVar[str]
     simulation_only: ClassVar[bool] = False
     holds_data: ClassVar[bool] = True
-    """Whether it is made of anything that a site knows of its data; False only for fresh keys and the like."""
+    """Whether it depends on the site's data in any way; False only for fresh keys and the like."""
     never_protected: ClassVar[bool] = False
-    """Made from private rows that no private learner stands before, however the site's model was trained."""
+    """Made from private rows directly, however the site's model was trained."""
     coordinator_learns: ClassVar[str | None] = None
-    """What a coordinator that sides with no site gets to know from it, where cryptography hides the rest."""
+    """What a coordinator that does not collude with a site learns from it, where cryptography hides the rest."""
 
     def __init_subclass__(cls) -> None:
         cls.kind = cls.__name__
@@ -50,21 +50,31 @@ class Release:
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Build from fields that came over the wire; anything unexpected is refused."""
         if set(plain) != {f.name for f in fields(cls)}:
-            raise WireError(f"A {cls.kind} has fields {[f.name for f in fields(cls)]}, not {sorted(plain)}.")
+            raise WireError(f"{cls.kind}: expected the fields {[f.name for f in fields(cls)]}.")
         return cls(**plain)
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         """Refuse contents that do not fit the study (WireError); a site may send anything."""
 
+    def require(self, holds: bool, expected: str) -> None:
+        """Refuse this release unless a condition of it holds."""
+        if not holds:
+            raise WireError(f"{self.kind}: expected {expected}.")
+
+    def require_size(self, samples: int, classes: int, n_classes: int, public_size: int | None) -> None:
+        """Refuse anything but an entry for every public sample and class of the study."""
+        self.require(classes == n_classes, "the classes of this study")
+        self.require(public_size in (None, samples), "as many rows as the public set has")
+
     @classmethod
     def empty_sum(cls, parties: int) -> Sum:
-        """Where `total` adds releases of this kind up; kinds that cannot be summed say so."""
-        raise WireError(f"Releases of kind {cls.kind} cannot be summed: ask for them instead of their total.")
+        """What `total` adds releases of this kind to; a WireError for kinds that cannot be summed."""
+        raise WireError(f"Releases of kind {cls.kind} cannot be summed: use fed.ask instead of fed.total.")
 
 
 @dataclass(frozen=True)
 class Nothing(Release):
-    """The step finished; nothing is released but that fact."""
+    """The step finished; nothing else is released."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +84,8 @@ class HardLabels(Release):
     labels: Labels
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not isinstance(self.labels, Labels):
-            raise WireError("HardLabels without labels.")
-        if self.labels.n_classes != n_classes or (public_size is not None and len(self.labels) != public_size):
-            raise WireError("HardLabels of other classes, or of another number of public samples.")
+        self.require(isinstance(self.labels, Labels), "labels")
+        self.require_size(len(self.labels), self.labels.n_classes, n_classes, public_size)
 
     @classmethod
     def empty_sum(cls, parties: int) -> VoteSum:
@@ -103,40 +111,35 @@ class ApprovalBits(Release):
         return flat.view(np.bool_).reshape(self.samples, self.classes)
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not (type(self.samples) is type(self.classes) is int and self.samples >= 0 and self.classes > 0):
-            raise WireError("ApprovalBits of no number of samples or classes.")
-        if self.classes != n_classes or (public_size is not None and self.samples != public_size):
-            raise WireError("ApprovalBits of other classes, or of another number of public samples.")
+        self.require(is_count(self.samples) and is_count(self.classes), "integers for samples and classes")
+        self.require_size(self.samples, self.classes, n_classes, public_size)
         used = self.samples * self.classes
         packed = isinstance(self.bits, np.ndarray) and self.bits.dtype == np.uint8
-        if not packed or self.bits.shape != (-(-used // 8),):
-            raise WireError("ApprovalBits that are not as many bits as they say.")
-        if used % 8 and int(self.bits[-1]) & (0xFF >> used % 8):
-            raise WireError("ApprovalBits with something in the bits that stand for nothing.")
+        self.require(packed and self.bits.shape == (-(-used // 8),), "a bit per sample and class")
+        self.require(not used % 8 or not int(self.bits[-1]) & (0xFF >> used % 8), "zeros after the last bit")
 
     @classmethod
-    def empty_sum(cls, parties: int) -> ApprovalSum:
-        return ApprovalSum(parties)
+    def empty_sum(cls, parties: int) -> VoteSum:
+        return VoteSum(parties, approvals=True)
 
 
-class _TallySum:
-    """Votes per class and public sample; nothing of a single site is kept."""
+class VoteSum:
+    """Votes per class and public sample, or how many sites approve of it; nothing of a single site is kept."""
 
-    _approvals: ClassVar[bool] = False
-
-    def __init__(self, parties: int) -> None:
+    def __init__(self, parties: int, *, approvals: bool = False) -> None:
         self._parties = parties
+        self._approvals = approvals
         self._tally: Tally | None = None
         self.voters = 0
         self.n_classes = 0
 
-    def _tally_for(self, n_samples: int, n_classes: int) -> Tally:
-        if self._tally is None:
-            self.n_classes = n_classes
-            self._tally = Tally(n_samples, n_classes, self._parties)
-        if (n_classes, n_samples) != self._tally.counts.shape:
-            raise WireError("A site's labels do not fit those of the others in number or classes.")
-        return self._tally
+    def add_release(self, release: HardLabels | ApprovalBits) -> None:
+        """Count one site's votes or approvals."""
+        if isinstance(release, HardLabels):
+            self._tally_for(len(release.labels), release.labels.n_classes).add(release.labels.codes)
+        else:
+            self._tally_for(release.samples, release.classes).add_approvals(release.to_bits())
+        self.voters += 1
 
     def add_counts(self, counts: NDArray[np.unsignedinteger[Any]], voters: int) -> None:
         """Count votes that were summed already, of that many sites."""
@@ -150,26 +153,13 @@ class _TallySum:
             raise WireError("No site has voted.")
         return self._tally
 
-
-class VoteSum(_TallySum):
-    """The number of votes per class and public sample; no site's own labels are kept."""
-
-    def add_release(self, release: HardLabels) -> None:
-        """Count one site's votes."""
-        labels = release.labels
-        self._tally_for(len(labels), labels.n_classes).add(labels.codes)
-        self.voters += 1
-
-
-class ApprovalSum(_TallySum):
-    """The number of sites that approve each class, per public sample; no site's own approvals are kept."""
-
-    _approvals: ClassVar[bool] = True
-
-    def add_release(self, release: ApprovalBits) -> None:
-        """Count one site's approvals."""
-        self._tally_for(release.samples, release.classes).add_approvals(release.to_bits())
-        self.voters += 1
+    def _tally_for(self, n_samples: int, n_classes: int) -> Tally:
+        if self._tally is None:
+            self.n_classes = n_classes
+            self._tally = Tally(n_samples, n_classes, self._parties)
+        if (n_classes, n_samples) != self._tally.counts.shape:
+            raise WireError("A site's labels do not fit those of the others in number or classes.")
+        return self._tally
 
 
 @dataclass(frozen=True)
@@ -179,8 +169,7 @@ class Count(Release):
     samples: int
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 0:
-            raise WireError("A Count that is no whole number.")
+        self.require(is_count(self.samples), "an integer of at least 0")
 
 
 @dataclass(frozen=True)
@@ -191,12 +180,10 @@ class VoteCounts(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         counts = self.counts
-        if not isinstance(counts, np.ndarray) or counts.ndim != 2 or counts.dtype.kind not in "iuf":
-            raise WireError("VoteCounts that are no numbers per sample and class.")
-        if counts.shape[1] != n_classes or (public_size is not None and len(counts) != public_size):
-            raise WireError("VoteCounts of other classes, or of another number of public samples.")
-        if not (np.isfinite(counts) & (counts >= 0)).all():
-            raise WireError("VoteCounts below 0, or that are no numbers.")
+        numbers = isinstance(counts, np.ndarray) and counts.ndim == 2 and counts.dtype.kind in "iuf"
+        self.require(numbers, "a number per sample and class")
+        self.require_size(len(counts), counts.shape[1], n_classes, public_size)
+        self.require(bool((np.isfinite(counts) & (counts >= 0)).all()), "finite numbers of at least 0")
 
 
 @dataclass(frozen=True)
@@ -206,10 +193,8 @@ class Numbers(Release):
     values: NDArray[np.float64]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not isinstance(self.values, np.ndarray) or self.values.dtype != np.float64:
-            raise WireError("Numbers that are no array of 64-bit floating-point numbers.")
-        if not np.isfinite(self.values).all():
-            raise WireError("Numbers that are infinite or none at all.")
+        self.require(isinstance(self.values, np.ndarray) and self.values.dtype == np.float64, "an array of float64")
+        self.require(bool(np.isfinite(self.values).all()), "finite numbers")
 
     @classmethod
     def empty_sum(cls, parties: int) -> NumberSum:
@@ -231,7 +216,7 @@ class NumberSum:
     def add_release(self, release: Numbers) -> None:
         """Add one site's numbers."""
         if self.voters >= self._parties:
-            raise ValueError(f"This sum was made for {self._parties} sites; there is no room for one more.")
+            raise ValueError(f"This sum is for {self._parties} sites; there is no room for one more.")
         if self._arrays and release.values.shape != self._arrays[0].shape:
             raise WireError("A site's numbers do not fit those of the others in shape.")
         self._arrays.append(release.values)
@@ -257,17 +242,16 @@ class SharedModels(Release):
     models: list[dict[str, Any]]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not isinstance(self.format, str) or not isinstance(self.models, list) or not self.models:
-            raise WireError("SharedModels without a format, or without models.")
+        models = isinstance(self.models, list) and bool(self.models)
+        self.require(isinstance(self.format, str) and models, "a format and a list of models")
         for model in self.models:
-            if not isinstance(model, dict) or set(model) != {"codes", "parts"} or not isinstance(model["parts"], dict):
-                raise WireError("SharedModels with a model that is none.")
-            codes = model["codes"]
+            self.require(isinstance(model, dict) and set(model) == {"codes", "parts"}, "models of codes and parts")
+            codes, parts = model["codes"], model["parts"]
             whole = isinstance(codes, np.ndarray) and codes.ndim == 1 and codes.dtype.kind in "iu" and codes.size > 0
-            if not whole or codes.min() < 0 or codes.max() >= n_classes or (np.diff(codes.astype(int)) <= 0).any():
-                raise WireError("SharedModels of other classes.")
-            if not all(isinstance(part, np.ndarray) for part in model["parts"].values()):
-                raise WireError("SharedModels with something else than arrays.")
+            self.require(whole and codes.min() >= 0 and codes.max() < n_classes, "classes of this study")
+            self.require(bool((np.diff(codes.astype(int)) > 0).all()), "classes in their order, each once")
+            arrays = isinstance(parts, dict) and all(isinstance(part, np.ndarray) for part in parts.values())
+            self.require(arrays, "parts that are arrays")
 
 
 @dataclass(frozen=True)
@@ -280,7 +264,10 @@ class RawRecords(Release):
     codes: NDArray[np.generic]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not (
-            isinstance(self.header, dict) and isinstance(self.columns, dict) and isinstance(self.codes, np.ndarray)
-        ):
-            raise WireError("RawRecords that are no table.")
+        table = isinstance(self.header, dict) and isinstance(self.columns, dict)
+        self.require(table and isinstance(self.codes, np.ndarray), "a table and its class codes")
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Is this a plain whole number of at least that much, and no truth value?"""
+    return type(value) is int and value >= least

@@ -1,8 +1,7 @@
-"""Rows with labels, and the mixture of private and pseudo-labelled rows that co-training learns from.
+"""Rows with labels, and the mixture of private and pseudo-labeled rows that co-training learns from.
 
-A site's private rows are handed to steps closed (`PrivateData`): they can be mixed and given to ``site.fit`` as they
-are, and whoever reads them is seen. So the gate knows, of every release, whether private data reached it otherwise
-than through a private learner.
+Steps get a site's private rows as `PrivateData`: they can be mixed and passed to ``site.fit`` unread, and every read is
+recorded. So the gate knows of every release whether private data reached it other than through a private learner.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ class LabelledData:
 
 
 class PrivateData(LabelledData):
-    """A site's private rows. Reading them in a step is possible, and noted: what is released then is unprotected."""
+    """A site's private rows. A step may read them, but that is recorded: what it releases then is unprotected."""
 
     def __init__(self, rows: LabelledData, on_read: Callable[[], None]) -> None:
         object.__setattr__(self, "_rows", rows)
         object.__setattr__(self, "_on_read", on_read)
 
     def opened(self) -> LabelledData:
-        """The rows themselves, noted as read."""
+        """The rows themselves, recorded as read."""
         self._on_read()  # type: ignore[attr-defined]
         return self.closed()
 
@@ -61,7 +60,7 @@ class PrivateData(LabelledData):
 
 
 class PrivateRows:
-    """A site's own rows without labels. Reading them is noted, as it is of those with labels."""
+    """A site's own rows without labels. Reading them is recorded, as for those with labels."""
 
     def __init__(self, X: Any, on_read: Callable[[], None]) -> None:
         self._X, self._on_read = X, on_read
@@ -85,7 +84,7 @@ class PseudoLabelled(LabelledData):
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Private rows, and pseudo-labelled public rows beside them (the papers' D_i u P)."""
+    """Private rows, and pseudo-labeled public rows beside them (the papers' D_i u P)."""
 
     private: LabelledData
     pseudo: LabelledData

@@ -1,8 +1,7 @@
-"""How well a site's model does on rows that it holds out: a release like any other, which its policy may refuse."""
+"""A site's accuracy on rows that it holds out: a release like any other, which its policy may refuse."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,24 +10,23 @@ from typing import ClassVar
 import numpy as np
 
 from collegium.core.federation import Federation, Replies
-from collegium.core.releases import Release
+from collegium.core.releases import Release, is_count
 from collegium.core.site import ActiveSite
 from collegium.core.steps import step
-from collegium.errors import QuorumLost, Refused, WireError
+from collegium.errors import QuorumLost, Refused
 
 
 @dataclass(frozen=True)
 class Scores(Release):
-    """Accuracy on a site's held-out rows, and how many they are. It is of private rows: nothing protects it."""
+    """Accuracy on a site's held-out rows, and their number. It depends on private rows, and nothing protects it."""
 
     never_protected: ClassVar[bool] = True
     accuracy: float
     samples: int
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        number = isinstance(self.accuracy, float) and math.isfinite(self.accuracy) and 0 <= self.accuracy <= 1
-        if not number or isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
-            raise WireError("Scores that are no share of a number of samples.")
+        self.require(isinstance(self.accuracy, float) and 0 <= self.accuracy <= 1, "an accuracy from 0 to 1")
+        self.require(is_count(self.samples, least=1), "a positive number of samples")
 
 
 @step
@@ -43,7 +41,7 @@ def score(site: ActiveSite) -> Scores:
 
 
 def ask_scores(fed: Federation, parties: Sequence[str]) -> tuple[str, ...]:
-    """Note these sites' scores as their accuracy; returns who told. A site that does not tell is no failure."""
+    """Record these sites' scores as their accuracy; returns who answered. A site may refuse."""
     told: Replies[Scores] = Replies()
     with suppress(QuorumLost):
         told = fed.ask(score(), parties, aside=True)

@@ -1,7 +1,7 @@
 """Settings that say in their types what they take: ``rounds: PositiveInt = 20``.
 
-The types below are checked when a `Settings` class is made, when a function decorated with `checked` is called, when
-a study is read, and by whoever holds a study against its JSON Schema: a range is written down once.
+The types below are checked when a `Settings` object is created, when a function decorated with `checked` is called and
+when a study is read; the JSON Schema of studies is made from them too. So a range is written down once.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from collegium.errors import ConfigError
 from collegium.registry import nearest
 
 PositiveInt = Annotated[int, Ge(1)]
-"""A whole number of at least 1."""
+"""An integer of at least 1."""
 NonNegativeInt = Annotated[int, Ge(0)]
-"""A whole number of at least 0, such as a seed."""
+"""An integer of at least 0, such as a seed."""
 TwoOrMore = Annotated[int, Ge(2)]
-"""A whole number of at least 2, such as a number of classes."""
+"""An integer of at least 2, such as a number of classes."""
 FiniteFloat = Annotated[float, AllowInfNan(False)]
-"""Any number but NaN and infinity."""
+"""Any number that is not NaN or infinite."""
 PositiveFloat = Annotated[float, Gt(0), AllowInfNan(False)]
 """A finite number above 0."""
 NonNegativeFloat = Annotated[float, Ge(0), AllowInfNan(False)]
@@ -41,20 +41,20 @@ Probability = Annotated[float, Ge(0), Le(1)]
 OpenProbability = Annotated[float, Gt(0), Lt(1)]
 """Above 0 and below 1, such as delta."""
 Names = Annotated[tuple[str, ...], Strict(False)]
-"""Strings, kept as a tuple; a list will do."""
+"""Strings, kept as a tuple; a list is accepted."""
 
 _STRICT: Final = ConfigDict(arbitrary_types_allowed=True, strict=True)
 _BOUNDS: Final = {"gt": "above", "ge": "of at least", "lt": "below", "le": "at most"}
-_WORDS: Final = {int: "a whole number", bool: "True or False", str: "a string", type(None): "None"}
+_WORDS: Final = {int: "an integer", bool: "True or False", str: "a string", type(None): "None"}
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A frozen dataclass whose fields hold what their types say, or it cannot be made.
+    """A frozen dataclass that checks its fields against their types.
 
-    What relates several settings is checked by the subclass: its ``__post_init__`` begins with this one.
+    A subclass that checks how settings relate to each other calls this ``__post_init__`` first.
     """
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Settings:
 
 
 def checked(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function, or an ``__init__``, so that it is called with what its types say, or not at all."""
+    """Decorate a function, or an ``__init__``, so that its arguments are checked against their types."""
     signature = inspect.signature(function)
 
     @wraps(function)
@@ -80,14 +80,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_parameters(estimator: Any) -> None:
-    """A ConfigError unless an estimator's parameters are what the types of its ``__init__`` say; none is changed."""
+    """Check an estimator's parameters against the types of its ``__init__`` (ConfigError); none is changed."""
     hints = hints_of(type(estimator).__init__)
     for name, value in estimator.get_params(deep=False).items():
         check(hints.get(name, Any), value, f"{type(estimator).__name__}: {name}")
 
 
 def check(hint: Any, value: Any, what: str) -> Any:
-    """The value, with NumPy's numbers as plain ones; a ConfigError that begins with `what` unless it fits the type."""
+    """The value, with NumPy's numbers as plain ones; a ConfigError that begins with `what` if it does not fit."""
     adapter = _adapter(hint)
     if adapter is None:
         return value
@@ -97,7 +97,7 @@ def check(hint: Any, value: Any, what: str) -> Any:
     except ValidationError as error:
         words = in_words(hint)
         problem = f" must be {words}" if words else f": {error.errors()[0]['msg']}"
-        raise ConfigError(f"{what}{problem}, not {plain!r}.{_nearest_choice(hint, plain)}") from None
+        raise ConfigError(f"{what}{problem}, got {plain!r}.{_nearest_choice(hint, plain)}") from None
 
 
 @cache
@@ -184,7 +184,7 @@ def _number_in_words(base: type, bounds: tuple[Any, ...]) -> str:
     found = [(word, getattr(each, kind, None)) for each in bounds for kind, word in _BOUNDS.items()]
     limits = [f"{word} {limit}" for word, limit in found if limit is not None]
     finite = any(isinstance(each, AllowInfNan) for each in bounds)
-    number = "a whole number" if base is int else "a finite number" if finite else "a number"
+    number = "an integer" if base is int else "a finite number" if finite else "a number"
     return " ".join([number, " and ".join(limits)]) if limits else number
 
 

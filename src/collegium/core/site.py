@@ -40,13 +40,13 @@ _FOUND: Final = "labels of the site's own unlabeled points"
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """An organisation with private labelled data, a learner and a policy.
+    """An organization with private labeled data, a learner and a policy.
 
     ``Site("ukb", X, y, learner=RandomForestClassifier())``. `X` is an array, a sparse matrix or a DataFrame, `y` holds
     labels of any type. `public` may hold the site's own copy of the public set: its hash must then be the study's.
     `budget` is all the privacy that the site may ever spend: ``Budget(epsilon=4, delta=1e-5, ledger="site.db")``.
-    `unlabeled` holds rows of its own that nobody has labelled, for methods that label or use them; a site that has no
-    others passes ``X=None, y=None``.
+    `unlabeled` holds rows of its own without labels, for methods that label or use them; a site that has no others
+    passes ``X=None, y=None``.
     """
 
     name: str
@@ -59,28 +59,21 @@ class Site:
     unlabeled: Any = None
 
     def __post_init__(self) -> None:
-        if (
-            not isinstance(self.name, str)
-            or not self.name
-            or any(c in self.name for c in "/\\\0")
-            or self.name[0] == "."
-        ):
-            raise ConfigError(f"A site's name is a string without slashes that could name a folder, not {self.name!r}.")
+        if not isinstance(self.name, str) or re.fullmatch(r"[^./\\\0][^/\\\0]*", self.name) is None:
+            raise ConfigError(f"A site's name must be a string that can name a folder, got {self.name!r}.")
         if self.name in ("coordinator", "mean"):
             raise ConfigError(f"A site cannot be called {self.name!r}: tables use that name for something else.")
-        if self.unlabeled is not None:
-            object.__setattr__(self, "unlabeled", tables.as_table(self.unlabeled, f"Site {self.name!r}: unlabeled"))
-            if self.X is None and self.y is None:
-                object.__setattr__(self, "X", tables.take(self.unlabeled, np.zeros(0, dtype=np.intp)))
+        for name in ("unlabeled", "public", "X"):
+            if name == "X" and self.X is None and self.y is None and self.unlabeled is not None:
+                object.__setattr__(self, "X", tables.take(self.unlabeled, []))
                 object.__setattr__(self, "y", np.zeros(0, dtype=np.int64))
-        object.__setattr__(self, "X", tables.as_table(self.X, f"Site {self.name!r}: X"))
+            if name == "X" or getattr(self, name) is not None:
+                object.__setattr__(self, name, tables.as_table(getattr(self, name), f"Site {self.name!r}: {name}"))
         object.__setattr__(self, "y", as_labels(self.y, f"Site {self.name!r}: y"))
         if tables.n_rows(self.X) != len(self.y):
             raise SiteError(self.name, f"X has {tables.n_rows(self.X)} rows and y has {len(self.y)} labels.")
         if self.budget is not None and not isinstance(self.budget, Budget):
-            raise SiteError(self.name, f"its budget is a cg.Budget, not {self.budget!r}.")
-        if self.public is not None:
-            object.__setattr__(self, "public", tables.as_table(self.public, f"Site {self.name!r}: public"))
+            raise SiteError(self.name, f"its budget must be a cg.Budget, got {self.budget!r}.")
 
     def __len__(self) -> int:
         return len(self.y)
@@ -88,7 +81,7 @@ class Site:
 
 @dataclass(frozen=True, eq=False)
 class Exam:
-    """A test set for a simulation: sites note how well they do on it. It trains nothing."""
+    """A test set for a simulation: sites are scored on it and never train on it."""
 
     X: Any
     codes: Codes
@@ -106,11 +99,11 @@ class ActiveSite:
         self.exposure = Exposure()
         rows = LabelledData(tables.frozen(site.X), encode_labels(site.y, classes, f"Site {site.name!r}"))
         self.data = PrivateData(rows, lambda: self.exposure.note_read())
-        own = tables.take(site.X, np.zeros(0, dtype=np.intp)) if site.unlabeled is None else site.unlabeled
+        own = tables.take(site.X, []) if site.unlabeled is None else site.unlabeled
         self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
         self.records = len(rows)
         self.held_out: LabelledData | None = None
-        """Rows of its own that a real site keeps for testing: they train nothing."""
+        """Rows of its own that a real site keeps for testing and never trains on."""
         self.noise: Noise = SecureNoise()
         self.before_private_fit: Callable[[Charge], None] = lambda charge: None
         self.keyring: Callable[[], Keyring] = _no_keyring
@@ -135,9 +128,9 @@ class ActiveSite:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Tells whether data and learner are those of an earlier session. It stays at the site."""
+        """Tells whether data and learner are the same as when the run began. It stays at the site."""
         labels = hashlib.sha256(self.data.closed().codes.tobytes()).hexdigest()
-        learner = re.sub(r" at 0x[0-9a-f]+", "", repr(self._site.learner))  # addresses differ between sessions
+        learner = re.sub(r" at 0x[0-9a-f]+", "", repr(self._site.learner))  # addresses differ between processes
         own = "" if self._site.unlabeled is None else tables.digest(self._site.unlabeled)
         return hashlib.sha256(f"{tables.digest(self._site.X)} {own} {labels} {learner}".encode()).hexdigest()
 
@@ -160,7 +153,7 @@ class ActiveSite:
         return self.noise.words(-(-size // 8)).tobytes()[:size]
 
     def embed(self, X: Any) -> NDArray[Any]:
-        """Features of rows by this site's model, or by its learner where that came trained."""
+        """Features of rows by this site's model, or by its learner if that came pre-trained."""
         with self.watch.time("predict"):
             features = (self._site.learner if self.model is None else self.model.estimator).embed(X)
         return np.asarray(features)
@@ -182,18 +175,17 @@ class ActiveSite:
         steps: int | None = None,
         terms: LocalTerms | None = None,
     ) -> SiteModel:
-        """Train this site's model: the only door to training. The model is kept as `site.model`.
+        """Train this site's model, the only way to train it, and keep it as `site.model`.
 
         With a private learner the private rows are used as often as it says (`fits`) and charged each time; after
         that the site learns from public rows only. `terms` are for learners with weights.
         """
-        mixture = data if isinstance(data, Mixture) else data + self._no_rows()
-        update = LocalUpdate(epochs, steps, terms)
+        mixture, update = self._mixture(data), LocalUpdate(epochs, steps, terms)
         with self.watch.time("fit"):
             if isinstance(self._site.learner, PrivateLearner):
                 self.model = self._fit_privately(self._site.learner, mixture, update)
             else:
-                opened = Mixture(_opened(mixture.private), mixture.pseudo)
+                opened = _opened(mixture)
                 self._last_fit = (opened, update, self.rng.bit_generator.state)
                 self.model = self._trainer.fit(opened, self.model, self.rng, update)
         return self.model
@@ -204,16 +196,13 @@ class ActiveSite:
         return isinstance(self._site.learner, PrivateLearner)
 
     def trainer(self, learner: Recipe | None = None) -> Trainer:
-        """How a learner that is described is trained here (None: the site's own)."""
+        """The trainer of a described learner (None: the site's own)."""
         return self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
 
     def train(self, data: LabelledData | Mixture, learner: Recipe | None = None) -> SiteModel:
-        """Train a model beside the site's own, with the site's learner or one that is described; it is not kept."""
-        mixture = data if isinstance(data, Mixture) else data + self._no_rows()
+        """Train a model beside the site's own, with the site's learner or a described one; it is not kept."""
         with self.watch.time("fit"):
-            return self.trainer(learner).fit(
-                Mixture(_opened(mixture.private), mixture.pseudo), None, self.rng, LocalUpdate()
-            )
+            return self.trainer(learner).fit(_opened(self._mixture(data)), None, self.rng, LocalUpdate())
 
     def _fit_privately(self, learner: PrivateLearner, mixture: Mixture, update: LocalUpdate) -> SiteModel:
         if isinstance(mixture.private, PrivateData) and self.exposure.fits < learner.fits:
@@ -226,7 +215,9 @@ class ActiveSite:
             return model
         own = self.state.get(_OWN_LABELS)
         if own is None:
-            raise ConfigError("A private learner labels the public set from private rows first: there were none.")
+            raise ConfigError(
+                "A private learner must first label the public set from private rows, and there were none."
+            )
         codes = own.copy()
         if isinstance(mixture.pseudo, PseudoLabelled):
             codes[mixture.pseudo.known] = mixture.pseudo.codes
@@ -238,11 +229,11 @@ class ActiveSite:
         Over a sample of `neighbours` rows, all else as it was. Other rows, or rounds before, may change more.
         """
         if self._last_fit is None or self.model is None:
-            raise ConfigError("Nothing was fitted on private rows in this session: there is no change to observe.")
+            raise ConfigError("Nothing was fitted on private rows in this process: there is no change to observe.")
         mixture, update, state = self._last_fit
         if not self._trainer.fits_anew(update):
             raise ConfigError(
-                f"{type(self._site.learner).__name__} goes on from its weights: it has no neighbours to fit."
+                f"{type(self._site.learner).__name__} continues from its weights: it has no change to observe."
             )
         labels = self.model.predict_codes(self.public.X)
         left_out = self.rng.choice(len(mixture.private), size=min(neighbours, len(mixture.private)), replace=False)
@@ -257,14 +248,14 @@ class ActiveSite:
         return most
 
     def weights(self) -> Arrays:
-        """The weights of this site's model; weights that have become infinite or no numbers do not leave."""
+        """The weights of this site's model; a Refused if any is NaN or infinite."""
         arrays: Arrays = self._net().get_weights()
         if not all(np.isfinite(value).all() for value in arrays.values()):
-            raise Refused("diverged", f"The net of {self.name} has diverged: its weights are no numbers any more.")
+            raise Refused("diverged", f"The net of {self.name} has diverged: its weights are NaN or infinite.")
         return arrays
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Put weights into this site's model, which is made first where there is none yet."""
+        """Load weights into this site's model, which is created first if there is none yet."""
         if self.model is None:
             self.model = self._trainer.untrained(self.data.closed().X, int(self.rng.integers(2**31)))
         with self.watch.time("load"):
@@ -280,7 +271,7 @@ class ActiveSite:
         net.set_params(optimizer="sgd", lr=own if lr is None else lr)
 
     def train_net(self, epochs: int | None, steps: int | None, *terms: LocalTerm, train: Trained = "all") -> float:
-        """Go on from the present weights with the private rows and a new optimizer; returns its steps x learning rate.
+        """Train on from the present weights with a new optimizer; returns its mini-batch steps x learning rate.
 
         With `train` = "head" only the last layer learns (linear evaluation).
         """
@@ -291,16 +282,16 @@ class ActiveSite:
     def train_net_privately(
         self, epochs: int | None, steps: int | None, *, bound: float, sigma: float, charge: Charge
     ) -> Arrays:
-        """Go on from the present weights with the private rows; then clip all weights to `bound` and put noise on them.
+        """Train on from the present weights with the private rows; then clip all weights to `bound` and add noise.
 
         From then on the net has those noisy weights and no others, so that all that follows is post-processing of
-        what is charged here. A net that diverged counts as zeros: a refusal would tell of it.
+        what is charged here. A net that diverged counts as zeros: a refusal would reveal it.
         """
         charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
         self.before_private_fit(charge)
         trained, self.model = self.model, None
         with self.watch.time("fit"):
-            mixture = self.data.closed() + self._no_rows()
+            mixture = self._mixture(self.data.closed())
             trained = self._trainer.fit(mixture, trained, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
         noisy = with_true_variances(with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise))
         self.load(noisy)
@@ -308,27 +299,29 @@ class ActiveSite:
         return noisy
 
     def distill(self, rows: NDArray[np.integer[Any]], targets: NDArray[Any], epochs: int, lr: float) -> None:
-        """Teach this site's net to answer these rows of the public set with class probabilities `targets`."""
+        """Train this site's net to predict the class probabilities `targets` for these rows of the public set."""
         with self.watch.time("fit"):
             self._net().distill(tables.take(self.public.X, rows), targets, epochs=epochs, lr=lr)
 
     def probabilities(self, X: PublicSet | Any) -> NDArray[np.float32]:
-        """What this site's model says, one column per class of the study."""
+        """The class probabilities of this site's model, one column per class of the study."""
         with self.watch.time("predict"):
             known = self._trained().predict_proba(X.X if isinstance(X, PublicSet) else X)
         return self._numbers(known.astype(np.float32))
 
     def logits(self, rows: NDArray[np.integer[Any]]) -> NDArray[np.float32]:
-        """What this site's net says of these rows of the public set, before the softmax."""
+        """The outputs of this site's net for these rows of the public set, before the softmax."""
         self._trained()
         with self.watch.time("predict"):
             answers: NDArray[np.float32] = self._net().predict_logits(tables.take(self.public.X, rows))
         return self._numbers(answers)
 
     def _numbers(self, answers: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Answers that could be sent; those of a net that has diverged do not leave."""
+        """Answers that may leave; a Refused for those of a net that has diverged."""
         if not (np.abs(answers) <= LARGEST).all():  # which NaN is not, either
-            raise Refused("diverged", f"The net of {self.name} has diverged: it says huge numbers, or none at all.")
+            raise Refused(
+                "diverged", f"The net of {self.name} has diverged: its answers are NaN, infinite or too large."
+            )
         return answers
 
     def _net(self) -> Any:
@@ -337,7 +330,7 @@ class ActiveSite:
         return self.model.estimator
 
     def predict(self, X: PublicSet | Any) -> Labels:
-        """What this site's model says, as class codes."""
+        """The predictions of this site's model, as class codes."""
         model = self._trained()
         with self.watch.time("predict"):
             codes = model.predict_codes(X.X if isinstance(X, PublicSet) else X)
@@ -348,14 +341,17 @@ class ActiveSite:
             raise ConfigError("This site has no model yet: train before asking for labels.")
         return self.model
 
-    def _no_rows(self) -> LabelledData:
+    def _mixture(self, data: LabelledData | Mixture) -> Mixture:
+        """Rows as a mixture: those that come alone have no public rows beside them."""
         rows = self.data.closed()
-        return LabelledData(tables.take(rows.X, np.zeros(0, dtype=np.intp)), rows.codes[:0])
+        return data if isinstance(data, Mixture) else data + LabelledData(tables.take(rows.X, []), rows.codes[:0])
 
 
 def _no_keyring() -> Keyring:
     raise ConfigError("This site has no identity key: it cannot take part in protocols between sites.")
 
 
-def _opened(rows: LabelledData) -> LabelledData:
-    return rows.opened() if isinstance(rows, PrivateData) else rows
+def _opened(mixture: Mixture) -> Mixture:
+    """The same, with its private rows noted as read."""
+    rows = mixture.private
+    return Mixture(rows.opened() if isinstance(rows, PrivateData) else rows, mixture.pseudo)

@@ -26,7 +26,7 @@ INSTALLED: dict[str, Step[Any, Any]] = {}
 
 @dataclass(frozen=True)
 class Order(Generic[R_co]):
-    """A request to run one installed step with plain-data arguments."""
+    """What an algorithm writes to have one installed step run, with plain-data arguments."""
 
     step: str
     digest: str
@@ -34,9 +34,9 @@ class Order(Generic[R_co]):
     mechanism: dict[str, Any] | None = None
     """The noise that the site's gate puts on the release, as plain data."""
     gives: str | None = None
-    """The kind of release that this noise makes of the step's own."""
+    """The kind of release that the noise turns the step's own into."""
     secret: str | None = None
-    """How sites mask their answers, where only the sum may be seen: the order can be totalled, and nothing else."""
+    """How sites mask their answers so that only their sum can be seen: the order can then only be totalled."""
     mask: Mask | None = None
     """What a site's gate needs for masking its release; `Federation.total` fills it in."""
 
@@ -47,7 +47,7 @@ class Order(Generic[R_co]):
         return replace(self, mechanism=mechanism.to_plain(), gives=mechanism.gives.kind)
 
     def secretly(self, protocol: str = "secret_votes") -> Order[R_co]:
-        """The same order, of which the coordinator sees the total only, by a registered way of masking."""
+        """The same order, masked by a registered protocol so that the coordinator sees the total only."""
         return replace(self, secret=protocol)
 
     @property
@@ -104,11 +104,11 @@ def _declared_release(name: str, function: Callable[..., Any]) -> type[Release]:
     """The kind of release in a step's annotation; its name is enough, since kinds have names of their own."""
     hint = function.__annotations__.get("return")
     if hint is None:
-        raise TypeError(f"Step {name} does not say what it releases: annotate its return with a Release.")
+        raise TypeError(f"Step {name} does not say what it releases: annotate its return type with a Release.")
     declared = hint if isinstance(hint, str) else getattr(hint, "__name__", str(hint))
     kind = KINDS.get(declared.rpartition(".")[2])
     if kind is None:
-        raise TypeError(f"Step {name} declares {declared}, which is no kind of Release.")
+        raise TypeError(f"Step {name} declares {declared}, which is not a kind of Release.")
     return kind
 
 

@@ -35,7 +35,7 @@ class Tally:
 
     def __init__(self, n_samples: int, n_classes: int, voters: int) -> None:
         if n_samples < 0 or n_classes < 1 or voters < 0:
-            raise ValueError("A tally needs at least one class, and no negative number of samples or voters.")
+            raise ValueError("A tally needs at least one class; samples and voters cannot be negative.")
         width = np.uint8 if voters <= 0xFF else np.uint16 if voters <= 0xFFFF else np.uint32
         self._counts: NDArray[np.unsignedinteger[Any]] = np.zeros((n_classes, n_samples), width)
         self._voters = voters
@@ -70,15 +70,11 @@ class Tally:
             if codes.dtype.itemsize > narrow.dtype.itemsize:
                 narrow[: codes.size] = codes
                 codes = narrow[: codes.size]
-            self._count(codes, self._counts[:, part], match[: codes.size])
+            equal = match[: codes.size]
+            for code, row in enumerate(self._counts[:, part]):
+                np.equal(codes, code, out=equal)
+                np.add(row, equal.view(np.uint8), out=row)
         self._added += 1
-
-    @staticmethod
-    def _count(codes: NDArray[np.integer[Any]], counts: NDArray[Any], match: NDArray[np.bool_]) -> None:
-        ones = match.view(np.uint8)
-        for code, row in enumerate(counts):
-            np.equal(codes, code, out=match)
-            np.add(row, ones, out=row)
 
     def add_approvals(self, bits: NDArray[np.bool_]) -> None:
         """Add one site's approvals, of shape (n_samples, n_classes): any number of classes per sample.
@@ -103,9 +99,9 @@ class Tally:
 
     def _make_room(self, approvals: bool, voters: int = 1) -> None:
         if self._added + voters > self._voters:
-            raise ValueError(f"This tally was made for {self._voters} voters; there is no room for one more.")
+            raise ValueError(f"This tally is for {self._voters} voters; there is no room for one more.")
         if self._added and self._approvals != approvals:
-            raise ValueError("A tally counts labels or approvals: it cannot add the one to the other.")
+            raise ValueError("A tally counts labels or approvals, not both.")
         self._approvals = approvals
 
     def winners(self, seed: int, quorum: float = 0.0) -> Codes:
@@ -117,7 +113,7 @@ class Tally:
         :func:`winners` does.
         """
         if not 0.0 <= quorum <= 1.0:
-            raise ValueError(f"quorum must lie in 0 .. 1, not {quorum}.")
+            raise ValueError(f"quorum must be between 0 and 1, got {quorum}.")
         # The small slack keeps 0.55 of 100 at 55 votes: in floating point the product is a little more.
         needed = np.ceil(quorum * np.arange(self._added + 1) - 1e-9)
         won = winners(self._counts, seed)

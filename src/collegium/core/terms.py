@@ -1,4 +1,4 @@
-"""What an algorithm may ask of a local update beyond "learn your rows", and what the update reports back.
+"""What an algorithm may ask of a local update beyond learning from its rows, and what the update reports back.
 
 Here a term is plain data, so that no algorithm imports torch. What it does to a net is a loss that the learner finds by
 the term's `loss` in the registry of "local_loss": a plug-in brings a term, and a loss under an entry point of the group
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf, isfinite
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from numpy.typing import NDArray
 
+from collegium.core.settings import NonNegativeFloat, PositiveFloat, Probability, check
 from collegium.errors import ConfigError
 
 Weights = Mapping[str, NDArray[Any]]
@@ -31,20 +31,21 @@ class Unlabeled(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LocalTerm:
-    """One thing that a local update does beside learning its labelled rows.
+    """One thing that a local update does beside learning from its labeled rows.
 
-    A subclass is a frozen dataclass with what its loss needs to know. It is for learners that go on from their weights:
+    A subclass is a frozen dataclass with what its loss needs. It is for learners that continue from their weights:
     an algorithm that uses one says ``needs = {"weights": "..."}``.
     """
 
     loss: ClassVar[str]
     """The name under which its loss is registered."""
     alone: ClassVar[bool] = False
-    """Whether it takes all steps itself, so that it goes with no other term, train='head' or keep_optimizer."""
+    """Whether it takes all mini-batch steps itself: it cannot be combined with other terms, train='head' or
+    keep_optimizer."""
 
     @property
     def unlabeled(self) -> Unlabeled | None:
-        """Rows that are one more share of each mini-batch, if it brings any."""
+        """Rows that fill one more share of each mini-batch, if it brings any."""
         return None
 
 
@@ -60,8 +61,7 @@ class SoftTargets(LocalTerm):
 
     def __post_init__(self) -> None:
         check_not_negative("The weight of soft targets", self.weight)
-        if not 0 < self.temperature < inf:
-            raise ConfigError(f"temperature must be a number above 0, not {self.temperature!r}.")
+        check(PositiveFloat, self.temperature, "temperature")
 
     @property
     def unlabeled(self) -> Unlabeled:
@@ -73,9 +73,9 @@ class LocalTerms:
     """The terms of one local update, and how it goes about it."""
 
     added: Sequence[LocalTerm] = ()
-    """What the update does beside learning its labelled rows."""
+    """What the update does beside learning from its labeled rows."""
     confidences: Any = None
-    """How much each pseudo-labelled row counts, where a private one counts 1. None: as much."""
+    """The weight of each pseudo-labeled row, where a private one has 1. None: all have 1."""
     train: Trained = "all"
     """"head" trains the last linear layer only (linear evaluation): all before it, in eval mode, stays as it is."""
     keep_optimizer: bool = False
@@ -83,13 +83,13 @@ class LocalTerms:
 
     def __post_init__(self) -> None:
         if self.train not in get_args(Trained):
-            raise ConfigError(f"train is 'all' or 'head', not {self.train!r}.")
+            raise ConfigError(f"train must be 'all' or 'head', got {self.train!r}.")
         with_rows = [each.loss for each in self.added if each.unlabeled is not None]
         if len(with_rows) > 1:
-            raise ConfigError(f"An update learns from one kind of rows beside the labelled ones, not {with_rows}.")
+            raise ConfigError(f"An update takes one kind of rows beside the labeled ones, got {with_rows}.")
         alone = [each.loss for each in self.added if each.alone]
         if alone and (len(self.added) > 1 or self.train != "all" or self.keep_optimizer):
-            raise ConfigError(f"{alone[0]!r} does not go together with other terms, train='head' or keep_optimizer.")
+            raise ConfigError(f"{alone[0]!r} cannot be combined with other terms, train='head' or keep_optimizer.")
 
     @property
     def unlabeled(self) -> Unlabeled | None:
@@ -100,24 +100,22 @@ class LocalTerms:
 
 @dataclass(frozen=True)
 class UpdateReport:
-    """What the last training of a learner was: SCAFFOLD needs `steps` and `lr`."""
+    """What the last training of a learner did: SCAFFOLD needs `steps` and `lr`."""
 
     steps: int
     lr: float
     loss: float
-    """The mean loss over the steps, without what terms add to gradients only. NaN or infinite if it diverged."""
+    """The mean over the mini-batch steps, without what terms add to gradients only; NaN or infinite if it diverged."""
     device: str
     parts: Mapping[str, Weights] = field(default_factory=dict)
-    """Weights beside the net's own that the terms came to, by name."""
+    """Weights beside the net's own that the terms learned, by name."""
 
 
 def check_share(name: str, value: float) -> None:
     """A ConfigError unless it is a number from 0 to 1."""
-    if not 0 <= value <= 1:
-        raise ConfigError(f"{name} is a share between 0 and 1, not {value!r}.")
+    check(Probability, value, name)
 
 
 def check_not_negative(name: str, value: float) -> None:
     """A ConfigError unless it is a finite number of at least 0."""
-    if not isfinite(value) or value < 0:
-        raise ConfigError(f"{name} must be a number of at least 0, not {value!r}.")
+    check(NonNegativeFloat, value, name)

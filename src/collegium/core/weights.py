@@ -10,15 +10,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.releases import Release
-from collegium.errors import ConfigError, WireError
+from collegium.core.releases import Release, is_count
+from collegium.errors import ConfigError
 from collegium.privacy.noise import Noise, to_grid
 
 Arrays = dict[str, NDArray[np.float32]]
 Shapes = dict[str, list[int]]
 _FRACTION: Final = 2.0**32
 LARGEST: Final = 2.0**20
-"""What a soft label may be at most."""
+"""The largest absolute value of a soft label."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,11 @@ class Weights(Release):
     samples: int
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        if not isinstance(self.arrays, dict) or not self.arrays:
-            raise WireError("Weights without arrays.")
+        self.require(isinstance(self.arrays, dict) and bool(self.arrays), "arrays by name")
         for value in self.arrays.values():
-            if not isinstance(value, np.ndarray) or value.dtype != np.float32 or not np.isfinite(value).all():
-                raise WireError("Weights that are no finite 32-bit numbers.")
-        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 0:
-            raise WireError("Weights of no number of samples.")
+            self.require(isinstance(value, np.ndarray) and value.dtype == np.float32, "arrays of float32")
+            self.require(bool(np.isfinite(value).all()), "finite weights")
+        self.require(is_count(self.samples), "an integer of samples")
 
 
 @dataclass(frozen=True)
@@ -46,46 +44,35 @@ class TrainedWeights(Weights):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         super().check(n_classes, public_size)
-        if not isinstance(self.reach, float) or not 0 < self.reach < math.inf:
-            raise WireError("Weights whose training went nowhere.")
-
-
-@dataclass(frozen=True)
-class SoftLabels(Release):
-    """One number per public sample and class: probabilities, or a net's outputs before the softmax."""
-
-    values: NDArray[np.float32]
-
-    def check(self, n_classes: int, public_size: int | None) -> None:
-        _check_soft(self.values, n_classes)
-        if public_size is not None and len(self.values) != public_size:
-            raise WireError("SoftLabels of another number of public samples.")
+        self.require(isinstance(self.reach, float) and 0 < self.reach < math.inf, "a finite reach above 0")
 
 
 @dataclass(frozen=True)
 class SomeSoftLabels(Release):
-    """The same of those public samples that the order named, in their order."""
+    """One number per class, probabilities or a net's outputs before the softmax, for public samples that were named."""
 
     values: NDArray[np.float32]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
-        _check_soft(self.values, n_classes)
-        if public_size is not None and len(self.values) > public_size:
-            raise WireError("SomeSoftLabels of more samples than are public.")
+        numbers = isinstance(self.values, np.ndarray) and self.values.dtype == np.float32 and self.values.ndim == 2
+        self.require(numbers, "a float32 per sample and class")
+        self.require(self.values.shape[1] == n_classes, "the classes of this study")
+        self.require(public_size is None or len(self.values) <= public_size, "no more rows than the public set has")
+        # Written so that NaN fails too.
+        self.require(bool((np.abs(self.values) <= LARGEST).all()), f"finite numbers of at most {LARGEST:.0f}")
 
 
-def _check_soft(values: object, n_classes: int) -> None:
-    if not isinstance(values, np.ndarray) or values.dtype != np.float32 or values.ndim != 2:
-        raise WireError("Soft labels are 32-bit numbers, one per sample and class.")
-    if values.shape[1] != n_classes:
-        raise WireError("Soft labels of other classes.")
-    # Written so that NaN fails too.
-    if not (np.abs(values) <= LARGEST).all():
-        raise WireError("Soft labels are NaN, infinite or far too large.")
+@dataclass(frozen=True)
+class SoftLabels(SomeSoftLabels):
+    """The same for every public sample."""
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        super().check(n_classes, public_size)
+        self.require(public_size in (None, len(self.values)), "as many rows as the public set has")
 
 
 class SoftMean:
-    """The mean of sites' soft labels; it keeps none of them.
+    """The mean of sites' soft labels, without keeping any of them.
 
     They are added up in fixed point, so that the mean is the same to the last bit in whatever order sites answer.
     """
@@ -94,8 +81,8 @@ class SoftMean:
         self._sum = np.zeros((samples, n_classes), np.int64)
         self.parties = 0
 
-    def add(self, release: SoftLabels | SomeSoftLabels) -> bool:
-        """Take in one site's soft labels; False, and nothing is taken in, if they are of other samples."""
+    def add(self, release: SomeSoftLabels) -> bool:
+        """Add one site's soft labels; False, and nothing is added, if they are for other samples."""
         if release.values.shape != self._sum.shape:
             return False
         self._sum += np.rint(release.values.astype(np.float64) * _FRACTION).astype(np.int64)
@@ -113,7 +100,7 @@ def average(parts: Mapping[str, Weights], shares: Mapping[str, float]) -> Arrays
     same_shapes({party: part.arrays for party, part in parts.items()})
     whole = sum(shares[party] for party in parts)
     if not whole > 0:
-        raise ConfigError("The shares of an average add up to nothing.")
+        raise ConfigError("The shares of an average must add up to more than 0.")
     first = next(iter(parts.values())).arrays
     mean = {name: np.zeros(value.shape, np.float64) for name, value in first.items()}
     for party, part in parts.items():
@@ -132,7 +119,7 @@ def same_shapes(nets: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:
 
 
 def different_nets(site: str, other: str) -> ConfigError:
-    """What is raised where the nets of two sites should be averaged and cannot be."""
+    """The error for two sites whose nets cannot be averaged."""
     return ConfigError(
         f"Weights can be averaged over one architecture only: the nets of sites {site!r} and {other!r} differ. Give "
         "both the same net, or use a method that shares labels: fedct, fedkt."
@@ -152,7 +139,7 @@ def is_statistic(name: str) -> bool:
 def with_true_variances(arrays: Arrays) -> Arrays:
     """A batch norm's running variances raised to at least 0.
 
-    Noise makes some negative, and then the net says nothing but NaN. To mend what is noisy already costs no privacy.
+    Noise makes some negative, and the net then answers NaN. Repairing noisy values costs no privacy.
     """
     return {
         name: np.maximum(value, np.float32(0)) if name.rpartition(".")[2] == "running_var" else value
@@ -161,7 +148,7 @@ def with_true_variances(arrays: Arrays) -> Arrays:
 
 
 def clip(arrays: Mapping[str, NDArray[Any]], bound: float) -> dict[str, NDArray[np.float64]]:
-    """All arrays together scaled down to a Euclidean norm of at most `bound`; numbers that are none count as 0."""
+    """All arrays together scaled down to a Euclidean norm of at most `bound`; NaN and infinite values count as 0."""
     finite = {name: np.nan_to_num(value.astype(np.float64), posinf=0.0, neginf=0.0) for name, value in arrays.items()}
     norm = math.sqrt(sum(float(np.square(value).sum()) for value in finite.values()))
     scale = bound / norm if norm > bound else 1.0

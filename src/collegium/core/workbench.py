@@ -1,4 +1,4 @@
-"""Where the coordinator works with nets whose weights it has: it tries them, and distils into them on public rows.
+"""Where the coordinator works with nets whose weights it has: it evaluates them, and distills into them.
 
 The nets are made from the learners that the sites' owners named in the study; nothing private is involved.
 """
@@ -36,8 +36,8 @@ class Workbench:
     def first_nets(self) -> tuple[dict[str, str], dict[str, Arrays]]:
         """Which net each site has, named by the first site that has it; and the weights that each such net starts from.
 
-        A site whose learner cannot make its net is left out here, and will say so when it is asked: its own log has the
-        reason. Where no site's can, the reason of the first is the error.
+        A site whose learner cannot build its net is left out here, and will refuse when it is asked: its own log has
+        the reason. If no site's can, the first reason is raised.
         """
         first: dict[str, Arrays] = {}
         nets: dict[str, Any] = {}
@@ -59,11 +59,11 @@ class Workbench:
         if not made:
             name, reason = next(iter(failed.items()))
             why = str(reason) if isinstance(reason, ConfigError) else f"{type(reason).__name__}: {reason}"
-            raise SiteError(name, f"its learner could not make its net, nor could any other site's. {why}") from reason
+            raise SiteError(name, f"neither its learner nor any other site's can build its net. {why}") from reason
         return {n: made[id(site.learner)] for n, site in self._sites.items() if id(site.learner) in made}, first
 
     def _alike(self, net: Any, known: Any, weights: Arrays) -> bool:
-        """Do two nets have the same weights by name and shape, and say the same with these?
+        """Do two nets have the same weights by name and shape, and the same outputs with these?
 
         Nets that differ in what has no weights, such as a ReLU in the place of a Tanh, cannot be averaged either.
         """
@@ -73,7 +73,7 @@ class Workbench:
         return own is None or other is None or np.allclose(own, other, rtol=1e-3, atol=1e-5, equal_nan=True)
 
     def _opinion(self, net: Any, weights: Arrays) -> NDArray[Any] | None:
-        """What a net says of a few rows of noise, the same each time; None where it takes none, as with words."""
+        """A net's outputs for a few rows of noise, the same each time; None if it cannot take any, such as text."""
         net.set_weights(weights)
         with suppress(Exception):  # whatever a user's net may raise
             if "device" in net.get_params():
@@ -89,7 +89,7 @@ class Workbench:
         return self._nets[like]
 
     def logits(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """What a net with these weights says of the public rows, before the softmax."""
+        """The outputs of a net with these weights for the public rows, before the softmax."""
         answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(self._rows)
         return answers
 
@@ -111,7 +111,7 @@ class Workbench:
         return learned
 
     def impression(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """What a net with these weights says of one row of noise, the same each time: alike nets say alike things."""
+        """The answer of a net with these weights to one row of noise, the same each time: similar nets answer alike."""
         net = self.net(like, weights)
         answer: NDArray[np.float64] = net.predict_proba(self._noise(net.estimator, 1))[0]
         return answer

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,20 +40,17 @@ class Hosting:
         if not self.parties:
             object.__setattr__(self, "parties", tuple(site.name for site in self.sites))
 
-    def only(self, names: set[str]) -> Hosting:
-        """The same for some of the sites."""
-        return replace(self, sites=tuple(site for site in self.sites if site.name in names))
+    def agents(self, public: Any = None) -> dict[str, Agent]:
+        """One running agent per site; `public` are the rows of a public set that came by another way."""
+        shared = self.public if public is None else PublicSet(public)
+        return {site.name: self._agent(site, shared) for site in self.sites}
 
-    def agents(self) -> dict[str, Agent]:
-        """One running agent per site."""
-        return {site.name: self._agent(site) for site in self.sites}
-
-    def _agent(self, site: Site) -> Agent:
+    def _agent(self, site: Site, public: PublicSet | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(
             site,
             self.classes,
-            self.public,
+            public,
             self.seed,
             self.run,
             simulation=True,

@@ -8,23 +8,19 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack
-from functools import cached_property
-from typing import Self
 
 from threadpoolctl import threadpool_limits
 
 from collegium.core.federation import Answer
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
-from collegium.links.simulated import no_address
+from collegium.links.simulated import Kept, SimulatedLink
 from collegium.site.agent import Agent
 
 
 class AgentPool:
     """Runs agents in threads: never two orders of one site at a time."""
 
-    def __init__(self, agents: Mapping[str, Agent], threads: int | None = None) -> None:
+    def __init__(self, agents: Mapping[str, Agent], threads: int = 0) -> None:
         self.agents = dict(agents)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
         self._locks = {party: threading.Lock() for party in self.agents}
@@ -48,35 +44,35 @@ class AgentPool:
         finally:
             lock.release()
 
+    def collect(self) -> dict[str, Kept]:
+        """What the sites have now."""
+        return {
+            party: (agent.site.model, agent.site.found_labels, agent.log.lines) for party, agent in self.agents.items()
+        }
+
     def abandon(self) -> None:
-        """Leave threads that hang behind; the next orders get fresh ones."""
+        """Give up threads that hang; the next orders get new ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._executor = self._start()
 
     def close(self) -> None:
-        """Let go of threads and files."""
+        """Release threads and files."""
         self._executor.shutdown(wait=False, cancel_futures=True)
         for party, agent in self.agents.items():
             if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
                 agent.gate.ledger.close()
 
 
-class LocalLink:
-    """Sites in this process. `threads` of them work at a time (default: one per core)."""
+class LocalLink(SimulatedLink):
+    """Sites in this process; `workers` of them work at a time (0: one per core)."""
 
-    def __init__(self, hosting: Hosting, threads: int | None = None) -> None:
-        self.parties = tuple(site.name for site in hosting.sites)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
+        super().__init__(hosting, workers, address)
         self._limits = ExitStack()
         self._limits.enter_context(threads_per_site())
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
         self._limits.enter_context(warnings.catch_warnings())
-        self._pool = AgentPool(hosting.agents(), threads)
-
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
-        """Host the sites here; so many of them work at a time (0: one per core)."""
-        no_address("local", address)
-        return cls(hosting, workers or None)
+        self._pool = AgentPool(hosting.agents(), workers)
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """One frame to each party; answers as they come."""
@@ -91,24 +87,11 @@ class LocalLink:
         except DeadlinePassed:
             self._pool.abandon()
 
-    @cached_property
-    def models(self) -> dict[str, SiteModel]:
-        """The sites' models (simulation only: a real site keeps its own)."""
-        sites = {party: agent.site for party, agent in self._pool.agents.items()}
-        return {party: site.model for party, site in sites.items() if site.model is not None}
-
     @property
-    def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
-        found = {party: agent.site.found_labels for party, agent in self._pool.agents.items()}
-        return {party: labels for party, labels in found.items() if labels is not None}
-
-    @property
-    def logs(self) -> dict[str, list[str]]:
-        """The sites' logs (simulation only)."""
-        return {party: agent.log.lines for party, agent in self._pool.agents.items()}
+    def _collected(self) -> dict[str, Kept]:
+        return self._pool.collect()
 
     def close(self) -> None:
-        """Let go of threads and files."""
+        """Release threads and files."""
         self._pool.close()
         self._limits.close()

@@ -1,4 +1,4 @@
-"""What a process that will host sites is sent: the sites, where to find modules, and steps that the user wrote."""
+"""What is sent to a process that will host sites: the sites, where to find modules, and the user's own steps."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import pickle
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,18 +18,22 @@ from collegium.core.steps import INSTALLED
 from collegium.links.hosting import Hosting
 
 
-def assign(hosting: Hosting, processes: int) -> dict[str, int]:
-    """A process for each site: the largest first, each to the process with the fewest rows so far."""
+def split(hosting: Hosting, processes: int) -> list[Hosting]:
+    """The sites by process: the largest first, each to the process with the fewest rows so far.
+
+    The public set is left out: all processes share one copy of it.
+    """
     load, home = [0] * processes, {}
     for site in sorted(hosting.sites, key=len, reverse=True):
         process = load.index(min(load))
         home[site.name] = process
         load[process] += max(1, len(site))
-    return home
+    parts = [tuple(site for site in hosting.sites if home[site.name] == process) for process in range(processes)]
+    return [replace(hosting, public=None, sites=part) for part in parts]
 
 
 def pack(content: Any, file: IO[bytes]) -> None:
-    """Write something for another process of this simulation; code of the user's own travels with it."""
+    """Write something for another process of this simulation, with the user's own code."""
     # Paths and the user's files come first and alone: the rest may need modules that are found through them only.
     for part in (sys.path, own_files.FILES, content, registry.OWN, _users_own_steps()):
         cloudpickle.dump(part, file)
@@ -43,7 +48,7 @@ def unpack(file: IO[bytes]) -> Any:
     registry.OWN.update(pickle.load(file))
     registry.install_steps()
     for packed in pickle.load(file):
-        with contextlib.suppress(Exception):  # a step whose module is not to be found here stays unknown
+        with contextlib.suppress(Exception):  # a step whose module is not found here stays unknown
             step = pickle.loads(packed)
             INSTALLED[step.name] = step
     return content
@@ -57,7 +62,7 @@ def python_path() -> str:
 
 
 def _users_own_steps() -> list[bytes]:
-    """Steps that do not come with the package. One that cannot be packed stays here: sites will say they lack it."""
+    """Steps that do not come with the package. One that cannot be packed is left out: sites will refuse it."""
     packed = []
     for step in INSTALLED.values():
         module = step.function.__module__

@@ -1,9 +1,9 @@
-"""Sites in Ray actors, on this machine or on a cluster. Each site stays with its actor; only frames go to and fro.
+"""Sites in Ray actors, on this machine or on a cluster. Each site stays with its actor; only frames are exchanged.
 
 Many sites share one actor, since each actor is a process. The public set is put into Ray's object store once, and
 actors on one machine read the same copy of it.
 
-Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Never use it between organisations.
+Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Never use it between organizations.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final
 
 from collegium.core.federation import Answer
 from collegium.errors import CollegiumError
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, available_cores
-from collegium.links.packing import assign, pack
-from collegium.links.ray_actor import Host, Kept, SitesActor
+from collegium.links.packing import pack, split
+from collegium.links.ray_actor import Host, SitesActor
 from collegium.links.ray_cluster import connected
+from collegium.links.simulated import Kept, SimulatedLink
 
 _START_SECONDS: Final = 120.0
 _SHARED_BYTES: Final = 100_000
 """Frames from this size on go through the object store, once for all sites that get the same one."""
 
 
-class RayLink:
+class RayLink(SimulatedLink):
     """Sites in Ray actors: `workers` of them, by default one per CPU of the cluster.
 
     Without an address, Ray is started on this machine, for this run and this machine only. An actor that dies leaves
-    its sites out of that exchange. If the run has a folder, it is started again and its sites go on from their state.
+    its sites out of that exchange. If the run has a folder, it is restarted and its sites continue from their state.
     """
 
+    takes_address: ClassVar[bool] = True
+
     def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        self.parties = tuple(site.name for site in hosting.sites)
+        super().__init__(hosting, workers, address)
         self._has_states = hosting.folder is not None
         self._stack = ExitStack()
         self._ray = self._stack.enter_context(
@@ -52,26 +52,20 @@ class RayLink:
             raise
         self._home = {party: host for host in self._hosts for party in host.parties}
 
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
-        """Host the sites in so many actors (0: one per CPU) of the cluster at an address (None: one of our own)."""
-        return cls(hosting, workers, address)
-
     def _launch(self, hosting: Hosting, workers: int) -> list[Host]:
         ray = self._ray
         cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
         actors = min(workers or cpus, len(self.parties))
         threads = max(2, cpus // actors)  # a site that hangs does not hold up all others of its actor
         public = ray.put(None if hosting.public is None else hosting.public.X)
-        shared, home = replace(hosting, public=None), assign(hosting, actors)
         hosts = []
-        for number in range(actors):
-            mine = {party for party, at in home.items() if at == number}
+        for part in split(hosting, actors):
+            mine = {site.name for site in part.sites}
             make = ray.remote(SitesActor).options(
                 num_cpus=min(1.0, cpus / actors), scheduling_strategy="SPREAD", max_concurrency=2 * len(mine) + 8
             )
             packed = io.BytesIO()
-            pack(shared.only(mine), packed)
+            pack(part, packed)
             hosts.append(Host(ray, mine, make.remote, (ray.put(packed.getvalue()), public, threads)))
             self._stack.callback(hosts[-1].close)
         _start(hosts, _START_SECONDS)
@@ -99,32 +93,16 @@ class RayLink:
                     host.abandon()
 
     def _revive(self, orders: Mapping[str, bytes], deadline: float | None) -> None:
-        """Start actors that died again, if their sites have a stored state to go on from."""
+        """Start actors that died again, if their sites have a stored state to continue from."""
         if not self._has_states:
             return
         dead = [host for host in self._hosts if not host.alive and not host.parties.isdisjoint(orders)]
-        with suppress(CollegiumError):  # then its sites are missing this time too, and their logs say why
+        with suppress(CollegiumError):  # its sites are then missing this time too, and their logs say why
             _start(dead, _START_SECONDS if deadline is None else deadline)
 
     @cached_property
     def _collected(self) -> dict[str, Kept]:
-        kept = {party: each for host in self._hosts for party, each in host.collect().items()}
-        return {party: kept[party] for party in self.parties}
-
-    @property
-    def models(self) -> dict[str, SiteModel]:
-        """The sites' models, in the order of the sites (simulation only)."""
-        return {party: model for party, (model, _, _) in self._collected.items() if model is not None}
-
-    @property
-    def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
-        return {party: labels for party, (_, labels, _) in self._collected.items() if labels is not None}
-
-    @property
-    def logs(self) -> dict[str, list[str]]:
-        """The sites' logs (simulation only)."""
-        return {party: lines for party, (_, _, lines) in self._collected.items()}
+        return {party: kept for host in self._hosts for party, kept in host.collect().items()}
 
     def close(self) -> None:
         """End the actors, and Ray, if it was started here."""

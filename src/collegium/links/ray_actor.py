@@ -7,51 +7,44 @@ import io
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Final
 
 import cloudpickle
 
 from collegium.core.federation import Answer
-from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.local import AgentPool
 from collegium.links.packing import unpack
+from collegium.links.simulated import Kept
 
 _CLOSE_SECONDS: Final = 5.0
-Kept = tuple[SiteModel | None, Labelled | None, list[str]]
 
 
 class SitesActor:
     """Runs in a process of Ray's. Its methods only wait: the sites work in threads of their own."""
 
     async def start(self, packed: bytes, public: Any, threads: int) -> None:
-        """Set the sites up. They go on from the run's folder, if it has a state of theirs."""
+        """Set up the sites. They continue from their state in the run's folder, if there is one."""
         hosting: Hosting = unpack(io.BytesIO(packed))
         if hosting.folder is not None and not hosting.folder.is_dir():
             raise CollegiumError(
-                f"The run's folder {hosting.folder} is not there on every node: use one on a shared file system."
+                f"The run's folder {hosting.folder} does not exist on every node: use one on a shared file system."
             )
         threads_per_site().__enter__()  # for as long as this process lives
-        shared = replace(hosting, public=None if public is None else PublicSet(public))
-        self._pool = AgentPool(shared.agents(), threads)
+        self._pool = AgentPool(hosting.agents(public), threads)
 
     async def serve(self, party: str, frame: bytes, deadline: float | None) -> Answer | None:
         """A site's answer to a frame."""
         return await asyncio.wrap_future(self._pool.submit(party, frame, deadline))
 
     async def abandon(self) -> None:
-        """Leave orders behind whose deadline has passed."""
+        """Give up orders whose deadline has passed."""
         self._pool.abandon()
 
     async def collect(self) -> bytes:
-        """What a simulation wants to see of its sites at the end."""
-        sites = {party: (agent.site, agent.log.lines) for party, agent in self._pool.agents.items()}
-        kept: dict[str, Kept] = {name: (site.model, site.found_labels, lines) for name, (site, lines) in sites.items()}
-        data: bytes = cloudpickle.dumps(kept)
+        """What the sites have at the end, pickled."""
+        data: bytes = cloudpickle.dumps(self._pool.collect())
         return data
 
     async def close(self) -> None:
@@ -87,12 +80,12 @@ class Host:
         ready, _ = self._ray.wait([self._starting], timeout=seconds)
         if not ready:
             raise CollegiumError(
-                f"Ray has not started an actor within {seconds:g} s: other jobs may have taken the cluster's CPUs."
+                f"Ray did not start an actor within {seconds:g} s: other jobs may use all CPUs of the cluster."
             )
         try:
             self._ray.get(self._starting)
         except self._ray.exceptions.RayError as error:
-            self._lose(f"could not be started: {error}")
+            self._lose(f"cannot be started: {error}")
             raise _why_not_started(error) from None
         self._starting, self.alive = None, True
 
@@ -111,11 +104,11 @@ class Host:
         return None
 
     def abandon(self) -> None:
-        """Leave orders behind whose deadline has passed."""
+        """Give up orders whose deadline has passed."""
         self._actor.abandon.remote()
 
     def collect(self) -> dict[str, Kept]:
-        """What its sites have at the end; of one that is gone, why."""
+        """What its sites have at the end; for one that is gone, why it is."""
         kept: dict[str, Kept] = {}
         if self.alive:
             with suppress(self._ray.exceptions.RayError):
@@ -142,11 +135,11 @@ class Host:
 
 
 def _why_not_started(error: Any) -> Exception:
-    """What went wrong at the actor, in the words it would have had here."""
+    """The error of the actor, as it would have been raised here."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, CollegiumError):
         return cause
     what = str(error).strip().rpartition("\n")[2] if cause is None else f"{type(cause).__name__}: {cause}"
     return CollegiumError(
-        f"A Ray actor could not set its sites up ({what}). What the sites need must be installed on every node."
+        f"A Ray actor cannot set up its sites ({what}). What the sites need must be installed on every node."
     )

@@ -1,4 +1,4 @@
-"""A Ray cluster to work on: one that is there already, or one of our own that nobody else can reach."""
+"""A Ray cluster to work on: an existing one, or one of our own that nobody else can reach."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from ipaddress import ip_address
 from pathlib import Path
@@ -33,12 +33,11 @@ def connected(address: str | None, cpus: int) -> Iterator[Any]:
     with ExitStack() as stack:
         stack.enter_context(_quiet())
         if not ray.is_initialized():
-            if address in (None, "local"):
-                folder = stack.enter_context(_folder())
-                stack.callback(ray.shutdown)
-                _start(ray, cpus, folder)
+            own = stack.enter_context(_folder()) if address in (None, "local") else None
+            stack.callback(ray.shutdown)
+            if own is not None:
+                _start(ray, cpus, own)
             else:
-                stack.callback(ray.shutdown)
                 _join(ray, str(address))
         yield ray
 
@@ -59,7 +58,8 @@ def _start(ray: Any, cpus: int, folder: str) -> None:
     }
     # On Linux Ray takes 127.0.0.1 for an address that others should reach, and listens on all interfaces. The switch
     # that keeps it from that on other systems is read once, when Ray is imported: it is set for this process too.
-    with _environment(environment), _with("ray._private.ray_constants", ENABLE_RAY_CLUSTER=False), _unseen():
+    constants = vars(importlib.import_module("ray._private.ray_constants"))
+    with _with(os.environ, **environment), _with(constants, ENABLE_RAY_CLUSTER=False), _unseen():
         ray.init(
             address="local",
             num_cpus=cpus,
@@ -71,8 +71,8 @@ def _start(ray: Any, cpus: int, folder: str) -> None:
         )
     if not all(ip_address(node["NodeManagerAddress"]).is_loopback for node in ray.nodes()):
         raise CollegiumError(
-            "This version of Ray does not keep to the loopback interface, so it was ended: install another one, or "
-            "start Ray yourself and give its address."
+            "This version of Ray listens on other interfaces than loopback, so it was stopped: install another "
+            "version, or start Ray yourself and give its address."
         )
 
 
@@ -84,13 +84,13 @@ def _join(ray: Any, address: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ConfigError(
-            f"There is no Ray cluster at address {address!r} ({reason}). Start one with `ray start --head`, or leave "
-            "the address out: Ray is then started on this machine."
+            f"There is no Ray cluster at address {address!r} ({reason}). Start one with `ray start --head`, or omit "
+            "the address: Ray is then started on this machine."
         ) from None
 
 
 def _knock(address: str) -> None:
-    """Is anybody there? Ray would try for many minutes, and say nothing."""
+    """Fail at once if nobody answers: Ray itself would try for many minutes without a message."""
     if address == "auto":
         address = os.environ.get("RAY_ADDRESS", address)
     services = importlib.import_module("ray._private.services")
@@ -100,43 +100,25 @@ def _knock(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
 
 
-@contextmanager
-def _folder() -> Iterator[str]:
+def _folder() -> tempfile.TemporaryDirectory[str]:
     """A short-lived folder that nobody else may read; the names of sockets in it must stay short."""
     usual = Path("/tmp")  # noqa: S108
-    with tempfile.TemporaryDirectory(
+    return tempfile.TemporaryDirectory(
         prefix="cg-ray-", dir=usual if usual.is_dir() else None, ignore_cleanup_errors=True
-    ) as folder:
-        yield folder
+    )
 
 
 @contextmanager
-def _environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for the processes that are started inside."""
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
+def _with(place: MutableMapping[str, Any], **changes: Any) -> Iterator[None]:
+    """Other environment variables, or other settings of one of Ray's modules, inside the block."""
+    before = {name: place[name] for name in changes if name in place}
+    place.update(changes)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _with(module: str, **changes: Any) -> Iterator[None]:
-    """Settings of Ray that it does not take as arguments, while it starts. One that a version lacks is left alone."""
-    place = importlib.import_module(module)
-    before = {name: getattr(place, name) for name in changes if hasattr(place, name)}
-    for name in before:
-        setattr(place, name, changes[name])
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(place, name, value)
+        for name in changes.keys() - before.keys():
+            place.pop(name, None)
+        place.update(before)
 
 
 @contextmanager
@@ -145,7 +127,7 @@ def _unseen() -> Iterator[None]:
     in_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with _with("ray._private.worker", listen_error_messages=lambda *_, **__: None):
+        with _with(vars(importlib.import_module("ray._private.worker")), listen_error_messages=lambda *_, **__: None):
             yield
     finally:
         if in_main:
@@ -154,7 +136,7 @@ def _unseen() -> Iterator[None]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Ray greets and warns through its logger: only errors are shown meanwhile."""
+    """Show only errors of Ray's logger inside the block."""
     logger = logging.getLogger("ray")
     before = logger.level
     logger.setLevel(logging.ERROR)

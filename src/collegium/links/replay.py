@@ -1,7 +1,7 @@
 """A link that answers from the coordinator's record first, and then goes live, recording on.
 
 That is how a killed run resumes, whatever the algorithm: its code runs again from the start, gets the recorded replies,
-and so comes to the same state, without any checkpoint code in it. Sites are asked again only for what is not recorded.
+and so reaches the same state, without any checkpoint code in it. Sites are asked again only for what is not recorded.
 """
 
 from __future__ import annotations
@@ -35,19 +35,16 @@ class ReplayLink:
             return
         if self._record.orders_hash(number) != asked:
             raise RecordError(
-                f"{self._record.path}: exchange {number} was asked differently when it was recorded. The algorithm, "
-                "its settings or the versions of libraries have changed: start a new run."
+                f"{self._record.path}: exchange {number} differs from the recorded one. The algorithm, its settings or "
+                "the versions of libraries have changed: start a new run."
             )
         yield from self._record.answers(number)
 
     def newcomers(self) -> tuple[str, ...]:
         """Those that joined before this exchange when it was recorded; live, those that join now."""
-        if self._next < self._record.length:
-            joined = self._record.newcomers(self._next)
-        else:
-            known = self._record.newcomers(self._next)
-            live = self._live.newcomers() if isinstance(self._live, OpenLink) else ()
-            joined = known + self._record.write_newcomers(self._next, live)
+        joined = self._record.newcomers(self._next)
+        if self._next >= self._record.length and isinstance(self._live, OpenLink):
+            joined += self._record.write_newcomers(self._next, self._live.newcomers())
         self.parties += joined
         return joined
 

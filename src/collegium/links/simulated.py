@@ -2,54 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final
 
 from collegium import registry
-from collegium.core.federation import Link
+from collegium.core.federation import Answer
 from collegium.errors import ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
 from collegium.links.hosting import Hosting
 
 AUTO: Final = "auto"
+Kept = tuple[SiteModel | None, Labelled | None, list[str]]
+"""What a site has at the end: its model, the labels of its own unlabeled points, its log."""
 
 
-class SimulatedLink(Link, Protocol):
-    """A link to sites that it hosts itself: in a simulation their models, labels and logs can be had at the end."""
+class SimulatedLink(ABC):
+    """A link to sites that it hosts itself: a simulation can read their models, labels and logs at the end."""
 
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
+    takes_address: ClassVar[bool] = False
+
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
         """Host the sites with so many workers (0: as many as there are cores), on the cluster at an address."""
-        ...
+        if address is not None and not self.takes_address:
+            me = type(self).__name__
+            raise ConfigError(f"{me} runs on this machine only: address is for a cluster, as in link='ray'.")
+        self.parties = tuple(site.name for site in hosting.sites)
+
+    @abstractmethod
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """One frame to each party; answers as they come."""
+
+    @property
+    @abstractmethod
+    def _collected(self) -> Mapping[str, Kept]:
+        """What the sites have at the end; a site that is gone may be left out."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything that was started."""
 
     @property
     def models(self) -> dict[str, SiteModel]:
         """The sites' models, in the order of the sites."""
-        ...
+        return {party: model for party, (model, _, _) in self._in_order() if model is not None}
 
     @property
     def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabeled points."""
-        ...
+        """The labels that sites found for their own unlabeled points: nobody else sees them outside a simulation."""
+        return {party: found for party, (_, found, _) in self._in_order() if found is not None}
 
     @property
     def logs(self) -> dict[str, list[str]]:
         """The sites' logs."""
-        ...
+        return {party: lines for party, (_, _, lines) in self._in_order()}
 
-    def close(self) -> None:
-        """Let go of all that was started."""
-        ...
+    def _in_order(self) -> list[tuple[str, Kept]]:
+        collected = self._collected
+        return [(party, collected[party]) for party in self.parties if party in collected]
 
 
 def link_class(name: str, workers: int) -> tuple[str, type[SimulatedLink]]:
-    """The link of this name; 'auto' is worker processes if there are to be any, and this process otherwise."""
+    """The link of this name; 'auto' means worker processes if any are wanted, and this process otherwise."""
     chosen = ("workers" if workers else "local") if name == AUTO else name
     cls: type[SimulatedLink] = registry.lookup("link", chosen)
     return chosen, cls
-
-
-def no_address(link: str, address: str | None) -> None:
-    """Links of one machine have no cluster to go to."""
-    if address is not None:
-        raise ConfigError(f"The link {link!r} stays on this machine: address is for a cluster, as in link='ray'.")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
+from functools import partial
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ import joblib
 
 from collegium import wire
 from collegium.core.federation import Answer
-from collegium.core.public_set import PublicSet
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
 from collegium.links.packing import unpack
+
+Send = Callable[[dict[str, Any], bytes], None]
 
 
 def main() -> None:
@@ -32,9 +34,8 @@ def main() -> None:
     with setup.open("rb") as file:
         hosting, mappable = unpack(file)
     public = joblib.load(setup.parent / "public.joblib", mmap_mode="r" if mappable else None)
-    shared = replace(hosting, public=None if public is None else PublicSet(public))
     with threads_per_site():
-        _serve(connection, AgentPool(shared.agents()))
+        _serve(connection, AgentPool(hosting.agents(public)))
     os._exit(0)  # a site that hangs in a thread must not keep the process
 
 
@@ -52,28 +53,19 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
             pool.close()
             return
         if header["do"] == "collect":
-            parties = sorted(pool.agents)
-            for party in parties:
-                file = Path(header["folder"]) / f"model-{header['order'].index(party)}.pkl"
-                site = pool.agents[party].site
-                file.write_bytes(cloudpickle.dumps((site.model, site.found_labels)))
-            send({"logs": {party: pool.agents[party].log.lines for party in parties}}, b"")
+            send({"collected": True}, cloudpickle.dumps(pool.collect()))
         elif header["do"] == "abandon":
             pool.abandon()
         else:
-            _answer(pool, header, frame, send)
+            future = pool.submit(header["party"], frame, header["deadline"])
+            future.add_done_callback(partial(_answer, send, {key: header[key] for key in ("party", "exchange")}))
 
 
-def _answer(pool: AgentPool, header: dict[str, Any], frame: bytes, send: Any) -> None:
-    def done(future: Future[Answer | None]) -> None:
-        failed = future.cancelled() or future.exception() is not None
-        answer = None if failed else future.result()
-        head = {"party": header["party"], "exchange": header["exchange"], "answered": answer is not None}
-        if answer is not None and answer.notes is not None:
-            head["notes"] = answer.notes.to_json()
-        send(head, b"" if answer is None else answer.frame)
-
-    pool.submit(header["party"], frame, header["deadline"]).add_done_callback(done)
+def _answer(send: Send, about: dict[str, Any], future: Future[Answer | None]) -> None:
+    failed = future.cancelled() or future.exception() is not None
+    answer = None if failed else future.result()
+    notes = None if answer is None or answer.notes is None else answer.notes.to_json()
+    send(about | {"answered": answer is not None, "notes": notes}, b"" if answer is None else answer.frame)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Sites in worker processes. Each site stays with its worker; only frames of the wire format go to and fro.
+"""Sites in worker processes. Each site stays with its worker; only frames of the wire format are exchanged.
 
 Workers are started as plain programs, not forked: numerical libraries with threads of their own do not survive a fork,
 and a user's script needs no ``if __name__ == "__main__"``.
@@ -14,11 +14,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import cloudpickle
 import joblib
@@ -28,52 +27,40 @@ from scipy import sparse
 from collegium import wire
 from collegium.core.federation import Answer
 from collegium.core.observations import Notes
-from collegium.errors import CollegiumError, ConfigError
-from collegium.graphs import Labelled
-from collegium.learners.base import SiteModel
+from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores
-from collegium.links.packing import assign, pack, python_path
-from collegium.links.simulated import no_address
+from collegium.links.packing import pack, python_path, split
+from collegium.links.simulated import Kept, SimulatedLink
 
 _START_SECONDS = 120.0
 
 
-class WorkersLink:
-    """Sites in `workers` processes; each process serves its sites in threads."""
+class WorkersLink(SimulatedLink):
+    """Sites in `workers` processes (0: one per core); each process serves its sites in threads."""
 
-    def __init__(self, hosting: Hosting, workers: int) -> None:
-        if workers < 1:
-            raise ConfigError(f"workers must be at least 1 here, not {workers} (0 keeps sites in this process).")
-        self.parties = tuple(site.name for site in hosting.sites)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
+        super().__init__(hosting, workers, address)
         self._folder = tempfile.TemporaryDirectory(prefix="collegium-")
         self._exchange = 0
         self._connections: list[Connection] = []
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._home = assign(hosting, min(workers, len(self.parties)))
+        parts = split(hosting, min(workers or available_cores(), len(self.parties)))
+        self._home = {site.name: worker for worker, part in enumerate(parts) for site in part.sites}
         try:
-            self._start(hosting)
+            self._start(parts, None if hosting.public is None else hosting.public.X)
         except BaseException:
             self.close()
             raise
 
-    @classmethod
-    def open(cls, hosting: Hosting, workers: int, address: str | None) -> Self:
-        """Host the sites in so many processes (0: one per core)."""
-        no_address("workers", address)
-        return cls(hosting, workers or available_cores())
-
-    def _start(self, hosting: Hosting) -> None:
+    def _start(self, parts: list[Hosting], public: Any) -> None:
         folder = Path(self._folder.name)
-        public = None if hosting.public is None else hosting.public.X
         joblib.dump(public, folder / "public.joblib")
-        shared = replace(hosting, public=None)
         with contextlib.ExitStack() as listeners:
             waiting = []
-            for worker in range(len(set(self._home.values()))):
-                mine = shared.only({party for party, home in self._home.items() if home == worker})
+            for worker, part in enumerate(parts):
                 setup = folder / f"worker-{worker}.pkl"
                 with setup.open("wb") as file:
-                    pack((mine, _is_mappable(public)), file)
+                    pack((part, _is_mappable(public)), file)
                 key = secrets.token_bytes(32)
                 listener = listeners.enter_context(Listener(authkey=key))
                 waiting.append((listener, self._launch(setup, str(listener.address), key)))
@@ -132,44 +119,16 @@ class WorkersLink:
             return None, b""
 
     @cached_property
-    def _collected(self) -> tuple[dict[str, SiteModel], dict[str, list[str]], dict[str, Labelled]]:
-        models: dict[str, SiteModel] = {}
-        found: dict[str, Labelled] = {}
-        logs: dict[str, list[str]] = {}
-        for connection in self._connections:
-            if connection.closed:
-                continue
-            with contextlib.suppress(OSError):
-                connection.send_bytes(
-                    wire.join({"do": "collect", "folder": self._folder.name, "order": list(self.parties)}, b"")
-                )
+    def _collected(self) -> dict[str, Kept]:
+        collected: dict[str, Kept] = {}
+        for worker, connection in enumerate(self._connections):
+            self._send(worker, wire.join({"do": "collect"}, b""))
             header: dict[str, Any] | None = {}
-            while header is not None and "logs" not in header:  # late replies may still be on the way
-                header, _ = self._read(connection)
-            for party, lines in (header or {}).get("logs", {}).items():
-                logs[party] = lines
-                file = Path(self._folder.name) / f"model-{list(self.parties).index(party)}.pkl"
-                model, labels = cloudpickle.loads(file.read_bytes())
-                if model is not None:
-                    models[party] = model
-                if labels is not None:
-                    found[party] = labels
-        return models, logs, found
-
-    @property
-    def models(self) -> dict[str, SiteModel]:
-        """The sites' models, in the order of the sites (simulation only)."""
-        return {party: self._collected[0][party] for party in self.parties if party in self._collected[0]}
-
-    @property
-    def found_labels(self) -> dict[str, Labelled]:
-        """What the sites found of their own unlabeled points (simulation only: nobody else sees it)."""
-        return {party: self._collected[2][party] for party in self.parties if party in self._collected[2]}
-
-    @property
-    def logs(self) -> dict[str, list[str]]:
-        """The sites' logs (simulation only)."""
-        return self._collected[1]
+            while header is not None and "collected" not in header:  # late replies may still be on the way
+                header, packed = self._read(connection)
+            if header is not None:
+                collected |= cloudpickle.loads(packed)
+        return collected
 
     def close(self) -> None:
         """End the workers and remove what was shared with them."""
@@ -197,9 +156,7 @@ def _accept(listener: Listener, process: subprocess.Popen[bytes]) -> Connection:
     end = time.monotonic() + _START_SECONDS
     while True:
         try:
-            connection = listener.accept()
+            return listener.accept()
         except TimeoutError:
             if process.poll() is not None or time.monotonic() > end:
-                raise CollegiumError("A worker process did not start; what it printed says why.") from None
-            continue
-        return connection
+                raise CollegiumError("A worker process did not start; its output says why.") from None

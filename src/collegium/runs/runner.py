@@ -119,7 +119,7 @@ def run(
         if record is not None:
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
-        live = make_link.open(hosting, workers, address)
+        live = make_link(hosting, workers, address)
         stack.callback(live.close)
         fed = Federation(
             live if record is None else ReplayLink(live, record),

@@ -21,7 +21,6 @@ import cloudpickle
 import numpy as np
 
 from collegium import wire
-from collegium.core.labels import Labels
 from collegium.core.observations import Notes
 from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
@@ -34,7 +33,7 @@ from collegium.wire.orders import Request, read_header, read_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, write_refusal, write_reply
 
 _OF_THE_DATA: Final = frozenset({"step-failed", "diverged"})
-"""Refusals that a step itself comes to: they may depend on private rows."""
+"""Refusals that a step itself causes: they may depend on private rows."""
 
 
 class SiteLog:
@@ -63,7 +62,7 @@ class Agent:
         self._simulation = gate.simulation
         self._known = wire.KnownLabels(keep=1)
         self.notes: Notes | None = None
-        """What was noted beside the last reply; a real site notes nothing."""
+        """What was recorded beside the last reply; a real site records nothing."""
         site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,7 +70,7 @@ class Agent:
         site.log = self.log.write
 
     def serve(self, frame: bytes) -> bytes:
-        """Answer one frame of orders. Never raises for what a step or a message does: it refuses."""
+        """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
         self.notes = None
         digest = hashlib.sha256(frame).hexdigest()
@@ -85,7 +84,7 @@ class Agent:
                 return done.reply
             requests = read_orders(header, orders, self._known)
         except WireError:
-            self.log.write(f"refused a message that cannot be read:\n{traceback.format_exc()}")
+            self.log.write(f"refused a message that it cannot read:\n{traceback.format_exc()}")
             return self._refusal("", UNREAD, "", "bad-message")
         except StorageError as error:
             self.log.write(str(error))
@@ -101,7 +100,8 @@ class Agent:
         self.site.noted.clear()
         last, step = requests[-1], ""
         try:
-            self._learn_labels(requests)
+            for labels in (labels for request in requests for labels in request.labels):
+                self._known.remember(labels)
             release: object = Nothing()
             for request in requests:
                 step = request.step
@@ -109,18 +109,16 @@ class Agent:
             self.notes = self._noted(start)
             bare = last.mechanism is None and not isinstance(release, Nothing)
             pays = bare and isinstance(release, Release) and release.holds_data and not release.never_protected
-            return self._commit(
-                last, digest, lambda: self._reply(last, release), pays=pays, masks=last.mask is not None
-            )
+            return self._commit(last, digest, lambda: self._reply(last, release), pays=pays)
         except Refused as refusal:
             code = refusal.code
             self.log.write(f"refused {step} ({code}): {refusal}")
         except StorageError as error:
             code = "storage-failed"
-            self.log.write(f"could not store the outcome of {step}: {error}")
+            self.log.write(f"cannot store the outcome of {step}: {error}")
         except Exception:
             code = "step-failed"
-            self.log.write(f"{step} could not be completed:\n{traceback.format_exc()}")
+            self.log.write(f"cannot complete {step}:\n{traceback.format_exc()}")
         self.notes = Notes(dict(self.site.watch.seconds)) if self._simulation else None
         refusal_frame = self._refusal(last.run, last.number, step, code)
         if code != "storage-failed":
@@ -131,21 +129,13 @@ class Agent:
         return refusal_frame
 
     def _paid_refusal(self, last: Request, step: str, code: str) -> bytes:
-        """That a step failed after a private fit tells something of the data, as an answer does: it is paid for."""
+        """A step that fails after a private fit reveals something about the data, as an answer does: it is paid for."""
         paid = self.gate.pay_refusal(last, self.site.exposure)
         return write_refusal(Refusal(last.number, code, step, paid.row(self._published(paid.charges))))
 
-    def _commit(
-        self,
-        last: Request,
-        digest: str,
-        write_frame: Callable[[], bytes],
-        *,
-        pays: bool = False,
-        masks: bool = False,
-    ) -> bytes:
+    def _commit(self, last: Request, digest: str, write_frame: Callable[[], bytes], *, pays: bool = False) -> bytes:
         """Store reply, ledger row and state together; only then may the reply leave, and its bill is paid."""
-        exposure = self.site.exposure.copy()
+        exposure, masks = self.site.exposure.copy(), last.mask is not None
         if pays:
             exposure.paid()
         file = f"state-{last.number}.pkl"
@@ -178,18 +168,12 @@ class Agent:
             self.log.write(f"step {request.step} failed:\n{traceback.format_exc()}")
             raise Refused("step-failed", f"Step {request.step!r} raised; see the log.") from None
 
-    def _learn_labels(self, requests: list[Request]) -> None:
-        for request in requests:
-            for value in request.args.values():
-                if isinstance(value, Labels):
-                    self._known.remember(value)
-
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
-        return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.payload))
+        return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.packed.data))
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
-        """What others may know of a charge: of one that depends on private data, that there is one."""
+        """Charges as others may see them: if one depends on private data, only that it exists."""
         if charges is None:
             return None
         return [each if each.publishable or self._simulation else replace(each, events=()) for each in charges]
@@ -200,7 +184,7 @@ class Agent:
         return write_refusal(Refusal(number, code, step))
 
     def _noted(self, start: float) -> Notes | None:
-        """What a simulation wants to know beyond the protocol."""
+        """What a simulation records beyond the protocol."""
         if not self._simulation:
             return None
         accuracy = None
@@ -209,13 +193,13 @@ class Agent:
             try:
                 accuracy = float(np.mean(self.site.model.predict_codes(self._exam.X) == self._exam.codes))
             except Exception:
-                self.log.write(f"could not take the test:\n{traceback.format_exc()}")
+                self.log.write(f"cannot score the model on the test set:\n{traceback.format_exc()}")
         return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy)
 
     # State: what must survive a crash, in the site's own folder.
 
     def end(self, run: str) -> None:
-        """A run is over: nothing that opens its letters or masks stays, in memory or on the disk."""
+        """A run is over: wipe its keys and masks from memory and disk."""
         had_secrets = bool(self.site.secret_state)
         self.site.secret_state.clear()
         if had_secrets and (before := self.gate.ledger.state_file(run)) is not None:
@@ -243,28 +227,26 @@ class Agent:
         return path.name, hashlib.sha256(data).hexdigest()
 
     def restore(self, run: str) -> None:
-        """Go on from the state in which this site left a run, if it has one."""
-        if self._folder is None:
-            return
+        """Continue from the state in which this site left a run, if it has one."""
         stored = self.gate.ledger.state_file(run)
-        if stored is not None:
-            path = self._folder / stored[0]
-            data = path.read_bytes() if path.is_file() else b""
-            if hashlib.sha256(data).hexdigest() != stored[1]:
-                raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
-            try:
-                fingerprint, model, state, secrets, labels, exposure = cloudpickle.loads(data)
-            except ValueError:
-                raise StorageError(
-                    f"The stored state {path} is of another version of Collegium: resume with that version, or start "
-                    "a new run."
-                ) from None
-            if fingerprint != self.site.fingerprint:
-                raise StorageError(
-                    f"Site {self.site.name!r} has other data or another learner than when this run was begun: resume "
-                    "with what it had, or start a new run."
-                )
-            site = self.site
-            site.model, site.state, site.secret_state, site.exposure = model, state, secrets, exposure
-            if labels is not None:
-                self._known.remember(labels)
+        if self._folder is None or stored is None:
+            return
+        path, site = self._folder / stored[0], self.site
+        data = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(data).hexdigest() != stored[1]:
+            raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
+        try:
+            fingerprint, model, state, secrets, labels, exposure = cloudpickle.loads(data)
+        except Exception as error:  # classes that have moved or changed since raise anything
+            raise StorageError(
+                f"The stored state {path} was written by another version of Collegium, or of a package that it uses "
+                f"({type(error).__name__}): resume with that version, or start a new run."
+            ) from None
+        if fingerprint != site.fingerprint:
+            raise StorageError(
+                f"Site {site.name!r} has other data or another learner than when this run began: resume with what it "
+                "had, or start a new run."
+            )
+        site.model, site.state, site.secret_state, site.exposure = model, state, secrets, exposure
+        if labels is not None:
+            self._known.remember(labels)

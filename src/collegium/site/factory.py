@@ -35,20 +35,9 @@ def open_site(
 ) -> Agent:
     """The agent of a site, with its ledger, gate and active site, in the state in which it left the run, if it did.
 
-    Parameters
-    ----------
-    site, classes, public, seed, run:
-        The site as its owner declares it, and the run that it takes part in.
-    simulation:
-        Said here, once, for all parts: whether noise is repeatable, and whether what must never leave a site may.
-    keyring:
-        Who the site is among the others.
-    ledger:
-        The ledger's file (None: in memory). A real site's survives a power cut.
-    folder:
-        Where the site keeps its log and its state; without one the run cannot be resumed.
-    exam, held_out:
-        Test rows of a simulation, and of a real site.
+    `simulation` is said here, once, for all parts: whether noise is repeatable, and whether what must never leave a
+    site may. Without a `ledger` file the ledger is in memory; without a `folder` for log and state the run cannot be
+    resumed. `exam` and `held_out` are test rows: those of a simulation, and a real site's own.
     """
     book = Ledger(site.name, ledger, keep_replies=folder is not None, durable=not simulation)
     gate = Gate(site.name, site.policy, book, simulation=simulation, budget=site.budget)

@@ -1,10 +1,10 @@
-"""The only door out of a site: admit -> run -> seal. What passes is written to the ledger first."""
+"""The only way out of a site: admit -> run -> seal. What leaves is written to the ledger first."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import InitVar, dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -28,28 +28,25 @@ from collegium.wire.replies import REFUSAL, Row
 _GATE_ONLY: Final = object()
 
 
+@dataclass(frozen=True)
 class Sealed:
     """A release that passed the gate, as bytes, with the hash of its ledger row. Only the gate makes one."""
 
-    def __init__(
-        self,
-        kind: str,
-        packed: wire.Packed,
-        sha256: str,
-        entry: str | None = None,
-        charges: tuple[Charge, ...] | None = None,
-        *,
-        key: object = None,
-    ) -> None:
+    kind: str
+    packed: wire.Packed
+    sha256: str
+    entry: str | None = None
+    charges: tuple[Charge, ...] | None = None
+    key: InitVar[object] = None
+
+    def __post_init__(self, key: object) -> None:
         if key is not _GATE_ONLY:
             raise TypeError("Only Gate.seal makes a Sealed: return a Release from the step instead.")
-        self.payload, self.charges = packed.data, charges
-        self._kind, self._content, self._sha256, self._entry = kind, packed.content_bytes, sha256, entry
 
     def row(self, published: Sequence[Charge] | None) -> Row:
-        """What a reply says of it, with as much of its charges as may be known."""
+        """What a reply says about it, with the charges that may be published."""
         privacy = None if published is None else write_charges(published)
-        return Row(self._kind, self._content, self._sha256, self._entry, privacy)
+        return Row(self.kind, self.packed.content_bytes, self.sha256, self.entry, privacy)
 
 
 class Gate:
@@ -72,19 +69,19 @@ class Gate:
         if installed.digest != request.digest:
             raise Refused("other-version", f"{self.site} has another version of step {request.step!r}.")
         if not self.policy.allows_step(request.step):
-            raise Refused("step-denied", f"{self.site} does not allow step {request.step!r}.")
+            raise Refused("step-denied", f"The policy of {self.site} does not allow step {request.step!r}.")
         if self.policy.public_sha256 is not None and request.public_sha256 != self.policy.public_sha256:
-            raise Refused("other-public-set", f"{self.site} answers only about the public set that it has pinned.")
+            raise Refused("other-public-set", f"{self.site} answers for the public set that it has pinned only.")
         return installed
 
     def require_budget(self, charges: Sequence[Charge]) -> None:
-        """Refuse what the budget does not cover. A ledger that was tampered with covers nothing."""
+        """Refuse what the budget does not cover. With a damaged ledger, nothing is covered."""
         if self.budget is None:
             return
         try:
             spent = self.ledger.charges()
         except LedgerError as error:
-            raise Refused("ledger-damaged", f"{error} Nothing more is spent from it.") from None
+            raise Refused("ledger-damaged", f"{error} Nothing more can be spent.") from None
         self.budget.require(spent, charges)
 
     def seal(self, request: Request, release: object, reference: Labels | None, site: ActiveSite) -> Sealed:
@@ -127,30 +124,22 @@ class Gate:
             raise Refused("mask-denied", f"{self.site} cannot mask its release: {error}") from None
 
     def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
-        """Write down what a refusal costs that depends on private fits. Call inside a transaction."""
+        """Record the cost of a refusal that depends on private fits. Call inside a transaction."""
         return self._written(request, REFUSAL, wire.Packed(b"", 0), exposure.bill())
 
     def _written(self, request: Request, kind: str, packed: wire.Packed, charges: list[Charge] | None) -> Sealed:
-        """The row in the ledger without which nothing leaves, and what may leave then."""
+        """What may leave, once its row is in the ledger."""
         sha256 = hashlib.sha256(packed.data).hexdigest()
-        entry = Entry(
-            request.run,
-            request.number,
-            request.round,
-            request.step,
-            kind,
-            packed.content_bytes,
-            len(packed.data),
-            sha256,
-            event=None if charges is None else write_charges(charges, self.budget),
-            claim=None if charges is None else "; ".join(str(claim) for claim in Account(tuple(charges)).claims()),
-        )
         privacy = None if charges is None else tuple(charges)
+        event = None if privacy is None else write_charges(privacy, self.budget)
+        claim = None if privacy is None else "; ".join(str(each) for each in Account(privacy).claims())
+        order = (request.run, request.number, request.round, request.step)
+        entry = Entry(*order, kind, packed.content_bytes, len(packed.data), sha256, event, claim)
         return Sealed(kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
 
     @staticmethod
     def _bill(release: Release, site: ActiveSite) -> list[Charge] | None:
-        """What a release without a mechanism costs; None where nothing protects it."""
+        """The cost of a release without a mechanism; None if nothing protects it."""
         if release.never_protected:
             return None
         return site.exposure.bill() if release.holds_data else [Charge((), assumptions=(NO_PRIVATE_DATA,))]
@@ -170,7 +159,7 @@ class Gate:
             return wire.pack(release.to_plain(), reference)
         except WireError as error:
             raise Refused(
-                "not-a-release", f"Step {request.step!r} returned something that is no plain data: {error}"
+                "not-a-release", f"Step {request.step!r} returned something that is not plain data: {error}"
             ) from None
 
     def _protect(self, plain: Mapping[str, Any], release: Release, site: ActiveSite) -> tuple[Release, Charge]:
@@ -178,7 +167,7 @@ class Gate:
         try:
             mechanism = build_mechanism(plain)
             if mechanism.takes is not type(release):
-                raise ConfigError(f"{mechanism.name} is for {mechanism.takes.kind}, not for {release.kind}.")
+                raise ConfigError(f"{mechanism.name} takes {mechanism.takes.kind}, got {release.kind}.")
             observed = None if mechanism.neighbours is None else site.observed_change(mechanism.neighbours)
             charge = mechanism.charge(_size(release), site.n_classes, records=site.records, observed=observed)
             noisy = mechanism.apply(release, site.noise)
@@ -195,9 +184,9 @@ class Gate:
 
     def _check_size(self, request: Request, packed: wire.Packed) -> None:
         if len(packed.data) > self.policy.max_release_bytes:
-            raise Refused("too-large", f"A release of {len(packed.data)} bytes is over {self.site}'s limit.")
+            raise Refused("too-large", f"A release of {len(packed.data)} bytes is over the limit of {self.site}.")
         if self.ledger.bytes_of(request.run) + packed.content_bytes > self.policy.max_run_bytes:
-            raise Refused("bytes-exhausted", f"{self.site} would pass its limit of bytes for this run.")
+            raise Refused("bytes-exhausted", f"{self.site} would exceed its limit of bytes for this run.")
 
 
 def _size(release: Release) -> int:

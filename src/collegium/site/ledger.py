@@ -20,6 +20,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +52,7 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Sent:
-    """An answer that was given, to be given again if it is asked for again."""
+    """An answer that was sent, to be sent again if it is asked for again."""
 
     request: str
     """The hash of the orders that it answers."""
@@ -61,7 +63,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a row says of one release, before it is chained."""
+    """What a row says about one release, before it is chained."""
 
     run: str
     number: int
@@ -72,15 +74,15 @@ class Entry:
     wire_bytes: int
     sha256: str
     event: str | None = None
-    """The privacy charges, as JSON; None means the release left unprotected."""
+    """The privacy charges, as JSON; None if the release was unprotected."""
     claim: str | None = None
-    """What is said about this release by itself, in words."""
+    """The claim about this release by itself, in words."""
 
 
 class Ledger:
     """One party's rows in a ledger file (in memory, where there is no path).
 
-    `durable`: what was stored survives a power cut, too, not only the end of the process. It takes longer.
+    With `durable`, stored rows also survive a power cut, not only the end of the process. That takes longer.
     """
 
     def __init__(
@@ -119,28 +121,24 @@ class Ledger:
         self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, seq + 1, digest))
         return digest
 
+    def _fetch(self, query: str, *args: object) -> Any:
+        """The first row that a query about this party finds; None if there is none."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            return self._db.execute(query, (self.party, *args)).fetchone()
+
     def _head(self) -> tuple[int, str]:
-        row = self._db.execute("SELECT seq, hash FROM head WHERE party = ?", (self.party,)).fetchone()
-        return (row[0], row[1]) if row else (0, genesis(self.party))
+        head = self._fetch("SELECT seq, hash FROM head WHERE party = ?")
+        return tuple(head) if head else (0, genesis(self.party))
 
     def bytes_of(self, run: str) -> int:
         """All content bytes released in a run."""
-        with self._lock, storage_errors(self.path, LedgerError):
-            query = "SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?"
-            return int(self._db.execute(query, (self.party, run)).fetchone()[0])
+        return int(self._fetch("SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?", run)[0])
 
     def charges(self) -> list[Charge]:
-        """All privacy that this party has spent, in every run. A broken chain is an error: nobody knows what was."""
-        with self._lock, storage_errors(self.path, LedgerError):
-            rows = _rows(self._db, self.party)
-            head = self._head()
-        seq, digest = 0, genesis(self.party)
-        for row in rows:
-            if row["seq"] != seq + 1 or row["prev"] != digest or row["hash"] != row_hash(row, digest):
-                raise LedgerError(f"{self.path}: row {seq + 1} of {self.party!r} is missing or was changed.")
-            seq, digest = row["seq"], row["hash"]
-        if (seq, digest) != head:
-            raise LedgerError(f"{self.path}: the last rows of {self.party!r} are missing.")
+        """All privacy that this party has spent, in every run. A broken chain is an error: the sum would be unknown."""
+        with self._lock:
+            rows, head = self.rows(), self._head()
+        _check_chain(self.path, self.party, rows, head)
         return [charge for row in rows for charge in read_charges(row["event"])[0]]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -150,10 +148,9 @@ class Ledger:
 
     def sent(self, run: str, number: int) -> Sent | None:
         """What this order was answered with, if it was."""
-        with self._lock, storage_errors(self.path, LedgerError):
-            query = "SELECT request, reply, notes FROM outbox WHERE party = ? AND run = ? AND number = ?"
-            row = self._db.execute(query, (self.party, run, number)).fetchone()
-            return Sent(*row) if row else None
+        query = "SELECT request, reply, notes FROM outbox WHERE party = ? AND run = ? AND number = ?"
+        row = self._fetch(query, run, number)
+        return Sent(*row) if row else None
 
     def keep_reply(self, run: str, number: int, sent: Sent) -> None:
         """Remember an answer. Call inside a transaction."""
@@ -164,17 +161,15 @@ class Ledger:
 
     def state_file(self, run: str) -> tuple[str, str] | None:
         """Name and sha256 of the stored state of a run."""
-        with self._lock, storage_errors(self.path, LedgerError):
-            query = "SELECT file, sha256 FROM state WHERE party = ? AND run = ?"
-            row = self._db.execute(query, (self.party, run)).fetchone()
-            return (row[0], row[1]) if row else None
+        row = self._fetch("SELECT file, sha256 FROM state WHERE party = ? AND run = ?", run)
+        return tuple(row) if row else None
 
     def keep_state(self, run: str, file: str, sha256: str) -> None:
         """Point to a state file. Call inside a transaction."""
         self._db.execute("INSERT OR REPLACE INTO state VALUES (?, ?, ?, ?)", (self.party, run, file, sha256))
 
     def note_refusal(self, run: str, number: int, step: str, code: str) -> None:
-        """Write down that an order was refused. Whoever sends nonsense for ever fills no disk: the latest are kept."""
+        """Record that an order was refused. Only the latest are kept, so that nobody can fill the disk."""
         values = (self.party, datetime.now(UTC).isoformat(timespec="seconds"), run[:64], number, step[:128], code)
         with self._lock, storage_errors(self.path, LedgerError):
             added = self._db.execute(
@@ -205,60 +200,56 @@ def genesis(party: str) -> str:
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """All rows of a ledger file, of every party in it."""
-    path = Path(path)
-    with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
+    with _reading(Path(path)) as db:
         return _rows(db)
 
 
 def read_refusals(path: str | Path) -> list[dict[str, Any]]:
     """What was refused, of every party in a ledger file, oldest first."""
-    path = Path(path)
-    with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
+    with _reading(Path(path)) as db:
         return _refusals(db)
 
 
 def verify_ledger(path: str | Path) -> dict[str, int]:
     """Check every party's chain; returns the number of rows per party, or raises LedgerError."""
-    path = Path(path)
-    with storage_errors(path, LedgerError), contextlib.closing(_open_existing(path)) as db:
+    with _reading(Path(path)) as db:
         if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
             raise LedgerError(f"{path} is damaged (SQLite's integrity check fails): restore it from a backup.")
         heads = {party: (seq, digest) for party, seq, digest in db.execute("SELECT party, seq, hash FROM head")}
-        rows = _rows(db)
-    counts: dict[str, int] = dict.fromkeys(heads, 0)
-    last: dict[str, str] = {}
+        found = {party: list(rows) for party, rows in groupby(_rows(db), itemgetter("party"))}
+    if not found.keys() <= heads.keys():
+        raise LedgerError(f"{path} has rows of a party without a head. The ledger was changed.")
+    for party, head in heads.items():
+        _check_chain(path, party, found.get(party, []), head)
+    return {party: seq for party, (seq, _) in heads.items()}
+
+
+def _check_chain(path: str | Path | None, party: str, rows: list[dict[str, Any]], head: tuple[int, str]) -> None:
+    seq, digest = 0, genesis(party)
     for row in rows:
-        party, expected = row["party"], counts.get(row["party"], 0) + 1
-        prev = last.get(party, genesis(party))
-        if row["seq"] != expected:
-            raise LedgerError(
-                f"{path}: row {expected} of {party!r} is missing. The ledger was cut or rows were removed."
-            )
-        if row["prev"] != prev or row["hash"] != row_hash(row, prev):
-            raise LedgerError(f"{path}: row {row['seq']} of {party!r} does not fit its hash. The ledger was changed.")
-        counts[party], last[party] = expected, row["hash"]
-    for party, (seq, digest) in heads.items():
-        if counts[party] != seq or last.get(party, genesis(party)) != digest:
-            raise LedgerError(f"{path}: the last rows of {party!r} are missing ({counts[party]} of {seq} are there).")
-    if set(counts) != set(heads):
-        raise LedgerError(f"{path}: it holds rows of a party without a head. The ledger was changed.")
-    return counts
+        if row["seq"] != seq + 1:
+            raise LedgerError(f"{path}: row {seq + 1} of {party!r} is missing. The ledger was cut, or rows removed.")
+        if row["prev"] != digest or row["hash"] != row_hash(row, digest):
+            raise LedgerError(f"{path}: row {seq + 1} of {party!r} does not match its hash. The ledger was changed.")
+        seq, digest = row["seq"], row["hash"]
+    if (seq, digest) != head:
+        raise LedgerError(f"{path}: the last rows of {party!r} are missing ({seq} of {head[0]} are there).")
 
 
 def _rows(db: sqlite3.Connection, party: str | None = None) -> list[dict[str, Any]]:
-    columns = (*_COLUMNS, "prev", "hash")
     where, args = ("WHERE party = ?", (party,)) if party is not None else ("", ())
-    query = f"SELECT {','.join(columns)} FROM ledger {where} ORDER BY party, seq"  # noqa: S608  (constants only)
-    return [dict(zip(columns, row, strict=True)) for row in db.execute(query, args)]
+    query = f"SELECT * FROM ledger {where} ORDER BY party, seq"  # noqa: S608  (constants only)
+    return [dict(row) for row in db.execute(query, args)]
 
 
 def _refusals(db: sqlite3.Connection) -> list[dict[str, Any]]:
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if "refusal" not in tables:  # a ledger that was written before refusals were
+    if "refusal" not in _tables(db):  # a ledger that was written before refusals were
         return []
-    columns = ("party", "time", "run", "number", "step", "code")
-    rows = db.execute("SELECT party, time, run, number, step, code FROM refusal ORDER BY id")
-    return [dict(zip(columns, row, strict=True)) for row in rows]
+    return [dict(row) for row in db.execute("SELECT party, time, run, number, step, code FROM refusal ORDER BY id")]
+
+
+def _tables(db: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
@@ -266,38 +257,39 @@ def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
     if path is not None:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+    db.row_factory = sqlite3.Row
     db.executescript(_SCHEMA)
     if "notes" not in {row[1] for row in db.execute("PRAGMA table_info(outbox)")}:  # written by the first version
         db.execute("ALTER TABLE outbox ADD COLUMN notes TEXT")
     return db
 
 
-def _open_existing(path: Path) -> sqlite3.Connection:
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A ledger file that is there already."""
     if not path.is_file():
         raise LedgerError(f"There is no ledger at {path}.")
-    db = sqlite3.connect(path, timeout=60, isolation_level=None)
-    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not {"ledger", "head"} <= tables:
-        db.close()
-        raise LedgerError(f"{path} is not a ledger: it holds no table of releases.")
-    return db
+    with (
+        storage_errors(path, LedgerError),
+        contextlib.closing(sqlite3.connect(path, timeout=60, isolation_level=None)) as db,
+    ):
+        if not {"ledger", "head"} <= _tables(db):
+            raise LedgerError(f"{path} is not a ledger: it has no table of releases.")
+        db.row_factory = sqlite3.Row
+        yield db
 
 
 @contextlib.contextmanager
 def storage_errors(path: Path | None, kind: type[StorageError]) -> Iterator[None]:
-    """Turn what SQLite and the disk say into one line that says what, where and what next."""
+    """Turn errors of SQLite and the disk into one line that says what, where and what next."""
     where = path or "the ledger in memory"
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        if "full" in str(error):
+    except (sqlite3.DatabaseError, OSError) as error:
+        if error.errno == errno.ENOSPC if isinstance(error, OSError) else "full" in str(error):
             raise StorageError(f"No space left on disk for {where}: free some and resume the run.") from None
+        if isinstance(error, OSError):
+            raise StorageError(f"Cannot use {where}: {error.strerror}.") from None
         if "readonly" in str(error) or "unable to open" in str(error):
-            raise StorageError(f"{where} cannot be written: check the folder and its permissions.") from None
-        raise kind(
-            f"{where} cannot be read; it is damaged or no file of this kind: restore it from a backup."
-        ) from None
-    except OSError as error:
-        if error.errno == errno.ENOSPC:
-            raise StorageError(f"No space left on disk for {where}: free some and resume the run.") from None
-        raise StorageError(f"{where} cannot be used: {error.strerror}.") from None
+            raise StorageError(f"Cannot write to {where}: check the folder and its permissions.") from None
+        raise kind(f"Cannot read {where}: it is damaged or of another kind. Restore it from a backup.") from None

@@ -22,9 +22,9 @@ class Policy(Settings):
     max_release_bytes: NonNegativeInt = 1 << 30
     """The largest single release."""
     max_run_bytes: NonNegativeInt = 1 << 36
-    """All releases of one run together."""
+    """The largest size of all releases of one run together."""
     public_sha256: str | None = None
-    """The only public set that this site answers questions about (None: any)."""
+    """The only public set that this site answers for (None: any)."""
 
     def allows_step(self, name: str) -> bool:
         """May this step run here?"""

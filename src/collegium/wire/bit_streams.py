@@ -106,7 +106,7 @@ class Reader:
         """All must have been read, but for the zeros that fill up the last byte."""
         rest = self._bits[self._at :]
         if rest.size > 7 or rest.any():
-            raise WireError("The content of labels goes on after its end.")
+            raise WireError("Packed labels have bytes after their end.")
 
     def radix(self, n: int, s: int) -> NDArray[np.int32]:
         """n symbols of an alphabet of s."""
@@ -120,7 +120,7 @@ class Reader:
     def _groups(self, out: NDArray[np.int32], s: int, width: int) -> None:
         numbers = self._numbers(len(out), width)
         if numbers.size and int(numbers.max()) >= s ** out.shape[1]:
-            raise WireError("The content of labels holds a symbol that cannot be.")
+            raise WireError("Packed labels hold an invalid symbol.")
         for column in reversed(out.T):
             quotient = numbers // numbers.dtype.type(s)
             column[:] = numbers - quotient * numbers.dtype.type(s)
@@ -129,24 +129,24 @@ class Reader:
     def places(self, n: int, count: int, rice: int) -> NDArray[np.int64]:
         """Increasing places below n, as many as `count`, written with that Rice parameter."""
         if not (0 <= count <= min(n, self._bits.size - self._at) and 0 <= rice <= 30):
-            raise WireError("The header of labels tells of places that cannot be.")
+            raise WireError("The header of packed labels declares invalid places.")
         remainders = self._numbers(count, rice).astype(np.int64)
         longest = count + ((n - count) >> rice)
         ends = np.flatnonzero(self._bits[self._at : self._at + longest])[:count].astype(np.int64)
         if ends.size < count:
-            raise WireError("The content of labels is too short.")
+            raise WireError("Packed labels are too short.")
         if count:
             self._at += int(ends[-1]) + 1
         quotients = np.diff(ends, prepend=-1) - 1
         places: NDArray[np.int64] = np.cumsum((quotients << rice) + remainders + 1) - 1
         if count and places[-1] >= n:
-            raise WireError("The content of labels names a place past their end.")
+            raise WireError("Packed labels name a place past their end.")
         return places
 
     def _numbers(self, count: int, width: int) -> NDArray[np.unsignedinteger[Any]]:
         bits = self._bits[self._at : self._at + count * width]
         if bits.size < count * width:
-            raise WireError("The content of labels is too short.")
+            raise WireError("Packed labels are too short.")
         self._at += bits.size
         dtype = np.dtype("<u4" if width <= 32 else "<u8")
         rows = np.zeros((count, dtype.itemsize), np.uint8)

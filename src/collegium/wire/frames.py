@@ -6,7 +6,7 @@ labels that both ends already know, where that is smaller (see `label_packing`).
 
     "CLG2", then the sizes of head and body, in four big-endian bytes each
     head: JSON, with {"$array": [type, shape]} for an array, {"$labels": [classes, bytes, header]} for labels (and the
-        digest of the labels that they are a difference from), {"$float": "nan"} for what is no number in JSON
+        digest of the labels that they are a difference from), {"$float": "nan"} for numbers that JSON does not have
     body: the contents of arrays and labels, one after the other, in the order in which the head names them
 
 What is read is not trusted. Sizes are checked before anything is allocated: reading a message takes at most about eight
@@ -103,7 +103,7 @@ def unpack(data: bytes, known: KnownLabels | None = None, limit: int = MAX_BYTES
         raise WireError(f"A message of {len(data)} bytes is over the limit of {limit}.")
     middle, end = _sections(data)
     if end < len(data):
-        raise WireError("There are bytes after the end of the message.")
+        raise WireError("There are bytes after the end of a message.")
     head = data[_START:middle]
     _check_head(head)
     try:
@@ -190,7 +190,7 @@ class _Writer:
             for key in value:
                 if not isinstance(key, str) or key.startswith("$"):
                     what = type(key).__name__
-                    raise WireError(f"Keys of a message are strings that do not start with '$', not {what}.")
+                    raise WireError(f"Keys of a message must be strings that do not start with '$', got {what}.")
             return {key: self.plain(item, depth + 1) for key, item in value.items()}
         raise WireError(
             f"A {type(value).__name__} is not plain data: send numbers, strings, lists, dicts, arrays or Labels."
@@ -221,7 +221,7 @@ class _Reader:
     def close(self) -> None:
         """All contents must have been read."""
         if self._at < self._body.nbytes:
-            raise WireError("A message has contents that belong to no array.")
+            raise WireError("A message has contents that do not belong to an array.")
 
     def value(self, value: Any, depth: int = 0) -> Any:
         if not isinstance(value, list | dict):
@@ -257,7 +257,7 @@ class _Reader:
             raise WireError("A message's labels are malformed.")
         reference = self._known.get(names[0]) if names else None
         if names and reference is None:
-            raise WireError("Labels are written against labels that are not known here.")
+            raise WireError("Labels are a difference from labels that are not known here.")
         content = np.frombuffer(self._take(size), np.uint8)
         codes = label_packing.decode(header, content, n_classes, None if reference is None else reference.codes)
         self._charge(max(0, codes.nbytes - 8 * size))
@@ -265,11 +265,11 @@ class _Reader:
 
     def _take(self, size: int) -> memoryview:
         if size > self._body.nbytes - self._at:
-            raise WireError("A message names an array that it does not hold.")
+            raise WireError("A message declares an array that it does not hold.")
         self._at += size
         return self._body[self._at - size : self._at]
 
     def _charge(self, size: int) -> None:
         self._free -= size
         if self._free < 0:
-            raise WireError(f"A message tells of over {FREE_BYTES} bytes of labels that it does not hold.")
+            raise WireError(f"A message declares over {FREE_BYTES} bytes of labels that it does not hold.")

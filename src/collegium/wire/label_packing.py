@@ -1,6 +1,6 @@
-"""One label per public sample, in few bytes.
+"""Packed labels: one label per public sample, in few bytes.
 
-A label is a class code 0 .. C-1, or -1 for none. Two codes exist, and the smaller one is used:
+A label is a class code 0 .. C-1, or -1 for none. There are two forms, and the smaller one is used:
 
 * plain: groups of k symbols are read as one number in base S and written with the fewest bits
   (S = C, or C + 1 when -1 occurs). This costs log2(S) bits per label and at most 5 % more.
@@ -58,7 +58,7 @@ def encode(
 
 
 def is_difference(header: Header) -> bool:
-    """Whether a header that `encode` wrote can only be read with the reference."""
+    """Whether labels with this header can only be read with the reference."""
     return len(header) == 4
 
 
@@ -70,26 +70,26 @@ def decode(
 ) -> Codes:
     """Read what `encode` wrote, with the same `n_classes` and `reference`; WireError if it does not fit."""
     if not 1 <= n_classes <= _MAX:
-        raise WireError(f"Labels of {n_classes} classes cannot be read.")
+        raise WireError(f"Packed labels of {n_classes} classes cannot be read.")
     if content.dtype != np.uint8 or content.ndim != 1:
-        raise WireError("The content of labels must be a row of bytes.")
+        raise WireError("Packed labels must be a row of bytes.")
     if not isinstance(header, list) or not all(type(number) is int and 0 <= number <= _MAX for number in header):
-        raise WireError("The header of labels holds something else than numbers that can be.")
+        raise WireError("The header of packed labels must be a list of valid integers.")
     if len(header) not in (2, 4) or header[1] - n_classes not in (0, 1):
-        raise WireError("The header of labels names a code or a number of symbols that cannot be.")
+        raise WireError("The header of packed labels declares an invalid form or number of symbols.")
     n, s, *places = header
     if not places:
         return _decode_plain(content, n, s, n_classes)
     if reference is None:
-        raise WireError("The labels are a difference from others that are missing here.")
+        raise WireError("Packed labels are a difference from others that are missing here.")
     if reference.shape != (n,) or _problem(reference, n_classes) or (s == n_classes and _abstains(reference)):
-        raise WireError("The labels are a difference from others than those given.")
+        raise WireError("Packed labels are a difference from others than those given.")
     return _decode_difference(places, content, s, n_classes, reference)
 
 
 def _problem(labels: NDArray[np.integer[Any]], n_classes: int) -> str | None:
     if not 1 <= n_classes <= _MAX:
-        return f"n_classes must lie in 1 .. {_MAX}, not {n_classes}."
+        return f"n_classes must be between 1 and {_MAX}, got {n_classes}."
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.size > _MAX:
         return f"Labels must be a row of at most {_MAX} integer codes."
     if labels.size and (labels.min() < -1 or labels.max() >= n_classes):
@@ -117,7 +117,7 @@ def _encode_plain(labels: NDArray[np.integer[Any]], s: int, offset: int) -> NDAr
 
 def _decode_plain(content: NDArray[np.uint8], n: int, s: int, n_classes: int) -> Codes:
     if content.size != _bytes(radix_size(n, s)) or (s == 1 and n > _MAX_FREE):
-        raise WireError("The content of the labels does not have the size that the header tells.")
+        raise WireError("Packed labels do not have the size that their header declares.")
     labels: Codes = np.empty(n, code_dtype(n_classes))
     for symbols, packed in _plain_chunks(n, s):
         reader = Reader(content[packed])
@@ -154,7 +154,7 @@ def _decode_difference(
     places: list[int], content: NDArray[np.uint8], s: int, n_classes: int, reference: NDArray[np.integer[Any]]
 ) -> Codes:
     if content.size > _bytes(radix_size(reference.size, s)):
-        raise WireError("A difference of labels is longer than the labels themselves.")
+        raise WireError("Packed labels are longer as a difference than by themselves.")
     reader = Reader(content)
     changed = reader.places(reference.size, *places)
     differences = reader.radix(changed.size, s - 1) + 1

@@ -30,11 +30,11 @@ class Mask:
     protocol: _Name
     """The registered way of masking."""
     circle: _Name
-    """The sites that have met under this name."""
+    """The sites that have exchanged keys under this name."""
     round: _Name
     participants: list[_Name]
     again: _Name | None = None
-    """The round whose release is masked once more, without the site that dropped out of it: no step runs again."""
+    """The round whose release is masked again, without the site that dropped out of it: no step runs again."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,11 @@ class Request:
     """The noise that the site's gate puts on the release, as plain data."""
     mask: Mask | None = None
 
+    @property
+    def labels(self) -> list[Labels]:
+        """The labels among its arguments."""
+        return [value for value in self.args.values() if isinstance(value, Labels)]
+
 
 @dataclass(frozen=True)
 class Header:
@@ -67,6 +72,8 @@ class Header:
     public: _Hash | None
 
 
+_COMMON: Final = ("run", "public_sha256")
+"""What a frame's orders share: its header says it for all of them."""
 _HEADER: Final = TypeAdapter(Header)
 _REQUESTS: Final = TypeAdapter(Annotated[list[Request], Field(min_length=1)])
 
@@ -77,7 +84,7 @@ def write_orders(requests: Sequence[Request], reference: Labels | None = None) -
 
 
 def with_header(last: Request, orders: bytes) -> bytes:
-    """The frame of orders of which `last` is the last."""
+    """The frame of orders that end with `last`."""
     return wire.join({"run": last.run, "last": last.number, "public": last.public_sha256}, orders)
 
 
@@ -87,34 +94,25 @@ def read_header(frame: bytes) -> tuple[Header, bytes]:
     try:
         return _HEADER.validate_python(plain), orders
     except ValidationError:
-        raise WireError("These orders have no header.") from None
+        raise WireError("A frame of orders has no valid header.") from None
 
 
 def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
     """The orders behind a header, at least one."""
     plain = wire.unpack(orders, known)
-    common = {"run": header.run, "public_sha256": header.public}
+    common = dict(zip(_COMMON, (header.run, header.public), strict=True))
     try:
         if set(plain) != {"orders"}:
-            raise WireError("A message holds something else than orders.")
+            raise WireError("A message holds something other than orders.")
         requests = _REQUESTS.validate_python([{**each, **common} for each in plain["orders"]])
     except (ValidationError, TypeError):
-        raise WireError("A message holds something that is not an order.") from None
+        raise WireError("A message holds something that is not a valid order.") from None
     if requests[-1].number != header.last:
         raise WireError("The number of the last order is not the one in the header.")
     return requests
 
 
 def _to_plain(request: Request) -> dict[str, Any]:
-    plain = {
-        "number": request.number,
-        "round": request.round,
-        "step": request.step,
-        "digest": request.digest,
-        "args": request.args,
-    }
-    if request.mechanism is not None:
-        plain["mechanism"] = request.mechanism
-    if request.mask is not None:
-        plain["mask"] = asdict(request.mask)
-    return plain
+    """What the header does not say, without what is not there."""
+    plain = {name: value for name, value in vars(request).items() if name not in _COMMON and value is not None}
+    return plain if request.mask is None else plain | {"mask": asdict(request.mask)}

@@ -43,37 +43,36 @@ def contents(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def parse(description: object) -> tuple[np.dtype[Any], tuple[int, ...], str]:
-    """Type, shape and order from a description that may be anything; nothing is allocated."""
+    """Type, shape and order from an untrusted description; nothing is allocated."""
     if not isinstance(description, list) or len(description) not in (2, 3) or description[2:] not in ([], ["F"]):
-        raise WireError("A message describes an array in a way that cannot be read.")
+        raise WireError("A message has an array with an invalid description.")
     name, shape = description[:2]
     if not isinstance(name, str) or _TYPE.fullmatch(name) is None:
-        raise WireError("A message holds an array of a type that is not allowed.")
-    if not isinstance(shape, list) or len(shape) > _MAX_DIMENSIONS:
-        raise WireError("A message holds an array of a shape that cannot be.")
-    if not all(type(length) is int and 0 <= length <= _MAX_LENGTH for length in shape):
-        raise WireError("A message holds an array of a shape that cannot be.")
+        raise WireError("A message has an array of a type that is not allowed.")
+    sizes = shape if isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS else [None]
+    if not all(type(length) is int and 0 <= length <= _MAX_LENGTH for length in sizes):
+        raise WireError("A message has an array of an invalid shape.")
     try:
         return np.dtype(name), tuple(shape), "F" if description[2:] else "C"
     except TypeError:  # a unit of time that does not exist, or text too wide
-        raise WireError("A message holds an array of a type that is not allowed.") from None
+        raise WireError("A message has an array of a type that is not allowed.") from None
 
 
 def empty_entries(shape: tuple[int, ...]) -> int:
-    """How long an array without contents makes itself: an array of shape (10**9, 0) has 10**9 rows."""
+    """The size to count for an array without contents: an array of shape (10**9, 0) has 10**9 rows."""
     return math.prod(max(1, length) for length in shape)
 
 
 def restore(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any) -> NDArray[Any]:
-    """The array of these bytes, as many as type and shape need: a copy that its reader may change."""
+    """The array of these bytes, as many as type and shape need: a copy, which may be changed."""
     try:
         if not data.nbytes:
             return np.empty(shape, dtype, order)
         array = np.frombuffer(data, dtype).reshape(shape, order=order).copy(order)
     except ValueError:
-        raise WireError("A message holds an array of a shape that cannot be.") from None
+        raise WireError("A message has an array of an invalid shape.") from None
     if dtype.kind == "b" and array.view(np.uint8).max() > 1:
-        raise WireError("A message holds truth values that are neither true nor false.")
+        raise WireError("A message has booleans that are neither true nor false.")
     if dtype.kind == "U" and np.frombuffer(data, dtype.byteorder.replace("=", "<") + "u4").max() > _LAST_CHARACTER:
-        raise WireError("A message holds text with characters that do not exist.")
+        raise WireError("A message has text with characters that do not exist.")
     return array

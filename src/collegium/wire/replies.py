@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -16,7 +16,7 @@ from collegium import wire
 from collegium.errors import WireError
 
 REFUSAL: Final = "Refusal"
-"""Stands in ledgers for the kind of a refusal that tells something of the data, and was paid for."""
+"""The kind, in ledgers, of a refusal that reveals something about the data and was paid for."""
 UNREAD: Final = -1
 """The number of a refusal that answers no order in particular: the site could not read what it was sent."""
 _EXACT: Final = ConfigDict(extra="forbid")
@@ -27,7 +27,7 @@ _Hash = Annotated[str, Field(strict=True, pattern=_SHA256)]
 
 @dataclass(frozen=True)
 class Row:
-    """What a site's ledger says of something that left."""
+    """What a site's ledger says about something that left."""
 
     __pydantic_config__ = _EXACT
 
@@ -36,9 +36,9 @@ class Row:
     """How many bytes are contents; the others are structure."""
     sha256: _Hash
     entry: _Hash | None
-    """The row's own hash; None where nothing was written, since nothing left but that a step finished."""
+    """The row's own hash; None if nothing was written, since only the fact that a step finished left."""
     privacy: Annotated[str, Field(strict=True)] | None
-    """The charges, as JSON; None where nothing protects it."""
+    """The charges, as JSON; None if nothing protects it."""
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,13 @@ class Reply:
 class Refusal:
     """A site did not do what it was asked, or did not release it."""
 
-    number: int
-    code: str
-    step: str
-    row: Row | None = None
-    """Where the refusal itself tells something of the data, and was paid for."""
-
-
-@dataclass(frozen=True)
-class _Refused:
     __pydantic_config__ = _EXACT
 
     number: Annotated[int, Field(strict=True, ge=UNREAD, lt=1 << 63)]
-    refused: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9-]{1,64}$")]
+    code: Annotated[str, Field(strict=True, pattern=r"^[a-z0-9-]{1,64}$", validation_alias="refused")]
     step: Annotated[str, Field(strict=True, max_length=256)]
     row: Row | None = None
+    """If the refusal itself reveals something about the data and was paid for."""
 
 
 @dataclass(frozen=True)
@@ -79,18 +71,18 @@ class _Answered:
     row: Row
 
 
-_HEADER: Final[TypeAdapter[_Refused | _Answered]] = TypeAdapter(_Refused | _Answered)
+_HEADER: Final[TypeAdapter[Refusal | _Answered]] = TypeAdapter(Refusal | _Answered)
 
 
 def write_reply(reply: Reply) -> bytes:
     """A reply's frame."""
-    return wire.join({"number": reply.number, "row": _to_plain(reply.row)}, reply.payload)
+    return wire.join({"number": reply.number, "row": asdict(reply.row)}, reply.payload)
 
 
 def write_refusal(refusal: Refusal) -> bytes:
     """A refusal's frame."""
     header: dict[str, Any] = {"number": refusal.number, "refused": refusal.code, "step": refusal.step}
-    return wire.join(header if refusal.row is None else header | {"row": _to_plain(refusal.row)}, b"")
+    return wire.join(header if refusal.row is None else header | {"row": asdict(refusal.row)}, b"")
 
 
 def read_reply(frame: bytes) -> Reply | Refusal:
@@ -99,20 +91,14 @@ def read_reply(frame: bytes) -> Reply | Refusal:
     try:
         header = _HEADER.validate_python(plain)
     except ValidationError:
-        raise WireError("This is neither a reply nor a refusal.") from None
+        raise WireError("A frame is neither a reply nor a refusal.") from None
     row = header.row
     if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
-        raise WireError("A reply is not what its hash says.")
+        raise WireError("A reply does not match its hash.")
     if isinstance(header, _Answered):
         if header.row.bytes > len(payload):
-            raise WireError("A reply has fewer bytes than it says.")
+            raise WireError("A reply has fewer bytes than it declares.")
         return Reply(header.number, header.row, payload)
     if payload or (row is not None and (row.kind != REFUSAL or row.bytes)):
-        raise WireError("A refusal carries nothing.")
-    return Refusal(header.number, header.refused, header.step, row)
-
-
-def _to_plain(row: Row) -> dict[str, Any]:
-    return {
-        "kind": row.kind, "bytes": row.bytes, "sha256": row.sha256, "entry": row.entry, "privacy": row.privacy,
-    }  # fmt: skip
+        raise WireError("A refusal must not carry anything.")
+    return header

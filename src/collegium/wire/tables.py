@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -55,10 +55,14 @@ def as_table(X: Any, where: str) -> Table:
         return _as_csr(X, where)
     if isinstance(X, np.ma.MaskedArray):
         raise ConfigError(f"{where}: a masked array would lose its mask; fill it first, e.g. X.filled(numpy.nan).")
-    if isinstance(X, list | tuple):
-        return _at_least_2d(_array_of_cells(X, where), where)
-    if isinstance(X, np.ndarray):
-        return _at_least_2d(np.asarray(X), where)
+    if isinstance(X, np.ndarray | list | tuple):
+        array = np.asarray(X) if isinstance(X, np.ndarray) else _array_of_cells(X, where)
+        if array.ndim < 2:
+            raise ConfigError(
+                f"{where}: has shape {array.shape}, but a table has rows and columns; "
+                "reshape it: X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
+            )
+        return array
     if isinstance(X, pd.Series):
         raise ConfigError(f"{where}: a pandas Series is one column, not a table; use series.to_frame().")
     raise ConfigError(
@@ -96,14 +100,15 @@ def stack(tables: Iterable[Table]) -> Table:
         raise ConfigError("There are no tables to stack; give at least one.")
     if all(isinstance(part, pd.DataFrame) for part in parts):
         return _stack_frames(parts)
-    if all(sparse.issparse(part) for part in parts):
-        return _stack_sparse(parts)
-    if all(isinstance(part, np.ndarray) for part in parts):
-        return _stack_arrays(parts)
-    kinds = sorted({type(part).__name__ for part in parts})
-    raise ConfigError(
-        f"Tables of different types ({', '.join(kinds)}) cannot be stacked; convert them to one type first."
-    )
+    dense = all(isinstance(part, np.ndarray) for part in parts)
+    if not dense and not all(sparse.issparse(part) for part in parts):
+        kinds = ", ".join(sorted({type(part).__name__ for part in parts}))
+        raise ConfigError(f"Tables of different types ({kinds}) cannot be stacked; convert them to one type first.")
+    shapes = sorted({row_shape(part) for part in parts})
+    if len(shapes) > 1:
+        raise ConfigError(f"Tables whose rows have different shapes {shapes} cannot be stacked; give the same columns.")
+    stacked: Table = _stack_arrays(parts) if dense else sparse.vstack(parts, format="csr")
+    return stacked
 
 
 def to_arrays(X: Table) -> tuple[Header, Arrays]:
@@ -115,7 +120,9 @@ def to_arrays(X: Table) -> tuple[Header, Arrays]:
     if isinstance(table, pd.DataFrame):
         return _encode_frame(table)
     if isinstance(table, np.ndarray):
-        return _encode_array(table)
+        if table.dtype == object:
+            return {"table": "array", "shape": list(table.shape)}, _encode_cells(table.ravel(), "the array")
+        return {"table": "array"}, {"values": _plain(table, "the array")}
     flavour = "array" if isinstance(table, sparse.sparray) else "matrix"
     arrays = {"data": _plain(table.data, "the sparse table"), "indices": table.indices, "indptr": table.indptr}
     return {"table": "sparse", "shape": list(table.shape), "storage": flavour}, arrays
@@ -123,11 +130,7 @@ def to_arrays(X: Table) -> tuple[Header, Arrays]:
 
 def from_arrays(header: Header, arrays: Arrays) -> Table:
     """The table that `to_arrays` took apart. Header and arrays that do not fit together raise a WireError."""
-    decoders: dict[str, Callable[[Header, Arrays], Table]] = {
-        "array": _decode_array,
-        "sparse": _decode_sparse,
-        "frame": _decode_frame,
-    }
+    decoders = {"array": _decode_array, "sparse": _decode_sparse, "frame": _decode_frame}
     try:
         if any(array.dtype.hasobject for array in arrays.values()):
             raise ValueError("an array has an object dtype")
@@ -149,15 +152,6 @@ def digest(X: Table) -> str:
         sha.update(_line(name, canonical.dtype.str, canonical.shape))
         sha.update(canonical.tobytes())
     return sha.hexdigest()
-
-
-def _at_least_2d(array: NDArray[Any], where: str) -> NDArray[Any]:
-    if array.ndim < 2:
-        raise ConfigError(
-            f"{where}: has shape {array.shape}, but a table has rows and columns; "
-            "reshape it: X.reshape(-1, 1) for one column, X.reshape(1, -1) for one row."
-        )
-    return array
 
 
 def _array_of_cells(rows: Sequence[Any], where: str) -> NDArray[Any]:
@@ -195,36 +189,18 @@ def _row_numbers(rows: ArrayLike, n: int) -> NDArray[np.intp]:
     return wanted.astype(np.intp)
 
 
-def _check_equal_shapes(parts: Iterable[Any]) -> None:
-    shapes = sorted({row_shape(part) for part in parts})
-    if len(shapes) > 1:
-        raise ConfigError(f"Tables whose rows have different shapes {shapes} cannot be stacked; give the same columns.")
-
-
-def _stack_sparse(parts: Sequence[Any]) -> Csr:
-    _check_equal_shapes(parts)
-    stacked: Csr = sparse.vstack(parts, format="csr")
-    return stacked
-
-
 def _stack_frames(parts: Sequence[Any]) -> pd.DataFrame:
-    first = list(parts[0].columns)
-    if any(list(part.columns) != first for part in parts):
-        raise ConfigError(
-            "DataFrames with different columns cannot be stacked; give the same columns in the same order."
-        )
+    if any(list(part.columns) != list(parts[0].columns) for part in parts):
+        raise ConfigError("DataFrames with different columns cannot be stacked; give all the same, in the same order.")
     stacked: pd.DataFrame = pd.concat(parts, ignore_index=True)
     return stacked
 
 
 def _stack_arrays(parts: Sequence[Any]) -> NDArray[Any]:
-    _check_equal_shapes(parts)
     kinds = {part.dtype.kind for part in parts}
-    # numpy would silently write the numbers out as text.
-    mixes_text = bool(kinds & {"S", "U"}) and bool(kinds - {"S", "U"}) and "O" not in kinds
     try:
-        if mixes_text:
-            raise TypeError
+        if kinds & {"S", "U"} and kinds - {"S", "U"} and "O" not in kinds:
+            raise TypeError  # numpy would silently write the numbers out as text
         return np.concatenate(parts)
     except TypeError:
         dtypes = sorted({str(part.dtype) for part in parts})
@@ -293,12 +269,6 @@ def _decode_cells(arrays: Arrays) -> NDArray[Any]:
     return cells
 
 
-def _encode_array(array: NDArray[Any]) -> tuple[Header, Arrays]:
-    if array.dtype == object:
-        return {"table": "array", "shape": list(array.shape)}, _encode_cells(array.ravel(), "the array")
-    return {"table": "array"}, {"values": _plain(array, "the array")}
-
-
 def _decode_array(header: Header, arrays: Arrays) -> NDArray[Any]:
     array = _decode_cells(arrays).reshape(header["shape"]) if "shape" in header else arrays["values"]
     if array.ndim < 2:
@@ -337,11 +307,9 @@ def _column_name(name: Any) -> str | int:
 
 def _decode_frame(header: Header, arrays: Arrays) -> pd.DataFrame:
     rows = pd.RangeIndex(header["rows"])
-    columns = {}
-    for position, spec in enumerate(header["columns"]):
-        columns[position] = _decode_column(spec, _below(f"{position}.", arrays))
-        if len(columns[position]) != len(rows):
-            raise ValueError(f"column {position} does not have {len(rows)} rows")
+    columns = {at: _decode_column(spec, _below(f"{at}.", arrays)) for at, spec in enumerate(header["columns"])}
+    if any(len(column) != len(rows) for column in columns.values()):
+        raise ValueError("a column has another number of rows")
     frame = pd.DataFrame(columns, index=rows)
     frame.columns = pd.Index([_column_name(spec["name"]) for spec in header["columns"]])
     return frame
@@ -371,14 +339,24 @@ def _encode_column(column: Any, where: str) -> tuple[Header, Arrays]:
 
 
 def _decode_column(spec: Header, arrays: Arrays) -> pd.Series[Any]:
-    decoders: dict[str, Callable[[], pd.Series[Any]]] = {
-        "categorical": lambda: _decode_categorical(spec, arrays),
-        "string": lambda: _decode_string(spec, arrays),
-        "nullable": lambda: _decode_nullable(arrays),
-        "object": lambda: pd.Series(_decode_cells(arrays), dtype=object),
-        "plain": lambda: pd.Series(arrays["values"]),
-    }
-    return decoders[spec["kind"]]()
+    match spec["kind"]:
+        case "plain":
+            return pd.Series(arrays["values"])
+        case "object":
+            return pd.Series(_decode_cells(arrays), dtype=object)
+        case "nullable":
+            values, makers = arrays["values"], {"b": pd.arrays.BooleanArray, "f": pd.arrays.FloatingArray}
+            return pd.Series(makers.get(values.dtype.kind, pd.arrays.IntegerArray)(values, arrays["mask"]))
+        case "string":
+            missing = {"na_value": np.nan} if spec["missing"] == "nan" else {}
+            texts = arrays["text"].astype(object)
+            texts[arrays["mask"].astype(bool)] = None
+            return pd.Series(texts, dtype=pd.StringDtype(spec["storage"], **missing))
+        case "categorical":
+            known = _decode_column(spec["categories"], _below("categories.", arrays))
+            categories: Any = pd.Index(known, dtype=known.dtype)
+            return pd.Series(pd.Categorical.from_codes(arrays["codes"], categories=categories, ordered=spec["ordered"]))
+    raise ValueError("a column of no kind")
 
 
 def _encode_categorical(column: Any, where: str) -> tuple[Header, Arrays]:
@@ -387,32 +365,6 @@ def _encode_categorical(column: Any, where: str) -> tuple[Header, Arrays]:
     below = {f"categories.{part}": array for part, array in arrays.items()}
     header = {"kind": "categorical", "ordered": bool(column.cat.ordered), "categories": spec}
     return header, {"codes": column.cat.codes.to_numpy(), **below}
-
-
-def _decode_categorical(spec: Header, arrays: Arrays) -> pd.Series[Any]:
-    values = _decode_column(spec["categories"], _below("categories.", arrays))
-    categories = pd.Index(values, dtype=values.dtype)
-    return pd.Series(pd.Categorical.from_codes(arrays["codes"], categories=categories, ordered=spec["ordered"]))
-
-
-def _decode_string(spec: Header, arrays: Arrays) -> pd.Series[Any]:
-    storage = spec["storage"]
-    nan_text = spec["missing"] == "nan"
-    dtype = pd.StringDtype(storage, na_value=np.nan) if nan_text else pd.StringDtype(storage)
-    texts = arrays["text"].astype(object)
-    texts[arrays["mask"].astype(bool)] = None
-    return pd.Series(texts, dtype=dtype)
-
-
-def _decode_nullable(arrays: Arrays) -> pd.Series[Any]:
-    makers: dict[str, Any] = {
-        "b": pd.arrays.BooleanArray,
-        "i": pd.arrays.IntegerArray,
-        "u": pd.arrays.IntegerArray,
-        "f": pd.arrays.FloatingArray,
-    }
-    values = arrays["values"]
-    return pd.Series(makers[values.dtype.kind](values, arrays["mask"]))
 
 
 def _line(*parts: object) -> bytes:

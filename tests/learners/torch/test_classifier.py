@@ -562,7 +562,7 @@ def test_rows_of_another_shape_are_refused_later(blobs: Data) -> None:
         ({"epochs": 0}, "epochs must be"),
         ({"steps": 0}, "steps must be"),
         ({"batch_size": 0}, "batch_size must be"),
-        ({"batch_size": 2.5}, "batch_size must be a whole number"),
+        ({"batch_size": 2.5}, "batch_size must be an integer"),
         ({"epochs": True}, "epochs must be"),
         ({"lr": -1}, "lr must be"),
         ({"lr": float("nan")}, "lr must be"),

@@ -398,7 +398,7 @@ def test_data_that_cannot_work(blobs: Data, public: NDArray[Any]) -> None:
         PrivateVoting().fit(*blobs, public[:0])
     with pytest.raises(ConfigError, match="240 rows and y has 3"):
         PrivateVoting().fit(blobs[0], blobs[1][:3], public)
-    with pytest.raises(ConfigError, match="no class of this study"):
+    with pytest.raises(ConfigError, match="not classes of this study"):
         PrivateVoting().fit_private(*blobs, public, classes=["a", "b"])
 
 
