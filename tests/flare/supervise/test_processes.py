@@ -23,9 +23,11 @@ from collegium.flare.supervise.dialling import why_unreachable
 from collegium.flare.supervise.sockets import LocalListener
 
 pytest.importorskip("nvflare")
+from tests.flare.faults import FaultyFederation
+
 from collegium.flare.nvflare.admin import registered_sites, session, set_enabled
 from collegium.flare.supervise.children import members, without_secrets
-from collegium.flare.supervise.loopback import LoopbackFederation, free_port
+from collegium.flare.supervise.loopback import free_port
 
 pytestmark = pytest.mark.xdist_group("many processes")
 COLLEGIUM = [sys.executable, "-c", "from collegium.cli import main; main()"]
@@ -100,7 +102,7 @@ def federation(tmp_path_factory):
     """One for the module."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("federation")
-        made = LoopbackFederation(folder, ("site-1", "site-2", "site-3"))
+        made = FaultyFederation(folder, ("site-1", "site-2", "site-3"))
         for name in made.sites:
             write_site(made.site_kit(name))
         # Python runs it first: site-2's sessions are not to be trusted.
@@ -130,7 +132,7 @@ def start_nvflare(command: list[str], kit: Path, *variables: str) -> subprocess.
     )
 
 
-def start_session(federation: LoopbackFederation, folder: Path) -> LocalListener:
+def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
     """A job like the coordinator's; it lasts until the listener is closed."""
     name = uuid.uuid4().hex
     listener = LocalListener(federation.server_kit / "coordinator" / f"{name}.sock")
@@ -177,7 +179,7 @@ def test_a_kit_of_another_kind_is_refused(federation):
 
 
 def test_a_port_that_is_taken_is_named(federation, tmp_path):
-    other = LoopbackFederation(tmp_path, ("site-1",), port=federation.port)
+    other = FaultyFederation(tmp_path, ("site-1",), port=federation.port)
     command = [*COLLEGIUM, "server", "start", str(other.server_kit)]
     done = subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
@@ -246,7 +248,7 @@ def test_sites_come_back_when_the_server_was_killed(federation):
 
 
 def test_an_unreachable_server_is_explained(federation, tmp_path):
-    other = LoopbackFederation(tmp_path, ("site-1",), port=free_port())
+    other = FaultyFederation(tmp_path, ("site-1",), port=free_port())
     assert "nobody listens at" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
 
 
@@ -282,7 +284,7 @@ def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_proc
 
 
 def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(tmp_path):
-    kits = LoopbackFederation(tmp_path / "rogue", ("site-1",))
+    kits = FaultyFederation(tmp_path / "rogue", ("site-1",))
     site, lead = kits.site_kit("site-1"), read_kit(kits.lead_kit)
     write_site(site)
     (tmp_path / "rogue.py").write_text(ROGUE)

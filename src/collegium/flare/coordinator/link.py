@@ -46,15 +46,12 @@ class Session(Protocol):
     @property
     def ready(self) -> frozenset[str]:
         """The sites that were there when it began."""
-        ...
 
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
         """One question to one site. Raises SessionLost, PartyLost or PartyAway."""
-        ...
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class Host(Protocol):
@@ -62,11 +59,9 @@ class Host(Protocol):
 
     def seen(self) -> Mapping[str, float]:
         """When each connected site was last heard of, in this machine's seconds. Raises SessionLost."""
-        ...
 
     def begin(self, parties: frozenset[str]) -> Session:
         """A session with these sites. Raises SessionLost."""
-        ...
 
 
 class RemoteLink:
@@ -159,7 +154,9 @@ class RemoteLink:
         """Tell the sites that the run is over, so that each keeps its model and its report."""
         with self._lock:
             session, here = self._session, sorted(self._opened)
-        for party in here if session is not None else ():
+        if session is None:
+            return
+        for party in here:
             with suppress(SessionLost, PartyLost, PartyAway):
                 self._ask(session, party, {"do": "close", "run": self._run})
 
@@ -181,12 +178,12 @@ class RemoteLink:
                 stop.wait(_ASK_AGAIN)
                 continue
             try:
-                refusal = self._open(session, party)
-                if refusal is None:
-                    words = {"do": "await" if given else "order", "run": self._run, "order": name}
-                    state, payload = self._ask(session, party, words | {"wait": _wait(end)}, b"" if given else frame)
-                else:
-                    state, payload = refusal, b""
+                state, payload = self._open(session, party), b""
+                if state is None:
+                    wait = _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))
+                    words = {"do": "await" if given else "order", "run": self._run, "order": name, "wait": wait}
+                    header, payload = self._ask(session, party, words, b"" if given else frame)
+                    state = _state(header)
             except SessionLost:
                 self._forget(session)
                 continue
@@ -202,7 +199,8 @@ class RemoteLink:
                 if state == "away" and time.monotonic() - away > self._patience:
                     return None
             if state in ("not-open", "away"):
-                self._unopen(party)
+                with self._lock:
+                    self._opened.discard(party)
             elif state not in ("busy", "waiting"):
                 return write_refusal(Refusal(UNREAD, state, ""))
             given = state == "busy"
@@ -210,28 +208,21 @@ class RemoteLink:
                 stop.wait(_ASK_AGAIN)
         return None
 
-    def _ask(
-        self, session: Session | None, party: str, words: Mapping[str, Any], payload: bytes = b""
-    ) -> tuple[str, bytes]:
-        """What a site says: its state (of a refusal, the code), and what comes with it."""
-        if session is None:
-            raise SessionLost("There is no session.")
-        header, answer = self._talk(session, party, words, payload)
-        return str(header.get("code") if header.get("state") == "refused" else header.get("state")), answer
-
     @staticmethod
-    def _talk(session: Session, party: str, words: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def _ask(
+        session: Session, party: str, words: Mapping[str, Any], payload: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
         try:
             return wire.cut(session.request(party, wire.join(words, payload), _REQUEST_SECONDS))
         except WireError:
-            raise PartyLost(f"{party} answers with something that is no message.") from None
+            raise PartyLost(f"{party} answered with something that is not a message.") from None
 
     def _open(self, session: Session, party: str) -> str | None:
         """Open the run at a site, once per session; a refusal's code where the site will not."""
         with self._lock:
             if party in self._opened:
                 return None
-        header, _ = self._talk(session, party, {"do": "hello"}, b"")
+        header, _ = self._ask(session, party, {"do": "hello"})
         if header.get("party") != party or header.get("protocol") != PROTOCOL:
             return "other-version"
         pinned = self.instances.setdefault(party, str(header.get("instance")))
@@ -240,13 +231,13 @@ class RemoteLink:
             return "other-instance"
         plan = wire.pack(self._plan.to_plain()).data
         for _ in range(_TRIES):
-            header, _ = self._talk(session, party, {"do": "open", "run": self._run}, plan)
+            header, _ = self._ask(session, party, {"do": "open", "run": self._run}, plan)
             if header.get("state") == "open":
                 with self._lock:
                     self._opened.add(party)
                 return None
             if header.get("state") != "needs-public" or self._public is None:
-                code = str(header.get("code", header.get("state")))
+                code = _state(header)
                 self._tell_once(f"{party} {'waits for its approval' if code == 'waiting' else 'refuses: ' + code}")
                 return code
             refusal = self._send_public(session, party, int(header.get("have", 0)))
@@ -258,7 +249,7 @@ class RemoteLink:
         data = self._public or b""
         words = {"do": "public", "sha256": self._plan.public_sha256, "total": len(data)}
         for offset, piece in pieces(data, have):
-            header, _ = self._talk(session, party, words | {"offset": offset}, piece)
+            header, _ = self._ask(session, party, words | {"offset": offset}, piece)
             if header.get("state") != "public":
                 return str(header.get("code"))
         return None
@@ -341,10 +332,7 @@ class RemoteLink:
                 self._gone[party] = time.time()
                 self._opened.discard(party)
 
-    def _unopen(self, party: str) -> None:
-        with self._lock:
-            self._opened.discard(party)
 
-
-def _wait(end: float | None) -> float:
-    return _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))
+def _state(header: Mapping[str, Any]) -> str:
+    """What a site says: its state, or the code of its refusal."""
+    return str(header.get("code") if header.get("state") == "refused" else header.get("state"))

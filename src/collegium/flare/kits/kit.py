@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from collegium.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
+T = TypeVar("T")
 Kind = Literal["server", "site", "lead"]
 SETTINGS: Final[dict[Kind, str]] = {
     "server": "fed_server.json",
@@ -48,7 +50,7 @@ class Kit:
     @property
     def certificate(self) -> Path:
         """The holder's certificate."""
-        return self.folder / "startup" / ("server.crt" if self.kind == "server" else "client.crt")
+        return self.folder / "startup" / f"{stem(self.kind)}.crt"
 
     @property
     def key(self) -> Path:
@@ -85,33 +87,22 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
     root = Path(folder).resolve()
     if not root.is_dir():
         raise ConfigError(f"There is no kit {folder}: give the folder that you got from the coordinator.")
-    found = _kind_of(root)
+    found = next((each for each, name in SETTINGS.items() if (root / "startup" / name).is_file()), None)
+    if found is None:
+        raise ConfigError(f"{root} is not a kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
     if kind is not None and found != kind:
         raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{_COMMANDS[found]}`.")
-    settings = _settings(root / "startup" / SETTINGS[found])
+    file = root / "startup" / SETTINGS[found]
+    settings = _read(file, "settings file", lambda text: dict(json.loads(text)))
     certificate, days = check_certificate(root, found)
     name, organisation = _subject(certificate)
     try:
         federation, host, port, claimed = _address(found, settings)
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ConfigError(f"{root / 'startup' / SETTINGS[found]} was changed: unpack the kit again.") from None
+        raise ConfigError(f"{file} was changed: unpack the kit again.") from None
     if claimed != name:
         raise ConfigError(f"{folder}: the kit is for {claimed!r}, but its certificate for {name!r}: unpack it again.")
     return Kit(root, found, name, organisation, federation, host, port, days)
-
-
-def _kind_of(root: Path) -> Kind:
-    for kind, name in SETTINGS.items():
-        if (root / "startup" / name).is_file():
-            return kind
-    raise ConfigError(f"{root} is no kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        raise ConfigError(f"{path} cannot be read: unpack the kit again.") from None
 
 
 def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
@@ -131,14 +122,13 @@ def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
         from cryptography.exceptions import InvalidSignature
     except ImportError:
         raise MissingExtra("flare", "A federation") from None
-    start = kit / "startup"
-    stem = "server" if kind == "server" else "client"
-    certificate, root = read_certificate(start / f"{stem}.crt"), read_certificate(start / "rootCA.pem")
+    path, authority = kit / "startup" / f"{stem(kind)}.crt", kit / "startup" / "rootCA.pem"
+    certificate, root = read_certificate(path), read_certificate(authority)
     try:
         certificate.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
         raise ConfigError(
-            f"{start / f'{stem}.crt'} was not signed by the authority in {start / 'rootCA.pem'}: "
+            f"{path} was not signed by the authority in {authority}: "
             "files of two federations were mixed. Unpack the kit again."
         ) from None
     for what, one in (("certificate", certificate), ("authority", root)):
@@ -150,20 +140,29 @@ def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
             )
         if one.not_valid_before_utc > datetime.now(UTC):
             raise ConfigError(f"{kit}: the {what} starts on {one.not_valid_before_utc:%Y-%m-%d}: is this clock right?")
-    _check_key(start / f"{stem}.key", certificate)
+    _check_key(path.with_suffix(".key"), certificate)
     return certificate, days_left(certificate)
+
+
+def stem(kind: Kind) -> str:
+    """What the files of a kit's key and certificate are called."""
+    return "server" if kind == "server" else "client"
 
 
 def read_certificate(path: Path) -> Certificate:
     """A certificate from a PEM file."""
     from cryptography.x509 import load_pem_x509_certificate
 
+    return _read(path, "certificate", load_pem_x509_certificate)
+
+
+def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
     try:
-        return load_pem_x509_certificate(path.read_bytes())
+        return parse(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"The certificate {path} is missing ({error.strerror}): unpack the kit again.") from None
-    except ValueError:
-        raise ConfigError(f"{path} is no certificate: unpack the kit again.") from None
+        raise ConfigError(f"The {what} {path} is missing ({error.strerror}): unpack the kit again.") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"{path} is not a valid {what}: unpack the kit again.") from None
 
 
 def days_left(certificate: Certificate) -> float:
@@ -174,12 +173,7 @@ def days_left(certificate: Certificate) -> float:
 def _check_key(path: Path, certificate: Certificate) -> None:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise ConfigError(f"The key {path} is missing ({error.strerror}): unpack the kit again.") from None
-    except (ValueError, TypeError):
-        raise ConfigError(f"{path} is no key: unpack the kit again.") from None
+    key = _read(path, "key", lambda pem: load_pem_private_key(pem, password=None))
     if key.public_key() != certificate.public_key():
         raise ConfigError(f"{path} does not belong to its certificate: unpack the kit again.")
 

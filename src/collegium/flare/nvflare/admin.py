@@ -40,7 +40,7 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
 
 def registered_sites(opened: Any) -> dict[str, float]:
     """Every registered site, and when the server last heard of it. A dead one is listed for a minute."""
-    return {client.name: float(client.last_connect_time) for client in opened.get_system_info().client_info}
+    return {client.name: float(client.last_connect_time or 0.0) for client in opened.get_system_info().client_info}
 
 
 def set_enabled(folder: str | Path, site: str, *, enabled: bool) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.fuel.flare_api.flare_api import Session as AdminSession
@@ -22,13 +22,13 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from collegium.errors import StorageError
 from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
+from collegium.flare.kits.local_policy import EXECUTOR, RELAY
+from collegium.flare.nvflare.admin import registered_sites
 from collegium.flare.nvflare.relay import COORDINATOR_FOLDER
 from collegium.flare.supervise.sockets import Channel, ConnectionLost, LocalListener, tagged, untagged
 from collegium.site.ledger import storage_errors
 
 _CONNECT_SECONDS, _JOB_SECONDS, _SLACK = 10.0, 60.0, 15.0
-_RELAY: Final = "collegium.flare.nvflare.relay.LinkRelay"
-_EXECUTOR: Final = "collegium.flare.nvflare.executor.LinkExecutor"
 
 
 class NvflareHost:
@@ -44,8 +44,7 @@ class NvflareHost:
     def seen(self) -> Mapping[str, float]:
         """When each connected site was last heard of."""
         with self._asking() as admin:
-            info = admin.get_system_info()
-        return {client.name: float(client.last_connect_time or 0.0) for client in info.client_info}
+            return registered_sites(admin)
 
     def begin(self, parties: frozenset[str]) -> NvflareSession:
         """Submit a job for these sites and wait until its relay has connected."""
@@ -111,13 +110,8 @@ class NvflareSession:
         if first is None:
             channel.close()
             raise SessionLost("the job ended before its sites were ready")
-        self._ready = frozenset(untagged(first)[0]["ready"])
+        self.ready = frozenset(untagged(first)[0]["ready"])
         threading.Thread(target=self._read, daemon=True).start()
-
-    @property
-    def ready(self) -> frozenset[str]:
-        """The sites that were there when it began."""
-        return self._ready
 
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
         """One question to one site."""
@@ -171,9 +165,9 @@ def _write_job(folder: Path, session: str, sites: list[str]) -> None:
     config.mkdir(parents=True)
     meta: dict[str, Any] = {"name": "collegium", "resource_spec": {}, "min_clients": 1}
     (folder / "meta.json").write_text(json.dumps(meta | {"deploy_map": {"app": ["server", *sites]}}))
-    relay = {"id": "link", "path": _RELAY, "args": {"session": session}}
+    relay = {"id": "link", "path": RELAY, "args": {"session": session}}
     server = {"format_version": 2, "workflows": [relay], "components": []}
-    executor = {"tasks": ["order"], "executor": {"path": _EXECUTOR, "args": {}}}
+    executor = {"tasks": ["order"], "executor": {"path": EXECUTOR, "args": {}}}
     client = {"format_version": 2, "executors": [executor], "components": []}
     (config / "config_fed_server.json").write_text(json.dumps(server))
     (config / "config_fed_client.json").write_text(json.dumps(client))

@@ -120,9 +120,8 @@ class Engagement:
             if request.run != self._run:
                 raise Refused("bad-message", "An order of another run than the one it was sent to.")
             masked = request.mask is not None
-            if step not in self._declared or not self.plan.covers(
-                step, request.digest, request.mechanism, masked=masked
-            ):
+            covered = self.plan.covers(step, request.digest, request.mechanism, masked=masked)
+            if step not in self._declared or not covered:
                 raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
             fixed = self._fixed.get(step, {})
             if not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):
@@ -131,7 +130,7 @@ class Engagement:
     def require_approved(self, frame: bytes, requests: list[Request], approvals: Approvals) -> None:
         """Refuse, for now, to answer an order that releases something and that the owner has not approved."""
         steps = [request.step for request in requests]
-        kinds = [str(_kind_of(request)) for request in requests]
+        kinds = [str(answer_kind(each.step, each.mechanism, masked=each.mask is not None)) for each in requests]
         number = requests[-1].number
         done = self._ledger.sent(self._run, number) is not None
         if done or kinds[-1] == Nothing.kind:
@@ -169,7 +168,3 @@ class Engagement:
             return
         with suppress(OSError), (self.folder / SCORES).open("a", encoding="utf-8") as file:
             file.write(f"{right}\n")
-
-
-def _kind_of(request: Request) -> str | None:
-    return answer_kind(request.step, request.mechanism, masked=request.mask is not None)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from collegium import registry
 from collegium.core.building import build
@@ -31,8 +31,16 @@ from collegium.wire.tables import Table
 
 SITE_FILE: Final = "site.toml"
 LEDGER: Final = Path("agent") / "ledger.db"
-_HEX_32_BYTES: Final = re.compile(r"[0-9a-f]{64}")
 _SOURCES: Final = ("source", "database", "entry_point")
+
+
+def _hash(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ConfigError("expected 64 hexadecimal digits, as `collegium site init` and `check` show them.")
+    return text
+
+
+Hash = Annotated[str, AfterValidator(_hash)]
 
 
 class SiteData(Section):
@@ -53,9 +61,9 @@ class SiteData(Section):
         if len(given) != 1:
             what = "none is" if not given else f"{' and '.join(given)} are"
             raise ConfigError(f"data: give one of source, database and entry_point; {what} there.")
-        if self.database is not None and (self.query is None or self.target is None):
-            missing = "query" if self.query is None else "target"
-            raise ConfigError(f"data.{missing}: this setting is needed beside database.")
+        for name in ("query", "target"):
+            if self.database is not None and getattr(self, name) is None:
+                raise ConfigError(f"data.{name}: this setting is needed with database.")
         if self.database is None and self.query is not None:
             raise ConfigError("data.query: a query needs a database to ask.")
         if self.entry_point is not None and self.target is not None:
@@ -78,22 +86,20 @@ class SitePolicy(Section):
     max_release_bytes: int = Field(1 << 30, ge=0, description="the largest single release")
     max_run_bytes: int = Field(1 << 36, ge=0, description="all releases of one run together")
     max_message_bytes: int = Field(1 << 30, ge=1 << 10, description="the largest message that is accepted")
-    public_sha256: str | None = Field(None, description="the only public set that questions may be about")
+    public_sha256: Hash | None = Field(None, description="the only public set that questions may be about")
     approval: Literal["auto", "plan", "each"] = Field(
         "plan", description="auto: the policy decides; plan: a person signs each plan; each: a person signs each order"
     )
 
     def check(self) -> None:
-        """Names that exist, and a hash that can be one."""
+        """Names that exist."""
+        known = registry.names("algorithm")
         for pattern in self.algorithms:
-            known = registry.names("algorithm")
             if not re.search(r"[*?\[]", pattern) and pattern not in known:
                 raise ConfigError(
                     f"policy.algorithms: there is no algorithm {pattern!r}.{registry.nearest(pattern, known)} "
                     f"Known: {', '.join(known)}."
                 )
-        if self.public_sha256 is not None and not _HEX_32_BYTES.fullmatch(self.public_sha256):
-            raise ConfigError("policy.public_sha256: a hash is 64 digits and letters a to f.")
 
 
 class SiteBudget(Section):
@@ -123,7 +129,7 @@ class SiteFile(File):
     policy: SitePolicy = SitePolicy()
     budget: SiteBudget | None = None
     public: SitePublic = SitePublic()
-    identities: dict[str, str] = Field({}, description="the other sites' identities, by name")
+    identities: dict[str, Hash] = Field({}, description="the other sites' identities, by name")
 
     @classmethod
     def from_toml(cls, path: str | Path) -> SiteFile:
@@ -136,11 +142,6 @@ class SiteFile(File):
         self.data.check()
         self.policy.check()
         build("learner", self.learner, "learner")
-        for party, identity in self.identities.items():
-            if not _HEX_32_BYTES.fullmatch(identity):
-                raise ConfigError(
-                    f"identities.{party}: an identity is 64 digits and letters a to f, as `collegium site init` shows."
-                )
 
 
 @dataclass(frozen=True, eq=False)

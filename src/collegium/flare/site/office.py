@@ -129,20 +129,18 @@ class Office:
 
     def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
         engagement = self._engaged(_run_name(header))
-        wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
-        approval = self._setup.file.policy.approval
 
         def admit(requests: list[Request]) -> None:
             engagement.require_planned(requests)
-            if approval == "each":
+            if self._setup.file.policy.approval == "each":
                 engagement.require_approved(payload, requests, self._approvals)
 
-        return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, wait, admit))
+        return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, _wait(header), admit))
 
     def _await(self, header: dict[str, Any], payload: bytes) -> bytes:
         """The reply to an order that was given before, without sending it again."""
-        wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
-        return wire.join({"state": "done"}, self._engaged(_run_name(header)).result(str(header["order"]), wait))
+        engagement = self._engaged(_run_name(header))
+        return wire.join({"state": "done"}, engagement.result(str(header["order"]), _wait(header)))
 
     def _cancel(self, header: dict[str, Any], payload: bytes) -> bytes:
         return _reply("cancelled", done=self._engaged(_run_name(header)).cancel(str(header["order"])))
@@ -166,6 +164,10 @@ class Office:
 
 def _reply(state: str, **words: Any) -> bytes:
     return wire.join({"state": state, **words}, b"")
+
+
+def _wait(header: dict[str, Any]) -> float:
+    return min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
 
 
 def _run_name(header: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ For rehearsals and tests. Whatever was started ends with it, also when the progr
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import socket
@@ -16,16 +15,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 from collegium.errors import CollegiumError, ConfigError
 from collegium.flare.kits.federation_file import FederationFile, LeadSection, ServerSection, SiteSection
 from collegium.flare.kits.identity import make_agent_folder
 from collegium.flare.kits.provision import provision
 from collegium.flare.nvflare.guarded import PARENT
-from collegium.flare.supervise.children import end_members, import_paths, members
+from collegium.flare.supervise.children import end_members, import_paths
 
-Part = Literal["all", "job", "agent", "nvflare"]
 LEAD: Final = "lead@coordinator.org"
 _COMMAND: Final = "from collegium.cli import main; main()"
 _STOP_SECONDS: Final = 15.0
@@ -93,49 +91,9 @@ class LoopbackFederation:
         self._launch("server", "server", "start", self.server_kit)
         for name in self.sites:
             self._launch(name, "site", "join", self.site_kit(name))
-        self._wait("server", "started", 0, timeout)
+        self.wait_for("server", "started", 0, timeout)
         for name in self.sites:
             self._wait_for_site(name, 0, timeout)
-
-    def start_server(self, timeout: float = 60.0) -> None:
-        """Start the server again."""
-        seen = len(self.console("server"))
-        self._launch("server", "server", "start", self.server_kit)
-        self._wait("server", "started", seen, timeout)
-
-    def start_site(self, *names: str, timeout: float = 60.0) -> None:
-        """Start sites again, and wait until they are registered."""
-        seen = {name: len(self.console(name)) for name in names}
-        for name in names:
-            (self.site_kit(name) / "agent" / "agent.sock").unlink(missing_ok=True)  # a killed agent leaves it behind
-            self._launch(name, "site", "join", self.site_kit(name))
-        for name, since in seen.items():
-            self._wait_for_site(name, since, timeout)
-
-    def stop_site(self, name: str) -> None:
-        """Stop a site as Ctrl-C does."""
-        self._stop(name)
-
-    def kill(self, site: str, what: Part = "all") -> list[int]:
-        """Kill -9 a site's processes; returns their ids. `job`, `agent` and `nvflare` leave the supervisor, which
-        starts agent and NVFlare again."""
-        words = {"job": "worker_process", "agent": "agent", "nvflare": "site"}
-        found = []
-        for process in members(self.site_kit(site)):
-            with contextlib.suppress(Exception):  # it has just ended
-                if what == "all" or words[what] in _role(process.cmdline()):
-                    found.append(process.pid)
-        if what == "all":
-            self._kill_supervisor(site)
-        _kill(found)
-        return found
-
-    def kill_server(self) -> list[int]:
-        """Kill -9 the server, its supervisor and its jobs."""
-        found = [process.pid for process in members(self.server_kit)]
-        self._kill_supervisor("server")
-        _kill(found)
-        return found
 
     def stop(self) -> None:
         """End everything that was started."""
@@ -152,14 +110,6 @@ class LoopbackFederation:
         file = self._consoles / f"{name}.txt"
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def supervisor(self, name: str) -> int:
-        """The process id of the server's or a site's supervisor."""
-        return self._running[name].pid
-
-    def wait_for(self, name: str, words: str, since: int = 0, timeout: float = 60.0) -> None:
-        """Wait until a supervisor has said `words`, after the first `since` characters of its console."""
-        self._wait(name, words, since, timeout)
-
     def _launch(self, name: str, *command: object) -> None:
         if name in self._running and self._running[name].poll() is None:
             raise ConfigError(f"{name} is running already.")
@@ -173,7 +123,8 @@ class LoopbackFederation:
                 start_new_session=True,
             )
 
-    def _wait(self, name: str, words: str, since: int, timeout: float) -> None:
+    def wait_for(self, name: str, words: str, since: int = 0, timeout: float = 60.0) -> None:
+        """Wait until a supervisor has said `words`, after the first `since` characters of its console."""
         end = time.monotonic() + timeout
         while True:
             running = self._running[name].poll() is None  # before its last words are read
@@ -187,7 +138,7 @@ class LoopbackFederation:
 
     def _wait_for_site(self, name: str, since: int, timeout: float) -> None:
         """Registered, and its agent listens."""
-        self._wait(name, "connected", since, timeout)
+        self.wait_for(name, "connected", since, timeout)
         end = time.monotonic() + timeout
         while not (self.site_kit(name) / "agent" / "agent.sock").exists():
             self._check_running(name)
@@ -200,12 +151,6 @@ class LoopbackFederation:
             last = self.console(name).strip().splitlines()[-1:]
             raise CollegiumError(f"{name} ended: {' '.join(last)}")
 
-    def _kill_supervisor(self, name: str) -> None:
-        process = self._running.pop(name, None)
-        if process is not None:
-            process.kill()
-            process.wait()
-
     def _stop(self, name: str) -> None:
         process = self._running.pop(name, None)
         if process is None:
@@ -216,20 +161,6 @@ class LoopbackFederation:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _role(command: list[str]) -> str:
-    """What a process of a kit is: the word after our module's name, or NVFlare's module."""
-    for before, word in itertools.pairwise(command):
-        if before == "collegium.flare.nvflare.guarded" or (before == "-m" and word.startswith("nvflare.")):
-            return word
-    return ""
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def free_port() -> int:

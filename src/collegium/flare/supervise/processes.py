@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Final
 
 from collegium.errors import CollegiumError, ConfigError
-from collegium.flare.kits.kit import Kit, read_kit
+from collegium.flare.kits.kit import SETTINGS, Kind, Kit, read_kit
 from collegium.flare.kits.local_policy import server_resources
 from collegium.flare.nvflare.guarded import die_with_parent
 from collegium.flare.supervise.children import Child, end_members, locked
@@ -26,6 +26,16 @@ from collegium.flare.supervise.connection import Connection
 from collegium.flare.supervise.dialling import check_port, why_unreachable
 
 Say = Callable[[str], None]
+_NEWS: Final = (
+    (r"root: Server started$", "started; waiting for sites"),
+    (r"New client (\S+?)@\S* joined", r"\1 connected"),
+    (r"Re-activate the client: (\S+)", r"\1 connected"),
+    (r"Remove the dead Client\. Name: (\S+?)\.", r"\1 lost"),
+    (r"Client (\S+) (disabled|enabled)\.", r"\1 \2"),
+    (r"authenticated as '(\S+)' but claimed (?:endpoint )?'(\S+?)'", r"refused: \1 claimed to be \2"),
+    (r"refused: ([^\s.]+)\S* sent a message for ([^\s.]+)", r"refused: \1 sent a message for \2"),
+)
+"""What NVFlare's server logs, and what the console says then."""
 _TICK_SECONDS: Final = 0.2
 _FIRST_DIAL_SECONDS, _DIAL_SECONDS = 4.0, 5.0
 _OWNER_MUST_ACT: Final = 2  # the agent's exit code when site.toml or the data need a change
@@ -82,31 +92,20 @@ def run_server(folder: str | Path, say: Say) -> None:
         (kit.folder / "coordinator").mkdir(mode=0o700, exist_ok=True)
         resources = kit.folder / "local" / "resources.json"
         resources.write_text(json.dumps(server_resources(kit.folder), indent=1) + "\n", encoding="utf-8")
-        arguments, refusals = _nvflare_arguments("server", kit, "fed_server.json"), set[str]()
-        server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, refusals, say))
+        arguments, said = _nvflare_arguments(kit), set[str]()
+        server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, said, say))
         Supervisor(kit, [server], say).run(lambda: None, lambda child, code: None)
 
 
-def _hear_server(line: str, refusals: set[str], say: Say) -> None:
-    if re.search(r"root: Server started$", line):
-        say("started; waiting for sites")
-    elif found := re.search(r"New client (\S+?)@\S* joined|Re-activate the client: (\S+)", line):
-        say(f"{found[1] or found[2]} connected")
-    elif found := re.search(r"Remove the dead Client\. Name: (\S+?)\.", line):
-        say(f"{found[1]} lost")
-    elif found := re.search(r"Client (\S+) (disabled|enabled)\.", line):
-        say(f"{found[1]} {found[2]}")
-    elif found := re.search(r"authenticated as '(\S+)' but claimed (?:endpoint )?'(\S+?)'", line):
-        _refuse(f"{found[1]} claimed to be {found[2]}", refusals, say)
-    elif found := re.search(r"refused: ([^\s.]+)\S* sent a message for ([^\s.]+)", line):
-        _refuse(f"{found[1]} sent a message for {found[2]}", refusals, say)
-
-
-def _refuse(what: str, refusals: set[str], say: Say) -> None:
-    """Say it once: whoever does that tries again and again."""
-    if what not in refusals:
-        say(f"refused: {what}")
-    refusals.add(what)
+def _hear_server(line: str, said: set[str], say: Say) -> None:
+    for pattern, words in _NEWS:
+        if found := re.search(pattern, line):
+            text = found.expand(words)
+            if text not in said:
+                say(text)
+            if text.startswith("refused"):  # said once: whoever does that tries again and again
+                said.add(text)
+            return
 
 
 def run_site(folder: str | Path, say: Say) -> None:
@@ -115,8 +114,7 @@ def run_site(folder: str | Path, say: Say) -> None:
     agent_folder = kit.folder / "agent"
     with locked(agent_folder / "join.lock", kit.folder):
         site = _SiteConsole(kit, say)
-        arguments = _nvflare_arguments("site", kit, "fed_client.json")
-        nvflare = site.nvflare = Child("nvflare", arguments, kit.folder, site.connection.hear)
+        nvflare = site.nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, site.connection.hear)
         agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, agent_folder / "agent.pid")
         Supervisor(kit, [agent, nvflare], say).run(site.watch, site.on_end)
 
@@ -176,9 +174,9 @@ class _SiteConsole:
             self.connection.forget()
 
 
-def _prepared(folder: str | Path, kind: str, say: Say) -> Kit:
+def _prepared(folder: str | Path, kind: Kind, say: Say) -> Kit:
     die_with_parent()
-    kit = read_kit(folder, "server" if kind == "server" else "site")
+    kit = read_kit(folder, kind)
     for warning in kit.warnings():
         say(f"warning: {warning}")
     os.umask(0o077)  # whatever the children write is private
@@ -187,11 +185,11 @@ def _prepared(folder: str | Path, kind: str, say: Say) -> Kit:
     return kit
 
 
-def _nvflare_arguments(kind: str, kit: Kit, settings: str) -> list[str]:
+def _nvflare_arguments(kit: Kit) -> list[str]:
     variables = ["secure_train=true", f"org={kit.organisation}", "config_folder=config"]
-    if kind == "site":
+    if kit.kind == "site":
         variables += [f"uid={kit.name}", "heart_beat_interval=4"]
-    return [kind, "-m", str(kit.folder), "-s", settings, "--set", *variables]
+    return [kit.kind, "-m", str(kit.folder), "-s", SETTINGS[kit.kind], "--set", *variables]
 
 
 def _ending(code: int) -> str:
