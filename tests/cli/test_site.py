@@ -174,7 +174,7 @@ def test_check_finds_a_public_copy_with_other_columns(kit, collegium):
 
 def test_check_points_out_names_that_fit_nothing(kit, collegium):
     (kit / "site.toml").write_text(SITE + '[policy]\nsteps = ["fedct.*", "fedtc.*"]\n')
-    assert "'fedtc.*' fits nothing" in collegium("check", str(kit))
+    assert "'fedtc.*' matches nothing" in collegium("check", str(kit))
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
     assert time.monotonic() - killed[0] < seconds(40), "an idle machine takes less than 20 s"
     assert_same(run, undisturbed)
     assert run.refusals.empty
-    assert "the session ended: beginning another" in coordinator.said
+    assert "the session ended; starting another" in coordinator.said
     for name in NAMES:
         rows = ledger_rows(federation, name)[before[name] :]
         assert len(rows) == 12, "six rounds of labels and scores, each released once"

@@ -254,11 +254,11 @@ def damaged(kit: Path, what: str) -> None:
     [
         ("no certificate", "client.crt is missing"),
         ("no key", "client.key is missing"),
-        ("another's key", "does not belong to its certificate"),
-        ("another's certificate", "the kit is for 'site-1', but its certificate for 'site-2'"),
+        ("another's key", "does not match its certificate"),
+        ("another's certificate", "the kit is for 'site-1', but its certificate is for 'site-2'"),
         ("not a certificate", "is not a valid certificate"),
         ("no settings", "is not a kit"),
-        ("empty settings", "was changed"),
+        ("empty settings", "was changed or is incomplete"),
     ],
 )
 def test_a_damaged_kit_is_found_before_anything_starts(copy, what, words):
@@ -286,7 +286,7 @@ def test_a_certificate_that_is_over_is_named_with_its_date(copy, monkeypatch):
             return later
 
     monkeypatch.setattr(kits, "datetime", Later)
-    with pytest.raises(ConfigError, match=r"the certificate ended on \d{4}-\d\d-\d\d: .*--renew"):
+    with pytest.raises(ConfigError, match=r"the certificate expired on \d{4}-\d\d-\d\d: .*--renew"):
         read_kit(copy / "kits" / "site-1")
 
 

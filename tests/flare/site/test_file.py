@@ -169,7 +169,7 @@ def test_what_stands_before_a_private_learner_is_chosen_by_public_rows(kit):
         ("held_out = 0.25", 'columns = ["agee"]', ["data.columns", "'agee'", "'age'"]),
         ("held_out = 0.25", 'query = "SELECT 1"', ["data.query", "database"]),
         ("held_out = 0.25", 'entry_point = "x"', ["data", "source and entry_point"]),
-        ('source = "rows.csv"', "", ["data", "none is there"]),
+        ('source = "rows.csv"', "", ["data", "got none"]),
         ('source = "rows.csv"', 'source = "row.csv"', ["There is no file", "'rows.csv'"]),
         ('source = "rows.csv"', 'source = "rows.xlsx"', ["data.source", ".parquet"]),
         ('target = "ill"', 'target = "sick"', ["'sick'"]),
@@ -255,8 +255,8 @@ def test_an_address_from_the_environment(database, monkeypatch):
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("sqlite:///wards.db", "nowhere", ["data.database", "no address"]),
-        ("sqlite:///wards.db", "sqlite:///none.db", ["data.database", "no file"]),
+        ("sqlite:///wards.db", "nowhere", ["data.database", "not a valid address"]),
+        ("sqlite:///wards.db", "sqlite:///none.db", ["data.database", "none.db not found"]),
         ("sqlite:///wards.db", "sqlight:///wards.db", ["data.database", "sqlight"]),
         ("sqlite:///wards.db", "postgresql+pg8000://u:secret@h/d", ["data.database", "pg8000", "install"]),
         ("FROM cases", "FROM cases WHERE 1 = 0", ["data.query", "no rows"]),
@@ -367,7 +367,7 @@ def test_the_keyring_knows_the_site_and_the_others(kit):
     hello = south.session("run").hello()
     session = ring.own.session("run")
     session.meet({"south": hello}, ring.identities)
-    with pytest.raises(ConfigError, match=r"identity of site 'west' is not known.*\[identities\]"):
+    with pytest.raises(ConfigError, match=r"identity of site 'west' is missing from \[identities\]"):
         site_keyring(folder, file, ["west"])
 
 

@@ -55,13 +55,13 @@ def test_a_forged_set_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_table(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="not the one with its hash"):
+    with pytest.raises(Refused, match="does not match its hash"):
         PublicStore(tmp_path, 1 << 20).add("0" * 64, 0, 3, b"abc")
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/passwd", "A" * 64, "0" * 63])
 def test_names_that_are_no_hash_never_become_a_path(tmp_path: Path, name: str) -> None:
-    with pytest.raises(Refused, match="named by the hash"):
+    with pytest.raises(Refused, match="identified by its hash"):
         PublicStore(tmp_path / "public", 1 << 20).add(name, 0, 1, b"x")
     assert list((tmp_path / "public").iterdir()) == []
 

@@ -25,7 +25,7 @@ from collegium.flare.supervise.sockets import LocalListener
 pytest.importorskip("nvflare")
 from tests.flare.faults import FaultyFederation
 
-from collegium.flare.nvflare.admin import registered_sites, session, set_enabled
+from collegium.flare.nvflare.admin import connection, registered_sites, set_enabled
 from collegium.flare.supervise.children import members, without_secrets
 from collegium.flare.supervise.loopback import free_port
 
@@ -153,7 +153,7 @@ def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
     }
     for file, content in files.items():
         file.write_text(json.dumps(content))
-    with session(read_kit(federation.lead_kit), seconds(20)) as opened:
+    with connection(read_kit(federation.lead_kit), seconds(20)) as opened:
         opened.submit_job(str(folder / "job"))
     channel = listener.accept(timeout=seconds(30))
     assert channel is not None
@@ -162,14 +162,14 @@ def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
 
 
 def test_all_sites_are_registered(federation):
-    with session(read_kit(federation.lead_kit), seconds(20)) as opened:
+    with connection(read_kit(federation.lead_kit), seconds(20)) as opened:
         assert set(registered_sites(opened)) == {"site-1", "site-2", "site-3"}
 
 
 def test_the_same_kit_is_not_started_twice(federation):
     done = join(federation.site_kit("site-1"))
     assert done.returncode == 2
-    assert f"is running already, as process {federation.supervisor('site-1')}" in done.stderr
+    assert f"is already running as process {federation.supervisor('site-1')}" in done.stderr
 
 
 def test_a_kit_of_another_kind_is_refused(federation):
@@ -199,7 +199,7 @@ def test_a_kit_of_another_federation_hears_why_and_ctrl_c_ends_it(federation, tm
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    until(lambda: "shows a certificate that this federation's authority did not sign" in console.read_text())
+    until(lambda: "presented a certificate that this federation's authority did not sign" in console.read_text())
     assert len(members(kit)) == 2
     stranger.send_signal(signal.SIGINT)
     assert stranger.wait(seconds(20)) == 0
@@ -249,7 +249,7 @@ def test_sites_come_back_when_the_server_was_killed(federation):
 
 def test_an_unreachable_server_is_explained(federation, tmp_path):
     other = FaultyFederation(tmp_path, ("site-1",), port=free_port())
-    assert "nobody listens at" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
+    assert "connection refused; is the server running?" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
 
 
 def test_logs_hold_no_tokens_and_no_keys():
@@ -294,7 +294,7 @@ def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(t
     )
     try:
         until(lambda: why_unreachable(lead) is None)
-        with session(lead, seconds(20)) as opened:
+        with connection(lead, seconds(20)) as opened:
             until(lambda: registered_sites(opened))
             files = [
                 opened.api.do_command(f"cat site-1 {file}")["data"][0]["data"]

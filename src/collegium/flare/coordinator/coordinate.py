@@ -114,7 +114,7 @@ def coordinate(
 
 
 class _Scores(Callback):
-    """Asks the sites for their accuracy when a round ends; one that did not tell is not asked again."""
+    """Asks the sites for their accuracy when a round ends; a site that did not answer is not asked again."""
 
     def __init__(self, fed: Federation) -> None:
         self._fed = fed
@@ -157,14 +157,12 @@ def _parties(folder: Path, study: Study, host: Host, say: Callable[[str], None])
             here = sorted(host.seen())
         except SessionLost as error:
             if time.monotonic() > end:
-                raise SessionLost(
-                    f"The server is not to be reached: {error}. Start it: collegium server start KIT"
-                ) from None
+                raise SessionLost(f"Cannot reach the server: {error}. Start it: collegium server start KIT") from None
         wanted = [party for party in here if settings.parties is None or party in settings.parties]
         if len(wanted) < needed and time.monotonic() > end:
             raise QuorumLost(
-                f"{len(wanted)} of the {needed} sites that are needed have joined: {', '.join(wanted) or 'none'}. "
-                "Sites join by: collegium site join KIT"
+                f"Only {len(wanted)} of the {needed} required sites have joined ({', '.join(wanted) or 'none'}). "
+                "A site joins with: collegium site join KIT"
             )
         here = wanted
         if len(here) < needed:

@@ -29,7 +29,7 @@ _TRIES: Final = 3
 
 
 class SessionLost(CollegiumError):
-    """The session is over: a job process died, or the server is not to be reached."""
+    """The session is over: a job process died, or the server cannot be reached."""
 
 
 class PartyLost(CollegiumError):
@@ -37,7 +37,7 @@ class PartyLost(CollegiumError):
 
 
 class PartyAway(CollegiumError):
-    """A site's connection is there, but its agent is just being started."""
+    """A site is connected, but its agent is still starting."""
 
 
 class Session(Protocol):
@@ -69,14 +69,14 @@ class RemoteLink:
 
     Args:
         host: Where sessions come from.
-        run: The run's number.
+        run: The run's id.
         plan: What sites are asked to agree to.
         public: The public set's bytes, for sites that have no copy of it.
         parties: The sites of the study.
         welcome: Whether sites that connect later may join between rounds.
         patience: Seconds to wait for a site that is away before going on without it.
         outage: Seconds to wait for a server that is away before giving the run up (it can be resumed).
-        say: Told in a few words what a person may want to know.
+        say: Called with short messages for a person.
     """
 
     def __init__(
@@ -227,7 +227,7 @@ class RemoteLink:
             return "other-version"
         pinned = self.instances.setdefault(party, str(header.get("instance")))
         if pinned != header.get("instance"):
-            self._tell_once(f"{party} answers from another installation than before: its kit is in use twice")
+            self._tell_once(f"{party} answers from a different installation than before: its kit is in use twice")
             return "other-instance"
         plan = wire.pack(self._plan.to_plain()).data
         for _ in range(_TRIES):
@@ -238,7 +238,9 @@ class RemoteLink:
                 return None
             if header.get("state") != "needs-public" or self._public is None:
                 code = _state(header)
-                self._tell_once(f"{party} {'waits for its approval' if code == 'waiting' else 'refuses: ' + code}")
+                self._tell_once(
+                    f"{party} {'waits for its owner to approve the plan' if code == 'waiting' else 'refused: ' + code}"
+                )
                 return code
             refusal = self._send_public(session, party, int(header.get("have", 0)))
             if refusal is not None:
@@ -282,7 +284,7 @@ class RemoteLink:
             return None
 
     def _renew(self) -> None:
-        """Begin a new session with whoever is there, for as long as it takes (to the end of `outage`)."""
+        """Begin a new session with the sites that are connected; keep trying for `outage` seconds."""
         end, session = time.monotonic() + self._outage, None
         self._end_session()
         while session is None:
@@ -290,13 +292,13 @@ class RemoteLink:
                 here = frozenset(self._fresh()) & frozenset(self.parties)
                 session = self._host.begin(here) if here else None
             except SessionLost as error:
-                self._tell_once(f"no session yet ({error}): trying again")
+                self._tell_once(f"no session yet ({error}); trying again")
             if self._closing:
-                raise SessionLost("The run was ended.")
+                raise SessionLost("The run was stopped.")
             if session is None and time.monotonic() > end:
                 raise SessionLost(
-                    f"No session with any site for {self._outage:.0f} s. Is the server up, are sites joined? The run "
-                    "can be resumed: collegium coordinate ... --resume"
+                    f"No session with any site for {self._outage:.0f} s. Check that the server is running and that "
+                    "sites have joined, then resume the run: collegium coordinate ... --resume"
                 )
             if session is None:
                 time.sleep(_ASK_AGAIN)
@@ -312,7 +314,7 @@ class RemoteLink:
     def _forget(self, session: Session) -> None:
         with self._lock:
             if self._session is session:
-                self._say("the session ended: beginning another")
+                self._say("the session ended; starting another")
                 self._end_session()
 
     def _end_session(self) -> None:

@@ -34,9 +34,9 @@ def read_keys(folder: Path, name: str) -> SiteKeys:
     file = folder / _KEY
     secret = _read(file)
     if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        raise ConfigError(f"{file} can be read by others: run `chmod 600 {file}`.")
+        raise ConfigError(f"Other users can read {file}: run `chmod 600 {file}`.")
     if len(secret) != 32:
-        raise StorageError(f"{file} is damaged: it has {len(secret)} bytes instead of 32. Restore it from a backup.")
+        raise StorageError(f"{file} is damaged: expected 32 bytes, got {len(secret)}. Restore it from a backup.")
     return SiteKeys(name, secret)
 
 
@@ -59,4 +59,4 @@ def _read(file: Path) -> bytes:
         try:
             return file.read_bytes()
         except FileNotFoundError:
-            raise ConfigError(f"There is no {file}: run `collegium site init {file.parent.parent}` first.") from None
+            raise ConfigError(f"{file} not found: run `collegium site init {file.parent.parent}` first.") from None

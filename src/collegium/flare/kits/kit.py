@@ -68,17 +68,17 @@ class Kit:
         return f"{self.host}:{self.port}"
 
     def warnings(self) -> list[str]:
-        """What is allowed, but should not stay so."""
+        """What works, but needs attention."""
         lines = []
         if self.days_left < _SOON_DAYS:
             lines.append(
-                f"the certificate of {self.name} ends in {self.days_left:.0f} days: "
+                f"the certificate of {self.name} expires in {self.days_left:.0f} days: "
                 "ask whoever provisioned the federation for a new one (collegium provision --renew)"
             )
         private = (self.folder, self.folder / "startup", self.key)
         exposed = [path for path in private if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
         if exposed:
-            lines.append(f"others on this machine can reach {exposed[-1]}: chmod -R go-rwx {self.folder}")
+            lines.append(f"other users of this machine can access {exposed[-1]}: chmod -R go-rwx {self.folder}")
         return lines
 
 
@@ -86,7 +86,7 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
     """The kit in a folder, with its certificate checked; `kind` is the kind that is needed."""
     root = Path(folder).resolve()
     if not root.is_dir():
-        raise ConfigError(f"There is no kit {folder}: give the folder that you got from the coordinator.")
+        raise ConfigError(f"Kit {folder} not found: give the folder that you received from the coordinator.")
     found = next((each for each, name in SETTINGS.items() if (root / "startup" / name).is_file()), None)
     if found is None:
         raise ConfigError(f"{root} is not a kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
@@ -99,9 +99,11 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
     try:
         federation, host, port, claimed = _address(found, settings)
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ConfigError(f"{file} was changed: unpack the kit again.") from None
+        raise ConfigError(f"{file} was changed or is incomplete: unpack the kit again.") from None
     if claimed != name:
-        raise ConfigError(f"{folder}: the kit is for {claimed!r}, but its certificate for {name!r}: unpack it again.")
+        raise ConfigError(
+            f"{folder}: the kit is for {claimed!r}, but its certificate is for {name!r}: unpack it again."
+        )
     return Kit(root, found, name, organisation, federation, host, port, days)
 
 
@@ -117,7 +119,7 @@ def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
 
 
 def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
-    """A kit's certificate and the days it has left; an error if it is missing, over, or not of this federation."""
+    """A kit's certificate and its days left; an error if it is missing, expired, or from another federation."""
     try:
         from cryptography.exceptions import InvalidSignature
     except ImportError:
@@ -135,11 +137,13 @@ def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
         days = days_left(one)
         if days <= 0:
             raise ConfigError(
-                f"{kit}: the {what} ended on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
+                f"{kit}: the {what} expired on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
                 "federation for a new one (collegium provision --renew)."
             )
         if one.not_valid_before_utc > datetime.now(UTC):
-            raise ConfigError(f"{kit}: the {what} starts on {one.not_valid_before_utc:%Y-%m-%d}: is this clock right?")
+            raise ConfigError(
+                f"{kit}: the {what} is not valid before {one.not_valid_before_utc:%Y-%m-%d}: check the clock."
+            )
     _check_key(path.with_suffix(".key"), certificate)
     return certificate, days_left(certificate)
 
@@ -166,7 +170,7 @@ def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
 
 
 def days_left(certificate: Certificate) -> float:
-    """Days until a certificate ends."""
+    """Days until a certificate expires."""
     return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / 86400
 
 
@@ -175,7 +179,7 @@ def _check_key(path: Path, certificate: Certificate) -> None:
 
     key = _read(path, "key", lambda pem: load_pem_private_key(pem, password=None))
     if key.public_key() != certificate.public_key():
-        raise ConfigError(f"{path} does not belong to its certificate: unpack the kit again.")
+        raise ConfigError(f"{path} does not match its certificate: unpack the kit again.")
 
 
 def _subject(certificate: Certificate) -> tuple[str, str]:

@@ -1,7 +1,7 @@
-"""Make the kits of a federation: keys, certificates, addresses, and a local policy that lets nothing in but orders.
+"""Make the kits of a federation: keys, certificates, addresses, and a local policy that lets only orders in.
 
 NVFlare's own tool makes the certificates and the start-up files. It leaves every key readable in one file, trusts
-whoever has a lead's key, and keeps jobs in a folder that the whole machine can read: all of that is put right here.
+whoever has a lead's key, and keeps jobs in a folder that the whole machine can read: all of that is fixed here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def provision(federation: FederationFile, out: Path, *, force: bool = False) -> 
 def add_site(federation: FederationFile, site: SiteSection, out: Path) -> Provisioned:
     """A kit for one more site, from the same authority. Nothing else changes; the server need not restart."""
     if (out / site.name).exists():
-        raise ConfigError(f"There is a kit {out / site.name} already: --renew {site.name} makes a new certificate.")
+        raise ConfigError(f"Kit {out / site.name} already exists: --renew {site.name} makes a new certificate.")
     with _workshop(out) as work:
         made, _ = issue(federation, [site], work, _read_authority(out))
         _take(made / site.name, work / "kit", "site", federation)
@@ -73,7 +73,7 @@ def renew(federation: FederationFile, name: str, out: Path) -> Provisioned:
     """A new key and certificate for one member, from the same authority; the rest of the kit stays as it is."""
     kinds = dict(_members(federation))
     if name not in kinds:
-        raise ConfigError(f"There is no {name!r} in the federation: choose one of {', '.join(kinds)}.")
+        raise ConfigError(f"{name!r} is not in the federation: choose one of {', '.join(kinds)}.")
     kind = kinds[name]
     with _workshop(out) as work:
         made, _ = issue(federation, federation.sites, work, _read_authority(out))
@@ -108,11 +108,11 @@ def _check_room(out: Path, *, force: bool) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / "ca" / "rootCA.pem").is_file():
-        raise ConfigError(f"{out} holds something else: choose another folder with --out.")
+        raise ConfigError(f"{out} contains something else: choose another folder with --out.")
     if not force:
         raise ConfigError(
-            f"There are kits in {out} already. --add-site adds one, --renew makes a new certificate; "
-            "--force makes a new federation there, and every kit that was handed out ends."
+            f"{out} already contains kits. --add-site adds one, --renew makes a new certificate; "
+            "--force makes a new federation there, and every kit that was handed out becomes invalid."
         )
 
 
@@ -120,7 +120,7 @@ def _check_room(out: Path, *, force: bool) -> None:
 def _workshop(where: Path) -> Any:
     """A folder that only this user can enter, on the same disk, so that finished kits can be moved out of it."""
     if not where.is_dir():
-        raise ConfigError(f"There are no kits in {where}: run collegium provision without --add-site or --renew first.")
+        raise ConfigError(f"No kits in {where}: run collegium provision without --add-site or --renew first.")
     work = Path(tempfile.mkdtemp(prefix=".provision-", dir=where))
     try:
         yield work
@@ -139,7 +139,7 @@ def _read_authority(out: Path) -> dict[str, str]:
     try:
         return {key: (out / "ca" / name).read_text() for key, name in _AUTHORITY.items()}
     except OSError as error:
-        raise ConfigError(f"The authority's key {out / 'ca'} cannot be read: {error.strerror}.") from None
+        raise ConfigError(f"Cannot read the authority's key in {out / 'ca'}: {error.strerror}.") from None
 
 
 def _take(made: Path, kit: Path, kind: Kind, federation: FederationFile) -> None:

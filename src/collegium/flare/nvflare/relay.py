@@ -38,7 +38,7 @@ class LinkRelay(Controller):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """A job without a server is of no use."""
+        """End with the server."""
         follow_parent()
 
     def stop_controller(self, fl_ctx: Any) -> None:
@@ -55,7 +55,7 @@ class LinkRelay(Controller):  # type: ignore[misc]
         try:
             channel = connect(root / COORDINATOR_FOLDER / f"{self._session}.sock")
         except ConnectionLost:
-            return  # the coordinator is gone: there is nobody to work for
+            return  # the coordinator is gone
         try:
             here = self._roll_call(abort_signal, fl_ctx)
             channel.send(tagged({"ready": here}))

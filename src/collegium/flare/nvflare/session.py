@@ -69,7 +69,7 @@ class NvflareHost:
                 status = str(admin.get_job_meta(job).get("status", ""))
             if status.startswith(("FINISHED", "FAILED")):
                 raise SessionLost(f"the server ended the job before it began ({status})")
-        raise SessionLost("the server did not start the job in time")
+        raise SessionLost(f"the server did not start the job within {_JOB_SECONDS:.0f} s")
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[AdminSession]:
@@ -82,9 +82,9 @@ class NvflareHost:
                     yield self._admin
             except (SessionLost, StorageError):
                 raise
-            except Exception as error:  # NVFlare raises many kinds, of which none is worth telling apart
+            except Exception as error:  # NVFlare raises many kinds; the remedy is always the same
                 self.close()
-                raise SessionLost(f"the server does not answer: {type(error).__name__}") from None
+                raise SessionLost(f"cannot reach the server ({type(error).__name__})") from None
 
     def close(self) -> None:
         """Close the admin's connection, which would keep the program from ending."""
@@ -127,15 +127,15 @@ class NvflareSession:
         except ConnectionLost:
             raise SessionLost("the job ended") from None
         except NoAnswer:
-            raise PartyLost(f"{party} does not answer") from None
+            raise PartyLost(f"{party} did not answer in time") from None
         finally:
             with self._lock:
                 self._waiting.pop(number, None)
         if code == ReturnCode.OK:
             return payload
         if code == ReturnCode.SERVICE_UNAVAILABLE:
-            raise PartyAway(f"the agent of {party} is being started")
-        raise PartyLost(f"{party} is not to be reached ({code})")
+            raise PartyAway(f"the agent of {party} is starting")
+        raise PartyLost(f"cannot reach {party} ({code})")
 
     def _read(self) -> None:
         while True:

@@ -56,24 +56,27 @@ class SiteData(Section):
     unlabeled: str | None = Field(None, description="a file of rows without labels")
 
     def check(self) -> None:
-        """Exactly one place, and what belongs to it."""
+        """Exactly one source, with the settings that belong to it."""
         given = [name for name in _SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
-            what = "none is" if not given else f"{' and '.join(given)} are"
-            raise ConfigError(f"data: give one of source, database and entry_point; {what} there.")
+            raise ConfigError(
+                f"data: expected exactly one of source, database and entry_point, got {' and '.join(given) or 'none'}."
+            )
         for name in ("query", "target"):
             if self.database is not None and getattr(self, name) is None:
                 raise ConfigError(f"data.{name}: this setting is needed with database.")
         if self.database is None and self.query is not None:
-            raise ConfigError("data.query: a query needs a database to ask.")
+            raise ConfigError("data.query: a query needs a database; add the setting database.")
         if self.entry_point is not None and self.target is not None:
-            raise ConfigError("data.target: a function gives X and y by itself; leave target out.")
+            raise ConfigError("data.target: an entry point returns X and y; leave target out.")
         if self.columns is not None:
             twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
             if twice:
                 raise ConfigError(f"data.columns: {twice[0]!r} is listed twice.")
             if self.target in self.columns:
-                raise ConfigError(f"data.columns: {self.target!r} holds the labels and is no feature; leave it out.")
+                raise ConfigError(
+                    f"data.columns: {self.target!r} holds the labels and cannot be a feature; leave it out."
+                )
 
 
 class SitePolicy(Section):
@@ -86,7 +89,7 @@ class SitePolicy(Section):
     max_release_bytes: int = Field(1 << 30, ge=0, description="the largest single release")
     max_run_bytes: int = Field(1 << 36, ge=0, description="all releases of one run together")
     max_message_bytes: int = Field(1 << 30, ge=1 << 10, description="the largest message that is accepted")
-    public_sha256: Hash | None = Field(None, description="the only public set that questions may be about")
+    public_sha256: Hash | None = Field(None, description="the only public set that this site answers about")
     approval: Literal["auto", "plan", "each"] = Field(
         "plan", description="auto: the policy decides; plan: a person signs each plan; each: a person signs each order"
     )
@@ -97,7 +100,7 @@ class SitePolicy(Section):
         for pattern in self.algorithms:
             if not re.search(r"[*?\[]", pattern) and pattern not in known:
                 raise ConfigError(
-                    f"policy.algorithms: there is no algorithm {pattern!r}.{registry.nearest(pattern, known)} "
+                    f"policy.algorithms: unknown algorithm {pattern!r}.{registry.nearest(pattern, known)} "
                     f"Known: {', '.join(known)}."
                 )
 
@@ -113,7 +116,7 @@ class SitePublic(Section):
     """The public set: the site's own copy, or none, and then the coordinator sends it."""
 
     path: str | None = Field(None, description="the site's own copy; a relative path starts at the kit")
-    target: str | None = Field(None, description="a column of the copy that is no feature and is left out")
+    target: str | None = Field(None, description="a column of the copy to leave out, since it is not a feature")
     max_bytes: int = Field(1 << 32, ge=0, description="the largest public set that may be fetched")
 
 
@@ -138,7 +141,7 @@ class SiteFile(File):
         return validate(cls, read_toml(file, "site file"), str(file), "site")
 
     def check(self) -> None:
-        """What no single setting can tell: that they fit each other. No data is read."""
+        """Check that the settings fit each other. No data is read."""
         self.data.check()
         self.policy.check()
         build("learner", self.learner, "learner")
@@ -206,14 +209,12 @@ def site_keyring(folder: str | Path, file: SiteFile, parties: Iterable[str] = ()
     """The site's own keys, in its agent's folder, and the identities it knows; `parties` must be among them."""
     own = site_keys(folder, file)
     if file.identities.get(file.name, own.identity) != own.identity:
-        raise ConfigError(
-            f"identities.{file.name}: this is not the identity of this site's own key, {own.identity}: correct it."
-        )
+        raise ConfigError(f"identities.{file.name}: expected the identity of this site's own key, {own.identity}.")
     known = {**file.identities, file.name: own.identity}
     missing = [party for party in parties if party not in known]
     if missing:
         raise ConfigError(
-            f"The identity of site {missing[0]!r} is not known here. Ask that site for it by telephone or letter "
-            f"(its `collegium site init` shows it), and write it into {SITE_FILE} under [identities]."
+            f"The identity of site {missing[0]!r} is missing from [identities] in {SITE_FILE}. Ask that site for it "
+            "by telephone or letter; its `collegium site init` shows it."
         )
     return Keyring(own, known)

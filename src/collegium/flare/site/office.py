@@ -59,11 +59,11 @@ class Office:
         what, run = "", ""
         try:
             if len(message) > self._setup.file.policy.max_message_bytes:
-                raise Refused("too-large", f"A message of {len(message)} bytes is over this site's limit.")
+                raise Refused("too-large", f"A message of {len(message)} bytes exceeds max_message_bytes.")
             header, payload = wire.cut(message)
             what, run = str(header.get("do")), str(header.get("run", ""))
             if what not in self._answers:
-                raise Refused("bad-message", "A message asks for something that there is not.")
+                raise Refused("bad-message", "A message asks for something unknown.")
             return self._answers[what](header, payload)
         except Refused as refusal:
             code, why = refusal.code, str(refusal)
@@ -73,7 +73,7 @@ class Office:
             code, why = "storage-failed", str(error)
         except Exception:
             code, why = "failed", traceback.format_exc()
-        if code not in ("waiting", "busy", "not-open"):  # these are no refusals: ask again
+        if code not in ("waiting", "busy", "not-open"):  # not refusals: the coordinator asks again
             with suppress(CollegiumError):
                 self._ledger.note_refusal(run, -1, what[:32], code)
         with suppress(OSError):  # a full disk must not keep the site from refusing
@@ -91,11 +91,11 @@ class Office:
             known = self._engagements.get(run)
             if known is not None:
                 if known.plan.digest != plan.digest:
-                    raise Refused("other-plan", f"Run {run} was opened with another plan.")
+                    raise Refused("other-plan", f"Run {run} is open with a different plan.")
                 return _reply("open")
             self._require_acceptable(plan)
             if len(self._engagements) >= _MOST_RUNS:
-                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are open here: end some first.")
+                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are already open: end some first.")
             public: PublicSet | None = None
             if plan.public_sha256 is not None:
                 public = self._public.get(plan.public_sha256)
@@ -124,7 +124,7 @@ class Office:
         sha256 = str(header["sha256"])
         pinned = self._setup.file.policy.public_sha256
         if pinned is not None and sha256 != pinned:
-            raise Refused("other-public-set", "This site has pinned another public set.")
+            raise Refused("other-public-set", "This site pins a different public set.")
         return _reply("public", have=self._public.add(sha256, int(header["offset"]), int(header["total"]), payload))
 
     def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
@@ -173,5 +173,5 @@ def _wait(header: dict[str, Any]) -> float:
 def _run_name(header: dict[str, Any]) -> str:
     run = str(header["run"])
     if not re.fullmatch(r"[0-9a-f]{32}", run):
-        raise Refused("bad-message", "A run is named by 32 hexadecimal digits.")
+        raise Refused("bad-message", "A run's id must be 32 hexadecimal digits.")
     return run

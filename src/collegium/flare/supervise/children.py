@@ -1,4 +1,4 @@
-"""Child processes of a supervisor: their output in a log of limited size, and an end that leaves nobody behind."""
+"""Child processes of a supervisor: their output goes to a log of limited size, and ending them leaves none behind."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def import_paths() -> str:
 
 
 def members(kit: Path) -> list[psutil.Process]:
-    """All processes of a kit: the children, and the job processes that NVFlare started in sessions of their own."""
+    """All processes of a kit: the children, and the job processes that NVFlare started."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -166,7 +166,7 @@ def locked(path: Path, kit: Path) -> Iterator[None]:
         except OSError:
             file.seek(0)
             pid = file.read().strip() or "unknown"
-            raise ConfigError(f"{kit} is running already, as process {pid}: stop that first (kill {pid}).") from None
+            raise ConfigError(f"{kit} is already running as process {pid}: stop that one first (kill {pid}).") from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()

@@ -112,7 +112,7 @@ class LoopbackFederation:
 
     def _launch(self, name: str, *command: object) -> None:
         if name in self._running and self._running[name].poll() is None:
-            raise ConfigError(f"{name} is running already.")
+            raise ConfigError(f"{name} is already running.")
         with (self._consoles / f"{name}.txt").open("ab") as console:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-c", _COMMAND, *map(str, command)],
@@ -164,7 +164,7 @@ class LoopbackFederation:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A free port on the loopback interface."""
     with socket.socket() as trial:
         trial.bind(("127.0.0.1", 0))
         return int(trial.getsockname()[1])

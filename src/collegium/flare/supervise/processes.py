@@ -120,7 +120,7 @@ def run_site(folder: str | Path, say: Say) -> None:
 
 
 class _SiteConsole:
-    """Says when a site's connection changes, and why there is none."""
+    """Says when a site's connection changes, and why it cannot connect."""
 
     def __init__(self, kit: Kit, say: Say) -> None:
         self.connection = Connection()
@@ -143,7 +143,7 @@ class _SiteConsole:
             self._say(f"connected to {self._kit.address}")
             self._reason = ""
         elif self._was_up and not up:
-            self._say(f"lost {self._kit.address}; trying again")
+            self._say(f"lost the connection to {self._kit.address}; reconnecting")
             self._dial_at = time.monotonic() + 1.0
         self._was_up = up
         if not up and time.monotonic() >= self._dial_at:
@@ -152,20 +152,20 @@ class _SiteConsole:
     def _explain(self) -> None:
         reason = why_unreachable(self._kit) or ""
         if reason and reason != self._reason:
-            self._say(f"{reason} (trying again every few seconds)")
+            self._say(f"{reason} (retrying every few seconds)")
         self._reason = reason
         self._dial_at = time.monotonic() + _DIAL_SECONDS
 
     def _rejection(self, reason: str) -> str:
         if reason.endswith("is disabled"):
             return (
-                f"{self._kit.name} was disabled at {self._kit.address}: ask the coordinator, who can undo it "
+                f"{self._kit.name} was disabled at {self._kit.address}: ask the coordinator to enable it again "
                 f"(collegium server enable {self._kit.name})."
             )
         return f"{self._kit.address} refused {self._kit.name}: {reason}."
 
     def on_end(self, child: Child, code: int) -> None:
-        """A child has ended: is it worth starting again?"""
+        """A child has ended; an error where starting it again would not help."""
         if child.name == "agent" and code == _OWNER_MUST_ACT:
             raise ConfigError(child.last_line.removeprefix("collegium: "))
         if child.name == "nvflare":

@@ -79,7 +79,7 @@ class Channel:
         return bytes(parts)
 
     def close(self) -> None:
-        """Close this end; whoever waits for a message is told."""
+        """Close this end, and wake a thread that waits for a message."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -144,7 +144,7 @@ def connect(path: Path, limit: int = MAX_MESSAGE) -> Channel:
             connected.connect(name)
     except OSError:
         connected.close()
-        raise ConnectionLost(f"Nobody answers at {path}.") from None
+        raise ConnectionLost(f"Cannot connect to {path}.") from None
     return Channel(connected, limit)
 
 
