@@ -48,8 +48,8 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
     algorithm: Algorithm = study.build_algorithm()
     if own := sorted({name for _, name in registry.OWN if name in _texts(study.algorithm)}):
         raise ConfigError(
-            f"algorithm: {', '.join(own)} is in a file of yours, but sites run only what is installed there. Ship it as "
-            'a plug-in, install it here and at the sites, and use its name: see "Shipping it" in docs/extending.md.'
+            f"algorithm: {', '.join(own)} is in a file of yours, but sites run only what is installed there. Ship it "
+            'as a plug-in, install it here and at the sites, and use its name: see "Shipping it" in docs/extending.md.'
         )
     if algorithm.simulation_only:
         raise ConfigError(

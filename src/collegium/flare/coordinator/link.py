@@ -19,7 +19,7 @@ from collegium.core.federation import Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.planning import Plan
-from collegium.flare.site.public_store import pieces
+from collegium.flare.site.public_store import PIECE
 from collegium.wire.replies import UNREAD, Refusal, write_refusal
 
 _POLL, _ASK_AGAIN, _LOOK_SECONDS = 10.0, 0.5, 1.0
@@ -250,8 +250,8 @@ class RemoteLink:
     def _send_public(self, session: Session, party: str, have: int) -> str | None:
         data = self._public or b""
         words = {"do": "public", "sha256": self._plan.public_sha256, "total": len(data)}
-        for offset, piece in pieces(data, have):
-            header, _ = self._ask(session, party, words | {"offset": offset}, piece)
+        for offset in range(have, len(data), PIECE):
+            header, _ = self._ask(session, party, words | {"offset": offset}, data[offset : offset + PIECE])
             if header.get("state") != "public":
                 return str(header.get("code"))
         return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +20,6 @@ def pack_public(X: Any) -> bytes:
     """A table of public rows as bytes that hold no code."""
     header, arrays = tables.to_arrays(X)
     return wire.pack({"header": header, "arrays": arrays}).data
-
-
-def pieces(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """What is to be sent from an offset on."""
-    for offset in range(start, len(data), PIECE):
-        yield offset, data[offset : offset + PIECE]
 
 
 class PublicStore:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from collegium.errors import CollegiumError, ConfigError
@@ -54,31 +53,34 @@ class Supervisor:
         self._say = say
         self._stop = threading.Event()
 
-    def run(self, watch: Callable[[], None], on_end: Callable[[Child, int], None]) -> None:
-        """Start all; `watch` is called at every tick, `on_end` when a child has ended."""
+    def run(self) -> None:
+        """Start all, and end all."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, lambda number, frame: self._stop.set())
         end_members(self.kit.folder)  # left behind by a supervisor that was killed
         try:
             for child in self._children:
                 child.start()
             while not self._stop.wait(_TICK_SECONDS):
                 for child in self._children:
-                    self._tend(child, on_end)
-                watch()
+                    self._tend(child)
+                self.watch()
             self._say("stopping")
         finally:
             end_members(self.kit.folder)
             for child in self._children:
                 child.forget()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stop.set()
+    def watch(self) -> None:
+        """Called at every tick."""
 
-    def _tend(self, child: Child, on_end: Callable[[Child, int], None]) -> None:
+    def on_end(self, child: Child, code: int) -> None:
+        """Called when a child has ended; raises where starting it again would not help."""
+
+    def _tend(self, child: Child) -> None:
         code = child.ended()
         if code is not None:
-            on_end(child, code)
+            self.on_end(child, code)
             self._say(f"{child.name} ended ({_ending(code)}), restarting; see {self.kit.folder / 'logs'}")
         if child.restart_at is not None and time.monotonic() >= child.restart_at:
             child.start()
@@ -94,7 +96,7 @@ def run_server(folder: str | Path, say: Say) -> None:
         resources.write_text(json.dumps(server_resources(kit.folder), indent=1) + "\n", encoding="utf-8")
         arguments, said = _nvflare_arguments(kit), set[str]()
         server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, said, say))
-        Supervisor(kit, [server], say).run(lambda: None, lambda child, code: None)
+        Supervisor(kit, [server], say).run()
 
 
 def _hear_server(line: str, said: set[str], say: Say) -> None:
@@ -111,67 +113,60 @@ def _hear_server(line: str, said: set[str], say: Say) -> None:
 def run_site(folder: str | Path, say: Say) -> None:
     """Run a site until a signal comes, or the server has disabled it."""
     kit = _prepared(folder, "site", say)
-    agent_folder = kit.folder / "agent"
-    with locked(agent_folder / "join.lock", kit.folder):
-        site = _SiteConsole(kit, say)
-        nvflare = site.nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, site.connection.hear)
-        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, agent_folder / "agent.pid")
-        Supervisor(kit, [agent, nvflare], say).run(site.watch, site.on_end)
+    with locked(kit.folder / "agent" / "join.lock", kit.folder):
+        _SiteSupervisor(kit, say).run()
 
 
-class _SiteConsole:
-    """Says when a site's connection changes, and why it cannot connect."""
+class _SiteSupervisor(Supervisor):
+    """Also says when a site's connection changes, and why it cannot connect."""
 
     def __init__(self, kit: Kit, say: Say) -> None:
-        self.connection = Connection()
-        self.nvflare: Child | None = None
-        self._kit = kit
-        self._say = say
-        self._was_up: bool | None = None
+        self._connection = Connection()
+        self._nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, self._connection.hear)
+        pid_file = kit.folder / "agent" / "agent.pid"
+        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, pid_file)
+        super().__init__(kit, [agent, self._nvflare], say)
+        self._was_up = False
         self._reason = ""
         self._dial_at = time.monotonic() + _FIRST_DIAL_SECONDS
 
     def watch(self) -> None:
-        """Called at every tick."""
-        if self.connection.rejected:
-            raise Stopped(self._rejection(self.connection.rejected))
-        if self.connection.disowned and self.nvflare is not None:
-            self.connection.forget()
-            self.nvflare.end()
-        up = self.connection.up
+        self._check_rejected()
+        if self._connection.disowned:
+            self._connection.forget()
+            self._nvflare.end()
+        up = self._connection.up
         if up and not self._was_up:
-            self._say(f"connected to {self._kit.address}")
+            self._say(f"connected to {self.kit.address}")
             self._reason = ""
         elif self._was_up and not up:
-            self._say(f"lost the connection to {self._kit.address}; reconnecting")
+            self._say(f"lost the connection to {self.kit.address}; reconnecting")
             self._dial_at = time.monotonic() + 1.0
         self._was_up = up
         if not up and time.monotonic() >= self._dial_at:
             self._explain()
 
+    def on_end(self, child: Child, code: int) -> None:
+        if child.name == "agent" and code == _OWNER_MUST_ACT:
+            raise ConfigError(child.last_line.removeprefix("collegium: "))
+        if child is self._nvflare:
+            self._check_rejected()
+            self._connection.forget()
+
     def _explain(self) -> None:
-        reason = why_unreachable(self._kit) or ""
+        reason = why_unreachable(self.kit) or ""
         if reason and reason != self._reason:
             self._say(f"{reason} (retrying every few seconds)")
         self._reason = reason
         self._dial_at = time.monotonic() + _DIAL_SECONDS
 
-    def _rejection(self, reason: str) -> str:
+    def _check_rejected(self) -> None:
+        reason, name, address = self._connection.rejected, self.kit.name, self.kit.address
         if reason.endswith("is disabled"):
-            return (
-                f"{self._kit.name} was disabled at {self._kit.address}: ask the coordinator to enable it again "
-                f"(collegium server enable {self._kit.name})."
-            )
-        return f"{self._kit.address} refused {self._kit.name}: {reason}."
-
-    def on_end(self, child: Child, code: int) -> None:
-        """A child has ended; an error where starting it again would not help."""
-        if child.name == "agent" and code == _OWNER_MUST_ACT:
-            raise ConfigError(child.last_line.removeprefix("collegium: "))
-        if child.name == "nvflare":
-            if self.connection.rejected:
-                raise Stopped(self._rejection(self.connection.rejected))
-            self.connection.forget()
+            undo = f"ask the coordinator to enable it again (collegium server enable {name})"
+            raise Stopped(f"{name} was disabled at {address}: {undo}.")
+        if reason:
+            raise Stopped(f"{address} refused {name}: {reason}.")
 
 
 def _prepared(folder: str | Path, kind: Kind, say: Say) -> Kit:
