@@ -155,7 +155,7 @@ def test_check_takes_a_proposed_plan(kit, collegium, tmp_path):
     (tmp_path / "plan.json").write_text(plan.to_json())
     assert json.loads(collegium("check", str(kit), "plan.json", "--json"))["plan"] == plan.digest
     (tmp_path / "plan.json").write_text("{}")
-    assert "no plan" in collegium("check", str(kit), "plan.json", code=2)
+    assert "not a plan" in collegium("check", str(kit), "plan.json", code=2)
     assert "no plan" in collegium("check", str(kit), "none.json", code=2)
 
 
@@ -215,7 +215,7 @@ def test_check_of_a_real_kit_knows_its_certificate(kit, collegium, tmp_path):
     (real / "site.toml").write_text(SITE.replace("north", "south"))
     assert "certificate is for 'north'" in collegium("check", str(real), code=2)
     (real / "startup" / "client.crt").write_text("nothing")
-    assert "no certificate" in collegium("check", str(real), code=2)
+    assert "not a valid certificate" in collegium("check", str(real), code=2)
 
 
 # status, log, budget

@@ -204,7 +204,7 @@ def test_rows_that_are_empty_or_all_held_out(kit):
     (kit / "rows.csv").write_text("age,crp,ill\n")
     refused(kit, "no rows")
     (kit / "rows.csv").write_text("age,crp,ill\n1,2,yes\n")
-    refused(kit, "data.held_out", "none would be left")
+    refused(kit, "data.held_out", "would be left to learn from")
 
 
 def test_npz_rows_have_no_columns_to_choose(kit):
