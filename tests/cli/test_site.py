@@ -17,7 +17,7 @@ import pytest
 from collegium.cli import main
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan, plan_of
-from collegium.flare.site.file import SiteFile, site_keys
+from collegium.flare.kits.identity import read_keys
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.mechanisms.randomized_response import RandomizedResponse
 from collegium.site.ledger import Entry, Ledger
@@ -91,7 +91,7 @@ def propose(kit: Path) -> Plan:
 
 
 def office(kit: Path) -> Approvals:
-    return Approvals(kit / "agent", site_keys(kit / "agent", SiteFile.from_toml(kit / "site.toml")))
+    return Approvals(kit / "agent", read_keys(kit / "agent", "north"))
 
 
 # init
@@ -103,7 +103,7 @@ def test_init_writes_a_file_a_key_and_shows_the_identity(kit, collegium):
     identity = said.strip().splitlines()[-1]
     assert len(bytes.fromhex(identity)) == 32
     assert SiteFile.from_toml(kit / "site.toml").name == "north"
-    assert site_keys(kit / "agent", SiteFile.from_toml(kit / "site.toml")).identity == identity
+    assert read_keys(kit / "agent", "north").identity == identity
 
 
 def test_init_again_keeps_the_file_and_the_identity(kit, collegium):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from collegium import wire
@@ -64,39 +65,30 @@ class Host(Protocol):
         """A session with these sites. Raises SessionLost."""
 
 
+@dataclass(eq=False, repr=False)
 class RemoteLink:
-    """Orders to sites elsewhere.
+    """Orders to sites elsewhere."""
 
-    Args:
-        host: Where sessions come from.
-        run: The run's id.
-        plan: What sites are asked to agree to.
-        public: The public set's bytes, for sites that have no copy of it.
-        parties: The sites of the study.
-        welcome: Whether sites that connect later may join between rounds.
-        patience: Seconds to wait for a site that is away before going on without it.
-        outage: Seconds to wait for a server that is away before giving the run up (it can be resumed).
-        say: Called with short messages for a person.
-    """
+    host: Host
+    """Where sessions come from."""
+    run: str
+    plan: Plan
+    """What sites are asked to agree to."""
+    public: bytes | None
+    """The public set, for sites that have no copy of it."""
+    parties: tuple[str, ...]
+    welcome: bool = False
+    """Whether sites that connect later may join between rounds."""
+    patience: float = 30.0
+    """Seconds to wait for a site that is away before going on without it."""
+    outage: float = 600.0
+    """Seconds to wait for a server that is away before giving the run up (it can be resumed)."""
+    instances: dict[str, str] = field(default_factory=dict)
+    """Which installation of each site took part first."""
+    say: Callable[[str], None] = lambda text: None
+    """Called with short messages for a person."""
 
-    def __init__(
-        self,
-        host: Host,
-        run: str,
-        plan: Plan,
-        public: bytes | None,
-        parties: tuple[str, ...],
-        *,
-        welcome: bool = False,
-        patience: float = 30.0,
-        outage: float = 600.0,
-        instances: dict[str, str] | None = None,
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.parties = parties
-        self.instances = {} if instances is None else instances
-        self._host, self._run, self._plan, self._public = host, run, plan, public
-        self._welcome, self._patience, self._outage, self._say = welcome, patience, outage, say
+    def __post_init__(self) -> None:
         self._session: Session | None = None
         self._opened: set[str] = set()
         self._gone: dict[str, float] = {}
@@ -138,7 +130,7 @@ class RemoteLink:
 
     def newcomers(self) -> tuple[str, ...]:
         """Sites that have connected since, where the study is open to them; they are parties from now on."""
-        if not self._welcome:
+        if not self.welcome:
             return ()
         with self._lock:
             fresh: tuple[str, ...] = ()
@@ -146,7 +138,7 @@ class RemoteLink:
                 fresh = tuple(sorted(set(self._fresh()) - set(self.parties)))
             if fresh:
                 self.parties += fresh
-                self._say(f"{', '.join(fresh)} joined")
+                self.say(f"{', '.join(fresh)} joined")
                 self._end_session()  # the next one has them in it
             return fresh
 
@@ -158,7 +150,7 @@ class RemoteLink:
             return
         for party in here:
             with suppress(SessionLost, PartyLost, PartyAway):
-                self._ask(session, party, {"do": "close", "run": self._run})
+                self._ask(session, party, {"do": "close", "run": self.run})
 
     def close(self) -> None:
         """End the session, and all waiting for one."""
@@ -173,7 +165,7 @@ class RemoteLink:
             session = self._session_with(party)
             if session is None:
                 away = away or time.monotonic()
-                if time.monotonic() - away > self._patience:
+                if time.monotonic() - away > self.patience:
                     return None
                 stop.wait(_ASK_AGAIN)
                 continue
@@ -181,7 +173,7 @@ class RemoteLink:
                 state, payload = self._open(session, party), b""
                 if state is None:
                     wait = _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))
-                    words = {"do": "await" if given else "order", "run": self._run, "order": name, "wait": wait}
+                    words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
                     header, payload = self._ask(session, party, words, b"" if given else frame)
                     state = _state(header)
             except SessionLost:
@@ -196,7 +188,7 @@ class RemoteLink:
                 return payload
             if state in ("away", "waiting"):
                 away = away or time.monotonic()
-                if state == "away" and time.monotonic() - away > self._patience:
+                if state == "away" and time.monotonic() - away > self.patience:
                     return None
             if state in ("not-open", "away"):
                 with self._lock:
@@ -229,14 +221,14 @@ class RemoteLink:
         if pinned != header.get("instance"):
             self._tell_once(f"{party} answers from a different installation than before: its kit is in use twice")
             return "other-instance"
-        plan = wire.pack(self._plan.to_plain()).data
+        plan = wire.pack(self.plan.to_plain()).data
         for _ in range(_TRIES):
-            header, _ = self._ask(session, party, {"do": "open", "run": self._run}, plan)
+            header, _ = self._ask(session, party, {"do": "open", "run": self.run}, plan)
             if header.get("state") == "open":
                 with self._lock:
                     self._opened.add(party)
                 return None
-            if header.get("state") != "needs-public" or self._public is None:
+            if header.get("state") != "needs-public" or self.public is None:
                 code = _state(header)
                 self._tell_once(
                     f"{party} {'waits for its owner to approve the plan' if code == 'waiting' else 'refused: ' + code}"
@@ -248,8 +240,8 @@ class RemoteLink:
         return "no-public-set"  # it was sent, and the site still asks for it
 
     def _send_public(self, session: Session, party: str, have: int) -> str | None:
-        data = self._public or b""
-        words = {"do": "public", "sha256": self._plan.public_sha256, "total": len(data)}
+        data = self.public or b""
+        words = {"do": "public", "sha256": self.plan.public_sha256, "total": len(data)}
         for offset in range(have, len(data), PIECE):
             header, _ = self._ask(session, party, words | {"offset": offset}, data[offset : offset + PIECE])
             if header.get("state") != "public":
@@ -261,7 +253,7 @@ class RemoteLink:
         session = self._session
         if session is not None and party in self._opened:
             with suppress(SessionLost, PartyLost, PartyAway):
-                session.request(party, wire.join({"do": "cancel", "run": self._run, "order": name}, b""), 2.0)
+                session.request(party, wire.join({"do": "cancel", "run": self.run, "order": name}, b""), 2.0)
 
     # Sessions.
 
@@ -276,28 +268,28 @@ class RemoteLink:
                 self._looked = time.monotonic()
                 heard: float | None = None
                 with suppress(SessionLost):
-                    heard = self._host.seen().get(party)
+                    heard = self.host.seen().get(party)
                 if heard is not None and heard > self._gone.setdefault(party, time.time()):
-                    self._say(f"{party} is back")
+                    self.say(f"{party} is back")
                     self._renew()
                     return self._session_with(party)
             return None
 
     def _renew(self) -> None:
         """Begin a new session with the sites that are connected; keep trying for `outage` seconds."""
-        end, session = time.monotonic() + self._outage, None
+        end, session = time.monotonic() + self.outage, None
         self._end_session()
         while session is None:
             try:
                 here = frozenset(self._fresh()) & frozenset(self.parties)
-                session = self._host.begin(here) if here else None
+                session = self.host.begin(here) if here else None
             except SessionLost as error:
                 self._tell_once(f"no session yet ({error}); trying again")
             if self._closing:
                 raise SessionLost("The run was stopped.")
             if session is None and time.monotonic() > end:
                 raise SessionLost(
-                    f"No session with any site for {self._outage:.0f} s. Check that the server is running and that "
+                    f"No session with any site for {self.outage:.0f} s. Check that the server is running and that "
                     "sites have joined, then resume the run: collegium coordinate ... --resume"
                 )
             if session is None:
@@ -309,12 +301,12 @@ class RemoteLink:
     def _fresh(self) -> list[str]:
         """Who was heard of lately, and since it was lost."""
         since = time.time() - _FRESH_SECONDS
-        return [party for party, heard in self._host.seen().items() if heard > max(since, self._gone.get(party, 0.0))]
+        return [party for party, heard in self.host.seen().items() if heard > max(since, self._gone.get(party, 0.0))]
 
     def _forget(self, session: Session) -> None:
         with self._lock:
             if self._session is session:
-                self._say("the session ended; starting another")
+                self.say("the session ended; starting another")
                 self._end_session()
 
     def _end_session(self) -> None:
@@ -325,12 +317,12 @@ class RemoteLink:
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._say(text)
+            self.say(text)
 
     def _lose(self, session: Session, party: str) -> None:
         with self._lock:
             if self._session is session and party not in self._gone:
-                self._say(f"{party} is away")
+                self.say(f"{party} is away")
                 self._gone[party] = time.time()
                 self._opened.discard(party)
 

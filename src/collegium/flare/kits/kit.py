@@ -94,7 +94,7 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
         raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{_COMMANDS[found]}`.")
     file = root / "startup" / SETTINGS[found]
     settings = _read(file, "settings file", lambda text: dict(json.loads(text)))
-    certificate, days = check_certificate(root, found)
+    certificate = check_certificate(root, found)
     name, organisation = _subject(certificate)
     try:
         federation, host, port, claimed = _address(found, settings)
@@ -104,7 +104,7 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
         raise ConfigError(
             f"{folder}: the kit is for {claimed!r}, but its certificate is for {name!r}: unpack it again."
         )
-    return Kit(root, found, name, organisation, federation, host, port, days)
+    return Kit(root, found, name, organisation, federation, host, port, days_left(certificate))
 
 
 def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
@@ -118,8 +118,8 @@ def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
     return str(server["name"]), host, int(port), str(claimed)
 
 
-def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
-    """A kit's certificate and its days left; an error if it is missing, expired, or from another federation."""
+def check_certificate(kit: Path, kind: Kind) -> Certificate:
+    """A kit's certificate; an error if it is missing, expired, or from another federation."""
     try:
         from cryptography.exceptions import InvalidSignature
     except ImportError:
@@ -134,8 +134,7 @@ def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
             "files of two federations were mixed. Unpack the kit again."
         ) from None
     for what, one in (("certificate", certificate), ("authority", root)):
-        days = days_left(one)
-        if days <= 0:
+        if days_left(one) <= 0:
             raise ConfigError(
                 f"{kit}: the {what} expired on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
                 "federation for a new one (collegium provision --renew)."
@@ -145,7 +144,7 @@ def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
                 f"{kit}: the {what} is not valid before {one.not_valid_before_utc:%Y-%m-%d}: check the clock."
             )
     _check_key(path.with_suffix(".key"), certificate)
-    return certificate, days_left(certificate)
+    return certificate
 
 
 def stem(kind: Kind) -> str:

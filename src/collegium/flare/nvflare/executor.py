@@ -21,9 +21,7 @@ AGENT_SOCKET: Final = "agent/agent.sock"
 class LinkExecutor(Executor):  # type: ignore[misc]
     """Thin on purpose: data, learner and gate live in the agent's process, which outlives every job."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._agent = Path()
+    _agent = Path()
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Listen for the relay when a job starts."""

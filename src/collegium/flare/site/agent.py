@@ -11,7 +11,6 @@ import secrets
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from collegium import registry
@@ -44,12 +43,8 @@ def serve(kit: Path) -> None:
     approvals = Approvals(folder, read_keys(folder, setup.file.name))
     office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
     listener = LocalListener(folder / SOCKET)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        listener.close()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
             listener.serve(office.answer)

@@ -7,7 +7,6 @@ coordinator learns only what passes the gate.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -24,7 +23,6 @@ from collegium.learners.prepare import with_preparation
 from collegium.privacy.budget import Budget
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.protocols.keyring import Keyring
-from collegium.protocols.keys import SiteKeys
 from collegium.site.policy import Policy
 from collegium.study.sections import File, Section, located, read_toml, validate
 from collegium.wire.tables import Table
@@ -200,21 +198,9 @@ def site_policy(file: SiteFile) -> Policy:
     return Policy(**file.policy.model_dump(exclude={"algorithms", "max_message_bytes", "approval"}))
 
 
-def site_keys(folder: str | Path, file: SiteFile) -> SiteKeys:
-    """The site's identity key, in its agent's folder."""
-    return read_keys(Path(folder), file.name)
-
-
-def site_keyring(folder: str | Path, file: SiteFile, parties: Iterable[str] = ()) -> Keyring:
-    """The site's own keys, in its agent's folder, and the identities it knows; `parties` must be among them."""
-    own = site_keys(folder, file)
+def site_keyring(folder: Path, file: SiteFile) -> Keyring:
+    """The site's own keys, in its agent's folder, and the identities that it knows."""
+    own = read_keys(folder, file.name)
     if file.identities.get(file.name, own.identity) != own.identity:
         raise ConfigError(f"identities.{file.name}: expected the identity of this site's own key, {own.identity}.")
-    known = {**file.identities, file.name: own.identity}
-    missing = [party for party in parties if party not in known]
-    if missing:
-        raise ConfigError(
-            f"The identity of site {missing[0]!r} is missing from [identities] in {SITE_FILE}. Ask that site for it "
-            "by telephone or letter; its `collegium site init` shows it."
-        )
-    return Keyring(own, known)
+    return Keyring(own, {**file.identities, file.name: own.identity})

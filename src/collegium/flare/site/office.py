@@ -101,7 +101,10 @@ class Office:
                 public = self._public.get(plan.public_sha256)
                 if public is None:
                     return _reply("needs-public", have=self._public.have(plan.public_sha256))
-            self._engagements[run] = self._engage(run, plan, public)
+            try:
+                self._engagements[run] = Engagement(self._folder, run, plan, self._setup, public)
+            except ConfigError as error:
+                raise Refused("wrong-data", str(error)) from None
         self._log.write(f"opened run {run}: {plan.study}, plan {plan.digest}")
         return _reply("open")
 
@@ -113,12 +116,6 @@ class Office:
         if self._setup.file.policy.approval != "auto" and not self._approvals.approved(plan.digest):
             self._approvals.propose(plan)
             raise Refused("waiting", f"Plan {plan.digest} waits for this site's approval.")
-
-    def _engage(self, run: str, plan: Plan, public: PublicSet | None) -> Engagement:
-        try:
-            return Engagement(self._folder, run, plan, self._setup, public)
-        except ConfigError as error:
-            raise Refused("wrong-data", str(error)) from None
 
     def _take_public(self, header: dict[str, Any], payload: bytes) -> bytes:
         sha256 = str(header["sha256"])

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -122,31 +122,24 @@ class LoopbackFederation:
 
     def wait_for(self, name: str, words: str, since: int = 0, timeout: float = 60.0) -> None:
         """Wait until a supervisor has said `words`, after the first `since` characters of its console."""
-        end = time.monotonic() + timeout
-        while True:
-            running = self._running[name].poll() is None  # before its last words are read
-            if words in self.console(name)[since:]:
-                return
-            if not running:
-                self._check_running(name)
-            if time.monotonic() > end:
-                raise CollegiumError(f"{name} did not say {words!r} within {timeout:.0f} seconds: {self.console(name)}")
-            time.sleep(0.05)
+        self._until(lambda: words in self.console(name)[since:], name, f"say {words!r}", timeout)
 
     def _wait_for_site(self, name: str, since: int, timeout: float) -> None:
         """Registered, and its agent listens."""
         self.wait_for(name, "connected", since, timeout)
-        end = time.monotonic() + timeout
-        while not (self.site_kit(name) / "agent" / "agent.sock").exists():
-            self._check_running(name)
-            if time.monotonic() > end:
-                raise CollegiumError(f"The agent of {name} did not start within {timeout:.0f} seconds.")
-            time.sleep(0.05)
+        self._until((self.site_kit(name) / "agent" / "agent.sock").exists, name, "start its agent", timeout)
 
-    def _check_running(self, name: str) -> None:
-        if self._running[name].poll() is not None:
-            last = self.console(name).strip().splitlines()[-1:]
-            raise CollegiumError(f"{name} ended: {' '.join(last)}")
+    def _until(self, done: Callable[[], bool], name: str, what: str, timeout: float) -> None:
+        end = time.monotonic() + timeout
+        while True:
+            ended = self._running[name].poll() is not None  # before its last words are read
+            if done():
+                return
+            if ended:
+                raise CollegiumError(f"{name} ended: {' '.join(self.console(name).strip().splitlines()[-1:])}")
+            if time.monotonic() > end:
+                raise CollegiumError(f"{name} did not {what} within {timeout:.0f} seconds: {self.console(name)}")
+            time.sleep(0.05)
 
     def _stop(self, name: str) -> None:
         process = self._running.pop(name, None)
