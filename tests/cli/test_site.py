@@ -18,6 +18,7 @@ from collegium.cli import main
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan, plan_of
 from collegium.flare.kits.identity import read_keys
+from collegium.flare.site.file import SiteFile
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.mechanisms.randomized_response import RandomizedResponse
 from collegium.site.ledger import Entry, Ledger

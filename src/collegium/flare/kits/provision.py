@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from tempfile import TemporaryDirectory
+from typing import Final
 
 from collegium.errors import ConfigError
 from collegium.flare.kits.federation_file import FederationFile, SiteSection
@@ -117,15 +118,12 @@ def _check_room(out: Path, *, force: bool) -> None:
 
 
 @contextlib.contextmanager
-def _workshop(where: Path) -> Any:
+def _workshop(where: Path) -> Iterator[Path]:
     """A folder that only this user can enter, on the same disk, so that finished kits can be moved out of it."""
     if not where.is_dir():
         raise ConfigError(f"No kits in {where}: run collegium provision without --add-site or --renew first.")
-    work = Path(tempfile.mkdtemp(prefix=".provision-", dir=where))
-    try:
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+    with TemporaryDirectory(prefix=".provision-", dir=where, ignore_cleanup_errors=True) as work:
+        yield Path(work)
 
 
 def _write_authority(folder: Path, authority: dict[str, str]) -> None:
