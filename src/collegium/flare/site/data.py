@@ -67,7 +67,7 @@ def read_public(file: SiteFile, kit: Path) -> Table | None:
 
 
 def split_off(rows: Rows, share: float, name: str) -> tuple[Rows, tuple[Table, NDArray[Any]] | None]:
-    """Keep a share of the labelled rows from training: the same ones at every start."""
+    """Keep a share of the labeled rows from training: the same ones at every start."""
     if not share:
         return rows, None
     X, y = tables.as_table(rows.X, "data"), as_labels(rows.y, "data")
