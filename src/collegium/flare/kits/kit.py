@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Kind = Literal["server", "site", "lead"]
-SETTINGS: Final[dict[Kind, str]] = {
-    "server": "fed_server.json",
-    "site": "fed_client.json",
-    "lead": "fed_admin.json",
-}
+SETTINGS: Final[dict[Kind, str]] = {"server": "fed_server.json", "site": "fed_client.json", "lead": "fed_admin.json"}
 _COMMANDS: Final[dict[Kind, str]] = {
     "server": "collegium server start",
     "site": "collegium site join",

@@ -103,9 +103,7 @@ def log_settings() -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": line},
-        "handlers": {
-            "console": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"},
-        },
+        "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"}},
         "loggers": {"root": {"level": "INFO", "handlers": ["console"]}},
     }
 
