@@ -5,9 +5,7 @@ For rehearsals and tests. Whatever was started ends with it, also when the progr
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -95,10 +93,14 @@ class LoopbackFederation:
     def stop(self) -> None:
         """End everything that was started."""
         for process in self._running.values():
-            with contextlib.suppress(OSError):
-                process.send_signal(signal.SIGTERM)
-        for name in list(self._running):
-            self._stop(name)
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
         for name in ("server", *self.sites):
             end_members(self.kits / name, grace=0.5)
 
@@ -140,17 +142,6 @@ class LoopbackFederation:
             if time.monotonic() > end:
                 raise CollegiumError(f"{name} did not {what} within {timeout:.0f} seconds: {self.console(name)}")
             time.sleep(0.05)
-
-    def _stop(self, name: str) -> None:
-        process = self._running.pop(name, None)
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def free_port() -> int:
