@@ -40,7 +40,7 @@ def test_without_kits(study: Path) -> None:
 
 
 def test_folders_that_are_no_kits(study: Path) -> None:
-    with pytest.raises(ConfigError, match="There is no kit"):
+    with pytest.raises(ConfigError, match=r"Kit .* not found"):
         coordinate(study, server=study.parent / "none", lead=study.parent / "none")
     (study.parent / "empty").mkdir()
     with pytest.raises(ConfigError, match="kit"):

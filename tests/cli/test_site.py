@@ -17,7 +17,8 @@ import pytest
 from collegium.cli import main
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan, plan_of
-from collegium.flare.site.file import SiteFile, site_keys
+from collegium.flare.kits.identity import read_keys
+from collegium.flare.site.file import SiteFile
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.mechanisms.randomized_response import RandomizedResponse
 from collegium.site.ledger import Entry, Ledger
@@ -91,7 +92,7 @@ def propose(kit: Path) -> Plan:
 
 
 def office(kit: Path) -> Approvals:
-    return Approvals(kit / "agent", site_keys(kit / "agent", SiteFile.from_toml(kit / "site.toml")))
+    return Approvals(kit / "agent", read_keys(kit / "agent", "north"))
 
 
 # init
@@ -103,7 +104,7 @@ def test_init_writes_a_file_a_key_and_shows_the_identity(kit, collegium):
     identity = said.strip().splitlines()[-1]
     assert len(bytes.fromhex(identity)) == 32
     assert SiteFile.from_toml(kit / "site.toml").name == "north"
-    assert site_keys(kit / "agent", SiteFile.from_toml(kit / "site.toml")).identity == identity
+    assert read_keys(kit / "agent", "north").identity == identity
 
 
 def test_init_again_keeps_the_file_and_the_identity(kit, collegium):
@@ -155,7 +156,7 @@ def test_check_takes_a_proposed_plan(kit, collegium, tmp_path):
     (tmp_path / "plan.json").write_text(plan.to_json())
     assert json.loads(collegium("check", str(kit), "plan.json", "--json"))["plan"] == plan.digest
     (tmp_path / "plan.json").write_text("{}")
-    assert "no plan" in collegium("check", str(kit), "plan.json", code=2)
+    assert "not a plan" in collegium("check", str(kit), "plan.json", code=2)
     assert "no plan" in collegium("check", str(kit), "none.json", code=2)
 
 
@@ -174,7 +175,7 @@ def test_check_finds_a_public_copy_with_other_columns(kit, collegium):
 
 def test_check_points_out_names_that_fit_nothing(kit, collegium):
     (kit / "site.toml").write_text(SITE + '[policy]\nsteps = ["fedct.*", "fedtc.*"]\n')
-    assert "'fedtc.*' fits nothing" in collegium("check", str(kit))
+    assert "'fedtc.*' matches nothing" in collegium("check", str(kit))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,7 @@ def test_check_of_a_real_kit_knows_its_certificate(kit, collegium, tmp_path):
     (real / "site.toml").write_text(SITE.replace("north", "south"))
     assert "certificate is for 'north'" in collegium("check", str(real), code=2)
     (real / "startup" / "client.crt").write_text("nothing")
-    assert "no certificate" in collegium("check", str(real), code=2)
+    assert "not a valid certificate" in collegium("check", str(real), code=2)
 
 
 # status, log, budget

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.flare.conftest import LEARNERS, NAMES, started
+from tests.flare.faults import FaultyFederation
 from tests.flare.offices import OfficeHost, write_data, write_site
 from tests.waiting import seconds
 
@@ -26,7 +27,7 @@ from collegium.flare.coordinator.coordinate import coordinate
 from collegium.flare.kits.identity import read_keys
 from collegium.flare.nvflare.session import NvflareHost
 from collegium.flare.supervise.children import members
-from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
+from collegium.flare.supervise.loopback import LEAD
 from collegium.runs.callbacks import Callback
 from collegium.runs.results import Run, load
 from collegium.site.ledger import verify_ledger
@@ -55,8 +56,8 @@ patience = {patience}
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackFederation]:
-    loopback = LoopbackFederation(tmp_path_factory.mktemp("federation"), NAMES)
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFederation]:
+    loopback = FaultyFederation(tmp_path_factory.mktemp("federation"), NAMES)
     write_data(loopback.kits, NAMES)
     for name in NAMES:
         write_site(loopback.site_kit(name), name, learner=LEARNERS[name], settings=SETTINGS.get(name, ""))
@@ -73,7 +74,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackFed
 
 
 @pytest.fixture(scope="module")
-def undisturbed(federation: LoopbackFederation, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def undisturbed(federation: FaultyFederation, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same sites without NVFlare, in this process."""
     copy = tmp_path_factory.mktemp("copy")
     shutil.copy(federation.kits / "public.csv", copy)
@@ -112,7 +113,7 @@ class Rounds(Callback):
 class Coordinator(threading.Thread):
     """Runs in a thread, since processes end with the thread that started them, and tests start some."""
 
-    def __init__(self, federation: LoopbackFederation, study: Path, out: Path, *callbacks: Callback) -> None:
+    def __init__(self, federation: FaultyFederation, study: Path, out: Path, *callbacks: Callback) -> None:
         super().__init__(daemon=True)
         self._host = NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
         self._work = (Study.from_toml(study), study.parent, out, callbacks)
@@ -144,7 +145,7 @@ def assert_same(run: Run, other: Run) -> None:
 
 
 def test_kills_of_job_agent_and_server_change_nothing(
-    federation: LoopbackFederation, undisturbed: Run, tmp_path: Path
+    federation: FaultyFederation, undisturbed: Run, tmp_path: Path
 ) -> None:
     stops = Rounds(0, 1, 3)
     study = write_study(federation.kits, rounds=6)
@@ -164,7 +165,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
     assert time.monotonic() - killed[0] < seconds(40), "an idle machine takes less than 20 s"
     assert_same(run, undisturbed)
     assert run.refusals.empty
-    assert "the session ended: beginning another" in coordinator.said
+    assert "the session ended; starting another" in coordinator.said
     for name in NAMES:
         rows = ledger_rows(federation, name)[before[name] :]
         assert len(rows) == 12, "six rounds of labels and scores, each released once"
@@ -172,7 +173,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
 
 
 def test_a_site_that_is_killed_in_the_middle_is_left_out_and_joins_again(
-    federation: LoopbackFederation, tmp_path: Path
+    federation: FaultyFederation, tmp_path: Path
 ) -> None:
     stops = Rounds(0, 2)
     study = write_study(federation.kits, rounds=6, patience=1.0)
@@ -192,9 +193,7 @@ def test_a_site_that_is_killed_in_the_middle_is_left_out_and_joins_again(
 
 
 @pytest.mark.slow
-def test_a_site_that_stands_still_is_waited_for_and_then_left_out(
-    federation: LoopbackFederation, tmp_path: Path
-) -> None:
+def test_a_site_that_stands_still_is_waited_for_and_then_left_out(federation: FaultyFederation, tmp_path: Path) -> None:
     stops = Rounds(0, 1)
     coordinator = Coordinator(federation, write_study(federation.kits, rounds=4, patience=1.0), tmp_path / "out", stops)
     pids: list[int] = []
@@ -218,7 +217,7 @@ def test_a_site_that_stands_still_is_waited_for_and_then_left_out(
 
 
 def test_a_killed_coordinator_program_is_resumed(
-    federation: LoopbackFederation, undisturbed: Run, tmp_path: Path
+    federation: FaultyFederation, undisturbed: Run, tmp_path: Path
 ) -> None:
     study, out = write_study(federation.kits, rounds=6), tmp_path / "out"
     command = [sys.executable, "-c", "from collegium.cli import main; main()", "coordinate", str(study)]
@@ -245,7 +244,7 @@ def test_a_killed_coordinator_program_is_resumed(
     ],
     ids=["secret votes", "label propagation"],
 )
-def test_other_algorithms_run_unchanged(federation: LoopbackFederation, tmp_path: Path, algorithm: str) -> None:
+def test_other_algorithms_run_unchanged(federation: FaultyFederation, tmp_path: Path, algorithm: str) -> None:
     study = write_study(federation.kits, rounds=2)
     text = study.read_text()
     start, end = text.index("[algorithm]"), text.index("[federation]")
@@ -263,11 +262,11 @@ def test_other_algorithms_run_unchanged(federation: LoopbackFederation, tmp_path
         assert secrets == {}
 
 
-def kill(federation: LoopbackFederation, site: str, what: Any) -> None:
+def kill(federation: FaultyFederation, site: str, what: Any) -> None:
     assert federation.kill(site, what), f"there was no {what} of {site} to kill"
 
 
-def ledger_rows(federation: LoopbackFederation, name: str) -> list[dict[str, Any]]:
+def ledger_rows(federation: FaultyFederation, name: str) -> list[dict[str, Any]]:
     from collegium.site.ledger import read_ledger
 
     file = federation.site_kit(name) / "agent" / "ledger.db"

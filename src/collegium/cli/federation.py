@@ -51,8 +51,6 @@ def provision(
 
 def _declared(file: Path, federation: FederationFile, name: str, organisation: str | None) -> SiteSection:
     """The new site as the file has it; if the file does not have it, it is added there."""
-    from collegium.flare.kits.federation_file import SiteSection, check_organisation, check_site
-
     for site in federation.sites:
         if site.name == name:
             if organisation not in (None, site.organisation):
@@ -60,10 +58,7 @@ def _declared(file: Path, federation: FederationFile, name: str, organisation: s
             return site
     if organisation is None:
         raise ConfigError(f"{name} is not in {file}: say whose site it is with --organisation.")
-    check_site(name, "--add-site")
-    check_organisation(organisation, "--organisation")
-    site = SiteSection(name=name, organisation=organisation)
-    federation.model_copy(update={"sites": [*federation.sites, site]}).check()
+    site = federation.with_site(name, organisation).sites[-1]
     with file.open("a", encoding="utf-8") as text:
         text.write(f'\n[[sites]]\nname = "{name}"\norganisation = "{organisation}"\n')
     return site

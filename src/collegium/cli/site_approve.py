@@ -14,8 +14,8 @@ from collegium.cli.site import show_review
 from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import Approvals, PendingOrder
 from collegium.flare.agreement.planning import ANY_PARTY, Plan, review
-from collegium.flare.kits.identity import AGENT
-from collegium.flare.site.file import SITE_FILE, SiteFile, site_keys
+from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.site.file import SITE_FILE, SiteFile
 from collegium.reports.tables import frame_table
 
 _FEWEST_DIGITS = 8
@@ -35,7 +35,7 @@ def approve(
     if withdraw and digest is None:
         raise ConfigError("--withdraw needs the hash of a plan.")
     file = SiteFile.from_toml(kit / SITE_FILE)
-    approvals = Approvals(kit / AGENT, site_keys(kit / AGENT, file))
+    approvals = Approvals(kit / AGENT, read_keys(kit / AGENT, file.name))
     if order is not None:
         _approve_order(approvals, _chosen(order, approvals), yes=yes, as_json=as_json)
     elif digest is None:

@@ -19,8 +19,8 @@ from collegium.cli import ledger
 from collegium.cli.options import AsJson, AtDelta, KitFolder
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT
-from collegium.flare.site.file import LEDGER, SITE_FILE, SiteFile, site_keys
+from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.site.file import LEDGER, SITE_FILE, SiteFile
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.site.ledger import Ledger, read_ledger, storage_errors, verify_ledger
 
@@ -32,7 +32,7 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     """Is the site running, what has left it, and what waits for a decision?"""
     file = SiteFile.from_toml(kit / SITE_FILE)
     folder = kit / AGENT
-    approvals = Approvals(folder, site_keys(folder, file))
+    approvals = Approvals(folder, read_keys(folder, file.name))
     runs, refusals = _runs(kit / LEDGER, file.name)
     facts: dict[str, Any] = {
         "name": file.name,

@@ -4,7 +4,7 @@
         --unix socket--> agent (the site's own process: data, learner, gate, ledger, state)
 
 NVFlare carries opaque bytes and knows nothing of what they mean. A job of NVFlare's is a disposable session: when one
-dies, the next is started and what was not answered is asked again, which sites recognise.
+dies, the next is started and what was not answered is asked again, which sites recognize.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def test_the_approval_of_one_plan_is_not_that_of_another(approvals, tmp_path):
     (tmp_path / "approvals" / f"{other.digest}.json").write_bytes(copy)
     assert not approvals.approved(other.digest)
     (tmp_path / "plans" / f"{other.digest}.json").write_text(PLAN.to_json())
-    with pytest.raises(ConfigError, match="no plan"):
+    with pytest.raises(ConfigError, match=r"Plan .* not found"):
         approvals.approve(other.digest)
 
 
@@ -127,7 +127,7 @@ def test_the_approval_of_another_site_or_key_is_none(approvals, tmp_path):
 
 
 def test_a_plan_that_was_never_proposed_cannot_be_signed(approvals):
-    with pytest.raises(ConfigError, match="no plan"):
+    with pytest.raises(ConfigError, match=r"Plan .* not found"):
         approvals.approve(PLAN.digest)
 
 
@@ -187,7 +187,7 @@ def test_another_order_under_the_same_number_is_not_what_was_signed(approvals):
     with pytest.raises(Refused) as refusal:
         propose_order(approvals, sha256=OTHER)
     assert refusal.value.code == "other-order"
-    with pytest.raises(ConfigError, match="another one by now"):
+    with pytest.raises(ConfigError, match="has changed"):
         approvals.approve_order(RUN, 7, OTHER)
     approvals.approve_order(RUN, 7, SHA)
     assert not approvals.order_approved(RUN, 7, OTHER)

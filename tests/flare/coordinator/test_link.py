@@ -246,12 +246,12 @@ def test_an_approval_is_waited_for(host: OfficeHost, kits: Path) -> None:
 
     def say(text: str) -> None:
         said.append(text)
-        if "approval" in text:
+        if "approve the plan" in text:
             approvals = host.offices["site-2"]._approvals
             approvals.approve(approvals.pending()[0].digest)
 
     run = carry_out(host, kits, say=say)
-    assert "site-2 waits for its approval" in said
+    assert "site-2 waits for its owner to approve the plan" in said
     assert run.refusals.empty
 
 

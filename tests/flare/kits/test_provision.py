@@ -195,15 +195,15 @@ def test_force_removes_no_folder_that_holds_something_else(made, tmp_path):
     [
         ('name = "site-2"', 'name = "site-1"', "'site-1' is used twice"),
         ('name = "site-2"', 'name = "SITE-1"', "'site-1' is used twice"),
-        ('name = "site-2"', 'name = "../up"', r"sites\[1\].name: '../up' will not do"),
-        ('name = "site-2"', 'name = "server"', "a meaning of its own"),
+        ('name = "site-2"', 'name = "../up"', r"sites\[1\].name: '../up' is not valid"),
+        ('name = "site-2"', 'name = "server"', "is reserved"),
         ('name = "site-2"', 'name = "localhost"', "the server's host"),
-        ('"hospital-2"', '"St. Mary"', r"sites\[1\].organisation: 'St. Mary' will not do"),
+        ('"hospital-2"', '"St. Mary"', r"sites\[1\].organisation: 'St. Mary' is not valid"),
         ("port = 8002", "port = 80020", "server.port: .*65535"),
         ("port = 8002", 'prot = "x"', "server.prot: there is no such setting. Did you mean 'port'"),
-        ('"localhost"', '"fl server"', "server.host: 'fl server' is no host name"),
-        ('"lead@university.org"', '"lead"', r"leads\[0\].name: 'lead' will not do: use an e-mail address"),
-        ('name = "sepsis"', 'name = "a/b"', "name: 'a/b' will not do"),
+        ('"localhost"', '"fl server"', "server.host: 'fl server' is not valid: use a DNS name"),
+        ('"lead@university.org"', '"lead"', r"leads\[0\].name: 'lead' is not valid: use an e-mail address"),
+        ('name = "sepsis"', 'name = "a/b"', "name: 'a/b' is not valid"),
         ('name = "sepsis"', "", "name: this setting is needed"),
         ("[server]", "[server", "not valid TOML"),
     ],
@@ -254,11 +254,11 @@ def damaged(kit: Path, what: str) -> None:
     [
         ("no certificate", "client.crt is missing"),
         ("no key", "client.key is missing"),
-        ("another's key", "does not belong to its certificate"),
-        ("another's certificate", "the kit is for 'site-1', but its certificate for 'site-2'"),
-        ("not a certificate", "is no certificate"),
-        ("no settings", "is no kit"),
-        ("empty settings", "was changed"),
+        ("another's key", "does not match its certificate"),
+        ("another's certificate", "the kit is for 'site-1', but its certificate is for 'site-2'"),
+        ("not a certificate", "is not a valid certificate"),
+        ("no settings", "is not a kit"),
+        ("empty settings", "was changed or is incomplete"),
     ],
 )
 def test_a_damaged_kit_is_found_before_anything_starts(copy, what, words):
@@ -286,7 +286,7 @@ def test_a_certificate_that_is_over_is_named_with_its_date(copy, monkeypatch):
             return later
 
     monkeypatch.setattr(kits, "datetime", Later)
-    with pytest.raises(ConfigError, match=r"the certificate ended on \d{4}-\d\d-\d\d: .*--renew"):
+    with pytest.raises(ConfigError, match=r"the certificate expired on \d{4}-\d\d-\d\d: .*--renew"):
         read_kit(copy / "kits" / "site-1")
 
 

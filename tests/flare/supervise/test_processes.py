@@ -23,9 +23,11 @@ from collegium.flare.supervise.dialling import why_unreachable
 from collegium.flare.supervise.sockets import LocalListener
 
 pytest.importorskip("nvflare")
-from collegium.flare.nvflare.admin import registered_sites, session, set_enabled
+from tests.flare.faults import FaultyFederation
+
+from collegium.flare.nvflare.admin import connection, registered_sites, set_enabled
 from collegium.flare.supervise.children import members, without_secrets
-from collegium.flare.supervise.loopback import LoopbackFederation, free_port
+from collegium.flare.supervise.loopback import free_port
 
 pytestmark = pytest.mark.xdist_group("many processes")
 COLLEGIUM = [sys.executable, "-c", "from collegium.cli import main; main()"]
@@ -100,7 +102,7 @@ def federation(tmp_path_factory):
     """One for the module."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("federation")
-        made = LoopbackFederation(folder, ("site-1", "site-2", "site-3"))
+        made = FaultyFederation(folder, ("site-1", "site-2", "site-3"))
         for name in made.sites:
             write_site(made.site_kit(name))
         # Python runs it first: site-2's sessions are not to be trusted.
@@ -130,7 +132,7 @@ def start_nvflare(command: list[str], kit: Path, *variables: str) -> subprocess.
     )
 
 
-def start_session(federation: LoopbackFederation, folder: Path) -> LocalListener:
+def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
     """A job like the coordinator's; it lasts until the listener is closed."""
     name = uuid.uuid4().hex
     listener = LocalListener(federation.server_kit / "coordinator" / f"{name}.sock")
@@ -151,7 +153,7 @@ def start_session(federation: LoopbackFederation, folder: Path) -> LocalListener
     }
     for file, content in files.items():
         file.write_text(json.dumps(content))
-    with session(read_kit(federation.lead_kit), seconds(20)) as opened:
+    with connection(read_kit(federation.lead_kit), seconds(20)) as opened:
         opened.submit_job(str(folder / "job"))
     channel = listener.accept(timeout=seconds(30))
     assert channel is not None
@@ -160,14 +162,14 @@ def start_session(federation: LoopbackFederation, folder: Path) -> LocalListener
 
 
 def test_all_sites_are_registered(federation):
-    with session(read_kit(federation.lead_kit), seconds(20)) as opened:
+    with connection(read_kit(federation.lead_kit), seconds(20)) as opened:
         assert set(registered_sites(opened)) == {"site-1", "site-2", "site-3"}
 
 
 def test_the_same_kit_is_not_started_twice(federation):
     done = join(federation.site_kit("site-1"))
     assert done.returncode == 2
-    assert f"is running already, as process {federation.supervisor('site-1')}" in done.stderr
+    assert f"is already running as process {federation.supervisor('site-1')}" in done.stderr
 
 
 def test_a_kit_of_another_kind_is_refused(federation):
@@ -177,7 +179,7 @@ def test_a_kit_of_another_kind_is_refused(federation):
 
 
 def test_a_port_that_is_taken_is_named(federation, tmp_path):
-    other = LoopbackFederation(tmp_path, ("site-1",), port=federation.port)
+    other = FaultyFederation(tmp_path, ("site-1",), port=federation.port)
     command = [*COLLEGIUM, "server", "start", str(other.server_kit)]
     done = subprocess.run(command, env=os.environ | PATHS, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 2
@@ -197,7 +199,7 @@ def test_a_kit_of_another_federation_hears_why_and_ctrl_c_ends_it(federation, tm
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    until(lambda: "shows a certificate that this federation's authority did not sign" in console.read_text())
+    until(lambda: "presented a certificate that this federation's authority did not sign" in console.read_text())
     assert len(members(kit)) == 2
     stranger.send_signal(signal.SIGINT)
     assert stranger.wait(seconds(20)) == 0
@@ -246,8 +248,8 @@ def test_sites_come_back_when_the_server_was_killed(federation):
 
 
 def test_an_unreachable_server_is_explained(federation, tmp_path):
-    other = LoopbackFederation(tmp_path, ("site-1",), port=free_port())
-    assert "nobody listens at" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
+    other = FaultyFederation(tmp_path, ("site-1",), port=free_port())
+    assert "connection refused; is the server running?" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
 
 
 def test_logs_hold_no_tokens_and_no_keys():
@@ -282,7 +284,7 @@ def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_proc
 
 
 def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(tmp_path):
-    kits = LoopbackFederation(tmp_path / "rogue", ("site-1",))
+    kits = FaultyFederation(tmp_path / "rogue", ("site-1",))
     site, lead = kits.site_kit("site-1"), read_kit(kits.lead_kit)
     write_site(site)
     (tmp_path / "rogue.py").write_text(ROGUE)
@@ -292,7 +294,7 @@ def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(t
     )
     try:
         until(lambda: why_unreachable(lead) is None)
-        with session(lead, seconds(20)) as opened:
+        with connection(lead, seconds(20)) as opened:
             until(lambda: registered_sites(opened))
             files = [
                 opened.api.do_command(f"cat site-1 {file}")["data"][0]["data"]

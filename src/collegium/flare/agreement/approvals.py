@@ -53,12 +53,12 @@ class Approvals:
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def propose(self, plan: Plan) -> None:
-        """Keep a plan for the owner to decide on. Too many undecided ones are refused: nobody could read them."""
+        """Keep a plan for the owner to decide on. Too many waiting plans are refused: nobody could read them all."""
         file = self._plans / f"{_digest(plan.digest)}.json"
         if file.exists():
             return
         if len(self.pending()) >= MOST_PENDING:
-            raise Refused("approvals-full", f"{MOST_PENDING} plans wait for a decision already.")
+            raise Refused("approvals-full", f"{MOST_PENDING} plans are already waiting for approval.")
         write_private(file, plan.to_json().encode())
 
     def pending(self) -> list[Plan]:
@@ -74,7 +74,7 @@ class Approvals:
         """A plan that was proposed."""
         found = _read_plan(self._plans / f"{_digest(digest)}.json")
         if found is None:
-            raise ConfigError(f"There is no plan {digest} here: `collegium site approve KIT` lists those that wait.")
+            raise ConfigError(f"Plan {digest} not found: `collegium site approve KIT` lists the plans that wait.")
         return found
 
     def approve(self, digest: str) -> None:
@@ -98,9 +98,9 @@ class Approvals:
         order = PendingOrder(run, number, _digest(sha256), tuple(steps), tuple(kinds))
         known = _read_order(file)
         if known is not None and known != order:
-            raise Refused("other-order", f"Another order {number} of run {run} waits for a decision.")
+            raise Refused("other-order", f"A different order {number} of run {run} is waiting for approval.")
         if known is None and len(self.pending_orders()) >= MOST_PENDING:
-            raise Refused("approvals-full", f"{MOST_PENDING} orders wait for a decision already.")
+            raise Refused("approvals-full", f"{MOST_PENDING} orders are already waiting for approval.")
         if known is None:
             write_private(file, json.dumps(asdict(order)).encode())
 
@@ -114,7 +114,7 @@ class Approvals:
         file = self._order_file(run, number)
         order = _read_order(file)
         if order is None or order.sha256 != _digest(sha256):
-            raise ConfigError(f"Order {number} of run {run} does not wait for an approval, or is another one by now.")
+            raise ConfigError(f"Order {number} of run {run} is not waiting for approval, or has changed.")
         self._sign(self._signed / file.name, _words(run, number, sha256))
         with storage_errors(file, StorageError):
             file.unlink(missing_ok=True)
@@ -126,9 +126,9 @@ class Approvals:
 
     def _order_file(self, run: str, number: int) -> Path:
         if not isinstance(run, str) or not _RUN.fullmatch(run):
-            raise ConfigError("A run is named by hexadecimal digits.")
+            raise ConfigError("A run's id must be 8 to 64 hexadecimal digits.")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
-            raise ConfigError("An order is numbered from 0 on.")
+            raise ConfigError("An order's number must be a non-negative integer.")
         return self._orders / f"{run}-{number}.json"
 
     def _sign(self, file: Path, words: dict[str, Any]) -> None:
@@ -157,9 +157,9 @@ def _message(said: dict[str, Any]) -> bytes:
 
 
 def _digest(text: str) -> str:
-    """Only what cannot be a path becomes part of one."""
+    """A hash becomes part of a path, so nothing else may pass for one."""
     if not isinstance(text, str) or not _SHA256.fullmatch(text):
-        raise ConfigError("A plan or order is named by its hash: 64 digits and letters a to f.")
+        raise ConfigError("A plan or order is identified by its hash: 64 hexadecimal digits.")
     return text
 
 
@@ -173,7 +173,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    """A small table from a file; an empty one where there is none, or something else."""
+    """A small table from a file; an empty one where the file is missing or damaged."""
     with suppress(OSError, ValueError, RecursionError):
         if file.stat().st_size <= _MOST_BYTES:
             read = json.loads(file.read_bytes())

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
-from typing import Any, Final, NoReturn
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, StrictBool, TypeAdapter, ValidationError
 
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, WireError
@@ -22,60 +23,102 @@ from collegium.secure.messages import MaskedVotes
 ANY_PARTY: Final = "*"
 """Stands among a plan's parties where any site of the federation may come, now or later."""
 MOST_BYTES: Final = 1 << 22
-_MOST: Final = {"classes": 1 << 16, "parties": 10_000, "steps": 500, "learns": 100}
 _LONGEST: Final = 2000
 _DEEPEST: Final = 8
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_EXACT: Final = ConfigDict(extra="forbid")
 
+T = TypeVar("T")
 Scalar = str | int | float | bool
+
+
+def _plain(value: T, depth: int = 0) -> T:
+    """Plain data only: finite numbers, printable text, lists and tables of them."""
+    if depth > _DEEPEST:
+        raise ValueError("settings are nested too deeply")
+    if isinstance(value, dict):
+        if not all(isinstance(name, str) and name for name in value):
+            raise ValueError("a setting has no name")
+        if ":" in str(value.get("name", "")):
+            raise ValueError("it names a class in a file, but a site runs only what is installed there")
+        for inner in (*value, *value.values()):
+            _plain(inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            _plain(inner, depth + 1)
+    elif isinstance(value, str):
+        if len(value) > _LONGEST or not value.isprintable():
+            raise ValueError(f"text must be printable, with at most {_LONGEST} characters")
+    elif isinstance(value, int | float):
+        if not (abs(value) < 1 << 63 if isinstance(value, int) else math.isfinite(value)):
+            raise ValueError("a number is NaN, infinite or too large")
+    elif value is not None:
+        raise ValueError(f"expected plain data, got {type(value).__name__}")
+    return value
+
+
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, Scalar):
+        raise ValueError("a class must be a number or text")
+    return _plain(value)
+
+
+def _named(settings: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(settings.get("name"), str) or not settings["name"]:
+        raise ValueError("it has no name")
+    return settings
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(map(repr, values))) < len(values):
+        raise ValueError("something is listed twice")
+    return values
+
+
+_Name = Annotated[str, Field(strict=True, min_length=1), AfterValidator(_plain)]
+_Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
+_Table = Annotated[dict[str, Any], AfterValidator(_plain)]
 
 
 @dataclass(frozen=True)
 class PlannedStep:
     """One step that may be asked for, and what leaves when it is answered."""
 
-    step: str
-    digest: str
-    kind: str
-    mechanism: dict[str, Any] | None
-    """The noise that the site's gate puts on the release, as plain data."""
-    rehearsed: bool
-    """False: declared, but not seen in the rehearsal: asked for when something goes wrong, or never."""
-    releases: int = 0
-    """How often one site released it in the rehearsal."""
-    bytes: int = 0
-    """The largest such release in the rehearsal."""
+    __pydantic_config__ = _EXACT
 
-    @classmethod
-    def from_plain(cls, plain: Any) -> PlannedStep:
-        """From plain data; anything unexpected is a WireError."""
-        _check_fields(plain, cls)
-        for name in ("step", "digest", "kind"):
-            _check_text(plain[name])
-        if plain["mechanism"] is not None:
-            _check_table(plain["mechanism"])
-        if not isinstance(plain["rehearsed"], bool):
-            _odd("a step says neither yes nor no")
-        for name in ("releases", "bytes"):
-            _check_count(plain[name])
-        return cls(**plain)
+    step: _Name
+    digest: _Name
+    kind: _Name
+    mechanism: _Table | None
+    """The noise that the site's gate puts on the release, as plain data."""
+    rehearsed: StrictBool
+    """False: declared, but not seen in the rehearsal: asked for when something goes wrong, or never."""
+    releases: _Count = 0
+    """How often one site released it in the rehearsal."""
+    bytes: _Count = 0
+    """The largest such release in the rehearsal."""
 
 
 @dataclass(frozen=True)
 class Plan:
     """Everything about a run that its sites are asked to agree to."""
 
-    study: str
-    algorithm: dict[str, Any]
-    seed: int
-    classes: tuple[Scalar, ...]
-    public_sha256: str | None
-    public_rows: int
-    parties: tuple[str, ...]
-    steps: tuple[PlannedStep, ...]
-    complete: bool
+    __pydantic_config__ = _EXACT
+
+    study: _Name
+    algorithm: Annotated[_Table, AfterValidator(_named)]
+    seed: _Count
+    classes: Annotated[
+        tuple[Annotated[Scalar, PlainValidator(_scalar)], ...],
+        Field(min_length=1, max_length=1 << 16),
+        AfterValidator(_distinct),
+    ]
+    public_sha256: Annotated[str, Field(strict=True, pattern="^[0-9a-f]{64}$")] | None
+    public_rows: _Count
+    parties: Annotated[tuple[_Name, ...], Field(min_length=1, max_length=10_000), AfterValidator(_distinct)]
+    steps: Annotated[tuple[PlannedStep, ...], Field(max_length=500)]
+    complete: StrictBool
     """Whether all rounds were rehearsed: then `releases` counts what the whole run would send."""
-    learns: dict[str, str]
+    learns: Annotated[dict[_Name, _Name], Field(max_length=100)]
     """What each party gets to know."""
 
     def to_plain(self) -> dict[str, Any]:
@@ -98,43 +141,26 @@ class Plan:
         if len(text) > MOST_BYTES:
             raise WireError(f"A plan of {len(text)} bytes is over the limit of {MOST_BYTES}.")
         try:
-            return cls.from_plain(json.loads(text))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, ConfigError):
-                raise
-            raise WireError("This is no plan: it is not valid JSON.") from None
+            plain = json.loads(text)
+        except (ValueError, RecursionError):
+            raise WireError("This is not a plan: it is not valid JSON.") from None
+        return cls.from_plain(plain)
 
     @classmethod
     def from_plain(cls, plain: Any) -> Plan:
         """From plain data; anything unexpected is a WireError."""
-        _check_fields(plain, cls)
-        for name, most in _MOST.items():
-            if not isinstance(plain[name], dict if name == "learns" else list) or len(plain[name]) > most:
-                _odd(f"{name} is no list of at most {most}")
-        _check_text(plain["study"])
-        _check_table(plain["algorithm"])
-        _check_text(plain["algorithm"].get("name"))
-        for name in ("seed", "public_rows"):
-            _check_count(plain[name])
-        sha256 = plain["public_sha256"]
-        if sha256 is not None and not (isinstance(sha256, str) and _SHA256.fullmatch(sha256)):
-            _odd("the public set's hash is none")
-        if not isinstance(plain["complete"], bool):
-            _odd("it says neither yes nor no to being complete")
-        for name in ("classes", "parties", "learns"):
-            _check_values(plain[name])
-        if not all(isinstance(text, str) for text in (*plain["parties"], *plain["learns"].values())):
-            _odd("names and words are text")
-        if any(isinstance(each, dict | list) or each is None for each in plain["classes"]):
-            _odd("a class is a number or a word")
-        steps = tuple(PlannedStep.from_plain(each) for each in plain["steps"])
-        lists = {"classes": tuple(plain["classes"]), "parties": tuple(plain["parties"]), "steps": steps}
-        for name in ("classes", "parties"):
-            if not lists[name] or len(set(map(repr, lists[name]))) < len(lists[name]):
-                _odd(f"{name} are missing, or some stand twice")
-        plan = cls(**{**plain, **lists})
+        try:
+            plan = _PLAN.validate_python(plain)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            # Names that somebody else chose are not shown: they need not be printable.
+            where = [str(part) for part in first["loc"] if isinstance(part, int) or part in _FIELDS]
+            problem = first["msg"].removeprefix("Value error, ")
+            raise WireError(f"This is not a plan: {'.'.join(where) or 'fields'}: {problem}.") from None
+        if plan.to_plain() != plain:
+            raise WireError("This is not a plan: a field is missing.")
         if len(plan.to_json()) > MOST_BYTES:
-            _odd(f"it has more than {MOST_BYTES} bytes")
+            raise WireError(f"A plan has at most {MOST_BYTES} bytes.")
         return plan
 
     def covers(
@@ -186,53 +212,5 @@ def same_setting(asked: Any, planned: Any) -> bool:
     return type(asked) is type(planned) and bool(asked == planned)
 
 
-def _odd(what: str) -> NoReturn:
-    raise WireError(f"This is no plan: {what}.")
-
-
-def _check_fields(plain: Any, cls: type[Any]) -> None:
-    known = {field.name for field in fields(cls)}
-    if not isinstance(plain, dict) or set(plain) != known:
-        _odd(f"a {cls.__name__} has the fields {', '.join(sorted(known))}, and no others")
-
-
-def _check_text(value: Any) -> None:
-    if not isinstance(value, str) or not 0 < len(value) <= _LONGEST or not value.isprintable():
-        _odd(f"a name is no printable text of at most {_LONGEST} characters")
-
-
-def _check_count(value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-        _odd("a number is none that counts something")
-
-
-def _check_table(value: Any) -> None:
-    if not isinstance(value, dict):
-        _odd("settings are no table")
-    _check_values(value)
-
-
-def _check_values(value: Any, depth: int = 0) -> None:
-    """Plain data only: finite numbers, printable words, lists and tables of them."""
-    if depth > _DEEPEST:
-        _odd("settings are nested too deeply")
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            _check_text(key)
-            _check_values(inner, depth + 1)
-        if ":" in str(value.get("name", "")):
-            _odd("it names a class in a file; a site runs what is installed there")
-    elif isinstance(value, list):
-        for inner in value:
-            _check_values(inner, depth + 1)
-    elif isinstance(value, str):
-        if value:
-            _check_text(value)
-    elif isinstance(value, float):
-        if not math.isfinite(value):
-            _odd("a number is infinite or none")
-    elif isinstance(value, int):
-        if abs(value) >= 1 << 63:
-            _odd("a number is too large")
-    elif value is not None:
-        _odd(f"it holds a {type(value).__name__}")
+_PLAN: Final = TypeAdapter(Plan)
+_FIELDS: Final = {field.name for cls in (Plan, PlannedStep) for field in fields(cls)}

@@ -1,4 +1,4 @@
-"""Make a plan (`plan_of`), and look at one with a site's eyes (`review`)."""
+"""Make a plan (`plan_of`), and see what a site would answer to one (`review`)."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
     algorithm: Algorithm = study.build_algorithm()
     if own := sorted({name for _, name in registry.OWN if name in _texts(study.algorithm)}):
         raise ConfigError(
-            f"algorithm: {', '.join(own)} is in a file of yours, and sites run only what is installed there. Ship it "
+            f"algorithm: {', '.join(own)} is in a file of yours, but sites run only what is installed there. Ship it "
             'as a plug-in, install it here and at the sites, and use its name: see "Shipping it" in docs/extending.md.'
         )
     if algorithm.simulation_only:
         raise ConfigError(
-            f"{type(algorithm).__name__}, as it is set, shows what must not leave a site: it is for simulations only."
+            f"{type(algorithm).__name__} with these settings reveals private data: it is for simulations only."
         )
     X = public[0] if isinstance(public, tuple) else public
     if X is None and algorithm.needs_public:
-        raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set, and there is none.")
+        raise ConfigError(f"{type(algorithm).__name__} needs a public set, but the study has none.")
     if not parties:
-        raise ConfigError("There are no sites to make a plan for.")
+        raise ConfigError("A plan needs at least one site: no sites were given.")
     seen: list[PlannedStep] = []
     rounds = 1 if algorithm.needs else None
     if X is not None:
@@ -107,7 +107,7 @@ def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
 def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedStep]:
     """The other steps that the algorithm declares."""
     declared = algorithm.all_steps()
-    # Noise and masks are those of the method, also on what a rehearsal did not come to.
+    # Noise and masks are those of the method, also on steps that a rehearsal did not reach.
     is_secret = any(each.kind == MaskedVotes.kind for each in seen)
     planned = []
     for name in sorted(declared.keys() - {each.step for each in seen}):
@@ -126,7 +126,7 @@ def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:
     """What the verbs show: the coordinator sees each release, and sites what the coordinator tells them."""
     leaving = [each for each in seen if each.kind != Nothing.kind]
     if not leaving:
-        return {"coordinator": "nothing of any site, but that it answered"} if seen else {}
+        return {"coordinator": "only that each site answered"} if seen else {}
     told = [
         KINDS[each.kind].coordinator_learns
         or f"each site's {each.kind} ({each.step}{'' if each.mechanism is None else ', with noise'})"
@@ -134,5 +134,5 @@ def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:
     ]
     return {
         "coordinator": "; ".join(dict.fromkeys(told)),
-        "other sites": "what the coordinator makes of all of them",
+        "other sites": "what the coordinator computes from all of them",
     }

@@ -1,4 +1,4 @@
-"""A plan with a site's eyes: what its file would allow, and what it would refuse, before anything runs."""
+"""What a site would answer to a plan: what its file allows and what it refuses, before anything runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from collegium.wire.orders import Request
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a site says to one step of a plan, or (no step) to the plan as a whole."""
+    """What a site answers to one step of a plan, or (no step) to the plan as a whole."""
 
     step: str
     kind: str
@@ -47,7 +47,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Review:
-    """All that a site says to a plan."""
+    """A site's answer to a plan."""
 
     verdicts: tuple[Verdict, ...]
 
@@ -64,14 +64,14 @@ class Review:
 
 
 def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review:
-    """What the site of this file would say to a plan. With its data (`setup`), labels and budget are looked at too."""
+    """What the site of this file would answer to a plan. With its data (`setup`), labels and budget are checked too."""
     registry.install_steps()
     try:
         algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
         algorithm.all_steps()  # an error where it declares none
     except Exception as error:  # settings that somebody else chose: a constructor may raise anything
         text = str(error) if isinstance(error, ConfigError) else type(error).__name__
-        return Review((Verdict("", "", "algorithm-denied", f"this algorithm cannot be made here: {text}"),))
+        return Review((Verdict("", "", "algorithm-denied", f"cannot build this algorithm here: {text}"),))
     verdicts = [*_of_whole(plan, file, algorithm)]
     with closing(Ledger(file.name)) as nothing_yet:
         gate = Gate(file.name, site_policy(file), nothing_yet, simulation=False)
@@ -82,11 +82,11 @@ def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review
 
 
 def unmatched(file: SiteFile) -> list[str]:
-    """Names in the policy that fit nothing installed here, as a slip of the pen would."""
+    """Names in the policy that match nothing installed here, such as typos."""
     registry.install_steps()
     known = {"steps": list(INSTALLED), "unprotected": list(KINDS)}
     return [
-        f"policy.{setting}: {pattern!r} fits nothing that is installed here.{registry.nearest(pattern, names)}"
+        f"policy.{setting}: {pattern!r} matches nothing that is installed here.{registry.nearest(pattern, names)}"
         for setting, names in known.items()
         for pattern in getattr(file.policy, setting)
         if not any(fnmatchcase(name, pattern) for name in names)
@@ -103,13 +103,13 @@ def _of_whole(plan: Plan, file: SiteFile, algorithm: Algorithm) -> Iterator[Verd
         yield Verdict("", "", "not-a-party", f"{file.name} is not among the plan's sites")
     pinned = file.policy.public_sha256
     if pinned is not None and plan.public_sha256 != pinned:
-        yield Verdict("", "", "other-public-set", "the policy has pinned another public set")
+        yield Verdict("", "", "other-public-set", "the policy pins a different public set")
     most = max((step.bytes for step in plan.steps), default=0)
     if most > file.policy.max_release_bytes:
-        yield Verdict("", "", "too-large", f"a release of {most} bytes is over max_release_bytes")
+        yield Verdict("", "", "too-large", f"a release of {most} bytes exceeds max_release_bytes")
     total = sum(step.bytes * step.releases for step in plan.steps)
     if total > file.policy.max_run_bytes:
-        yield Verdict("", "", "bytes-exhausted", f"{total} bytes in all are over max_run_bytes")
+        yield Verdict("", "", "bytes-exhausted", f"{total} bytes in total exceed max_run_bytes")
 
 
 def _of_step(
@@ -129,7 +129,7 @@ def _of_step(
     if kind is Nothing:
         return _verdict(planned, None, "nothing leaves")
     if kind.simulation_only:
-        return _verdict(planned, "release-denied", f"{planned.kind} leaves in simulations only")
+        return _verdict(planned, "release-denied", f"{planned.kind} may leave in simulations only")
     if not kind.holds_data:
         return _verdict(planned, None, "made of fresh keys, not of data")
     try:
@@ -140,7 +140,7 @@ def _of_step(
         return _verdict(planned, None, "with differential privacy")
     if gate.policy.allows_unprotected(planned.kind, strict=file.budget is not None):
         return _verdict(planned, None, "unprotected; the policy allows this kind")
-    return _verdict(planned, "unprotected", f"the policy wants differential privacy for {planned.kind}")
+    return _verdict(planned, "unprotected", f"the policy requires differential privacy for {planned.kind}")
 
 
 def _verdict(planned: PlannedStep, code: str | None, why: str) -> Verdict:

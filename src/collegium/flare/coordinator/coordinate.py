@@ -69,7 +69,7 @@ def coordinate(
     with ExitStack() as stack:
         record = Record(folder.path / "record", about, resume=resume)
         stack.callback(record.close)
-        hosting = Hosting(sites, part.classes, shared, exam, study.seed, record.run, folder.path)
+        hosting = replace(hosting, run=record.run)
         instances = _Instances(folder.path / "instances.json")
         live = RemoteLink(
             host,
@@ -114,7 +114,7 @@ def coordinate(
 
 
 class _Scores(Callback):
-    """Asks the sites for their accuracy when a round ends; one that did not tell is not asked again."""
+    """Asks the sites for their accuracy when a round ends; a site that did not answer is not asked again."""
 
     def __init__(self, fed: Federation) -> None:
         self._fed = fed
@@ -149,26 +149,23 @@ def _parties(folder: Path, study: Study, host: Host, say: Callable[[str], None])
     with storage_errors(file, StorageError):
         if file.is_file():
             return tuple(json.loads(file.read_text()))
-    needed = max(settings.at_least, 1)
-    here: list[str] = []
-    end = time.monotonic() + settings.wait
-    while len(here) < needed:
+    needed, end = max(settings.at_least, 1), time.monotonic() + settings.wait
+    while True:
+        is_late = time.monotonic() > end
         try:
-            here = sorted(host.seen())
+            here = sorted(party for party in host.seen() if settings.parties is None or party in settings.parties)
         except SessionLost as error:
-            if time.monotonic() > end:
-                raise SessionLost(
-                    f"The server is not to be reached: {error}. Start it: collegium server start KIT"
-                ) from None
-        wanted = [party for party in here if settings.parties is None or party in settings.parties]
-        if len(wanted) < needed and time.monotonic() > end:
+            if is_late:
+                raise SessionLost(f"Cannot reach the server: {error}. Start it: collegium server start KIT") from None
+            here = []
+        if len(here) >= needed:
+            break
+        if is_late:
             raise QuorumLost(
-                f"{len(wanted)} of the {needed} sites that are needed have joined: {', '.join(wanted) or 'none'}. "
-                "Sites join by: collegium site join KIT"
+                f"Only {len(here)} of the {needed} required sites have joined ({', '.join(here) or 'none'}). "
+                "A site joins with: collegium site join KIT"
             )
-        here = wanted
-        if len(here) < needed:
-            time.sleep(0.2)
+        time.sleep(0.2)
     parties = tuple(settings.parties or here)
     say(f"sites: {', '.join(here)}")
     write_private(file, json.dumps(parties).encode())

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from collegium import wire
@@ -19,7 +20,7 @@ from collegium.core.federation import Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.planning import Plan
-from collegium.flare.site.public_store import pieces
+from collegium.flare.site.public_store import PIECE
 from collegium.wire.replies import UNREAD, Refusal, write_refusal
 
 _POLL, _ASK_AGAIN, _LOOK_SECONDS = 10.0, 0.5, 1.0
@@ -29,7 +30,7 @@ _TRIES: Final = 3
 
 
 class SessionLost(CollegiumError):
-    """The session is over: a job process died, or the server is not to be reached."""
+    """The session is over: a job process died, or the server cannot be reached."""
 
 
 class PartyLost(CollegiumError):
@@ -37,7 +38,7 @@ class PartyLost(CollegiumError):
 
 
 class PartyAway(CollegiumError):
-    """A site's connection is there, but its agent is just being started."""
+    """A site is connected, but its agent is still starting."""
 
 
 class Session(Protocol):
@@ -46,15 +47,12 @@ class Session(Protocol):
     @property
     def ready(self) -> frozenset[str]:
         """The sites that were there when it began."""
-        ...
 
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
         """One question to one site. Raises SessionLost, PartyLost or PartyAway."""
-        ...
 
     def close(self) -> None:
         """End it."""
-        ...
 
 
 class Host(Protocol):
@@ -62,46 +60,35 @@ class Host(Protocol):
 
     def seen(self) -> Mapping[str, float]:
         """When each connected site was last heard of, in this machine's seconds. Raises SessionLost."""
-        ...
 
     def begin(self, parties: frozenset[str]) -> Session:
         """A session with these sites. Raises SessionLost."""
-        ...
 
 
+@dataclass(eq=False, repr=False)
 class RemoteLink:
-    """Orders to sites elsewhere.
+    """Orders to sites elsewhere."""
 
-    Args:
-        host: Where sessions come from.
-        run: The run's number.
-        plan: What sites are asked to agree to.
-        public: The public set's bytes, for sites that have no copy of it.
-        parties: The sites of the study.
-        welcome: Whether sites that connect later may join between rounds.
-        patience: Seconds to wait for a site that is away before going on without it.
-        outage: Seconds to wait for a server that is away before giving the run up (it can be resumed).
-        say: Told in a few words what a person may want to know.
-    """
+    host: Host
+    """Where sessions come from."""
+    run: str
+    plan: Plan
+    """What sites are asked to agree to."""
+    public: bytes | None
+    """The public set, for sites that have no copy of it."""
+    parties: tuple[str, ...]
+    welcome: bool = False
+    """Whether sites that connect later may join between rounds."""
+    patience: float = 30.0
+    """Seconds to wait for a site that is away before going on without it."""
+    outage: float = 600.0
+    """Seconds to wait for a server that is away before giving the run up (it can be resumed)."""
+    instances: dict[str, str] = field(default_factory=dict)
+    """Which installation of each site took part first."""
+    say: Callable[[str], None] = lambda text: None
+    """Called with short messages for a person."""
 
-    def __init__(
-        self,
-        host: Host,
-        run: str,
-        plan: Plan,
-        public: bytes | None,
-        parties: tuple[str, ...],
-        *,
-        welcome: bool = False,
-        patience: float = 30.0,
-        outage: float = 600.0,
-        instances: dict[str, str] | None = None,
-        say: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        self.parties = parties
-        self.instances = {} if instances is None else instances
-        self._host, self._run, self._plan, self._public = host, run, plan, public
-        self._welcome, self._patience, self._outage, self._say = welcome, patience, outage, say
+    def __post_init__(self) -> None:
         self._session: Session | None = None
         self._opened: set[str] = set()
         self._gone: dict[str, float] = {}
@@ -143,7 +130,7 @@ class RemoteLink:
 
     def newcomers(self) -> tuple[str, ...]:
         """Sites that have connected since, where the study is open to them; they are parties from now on."""
-        if not self._welcome:
+        if not self.welcome:
             return ()
         with self._lock:
             fresh: tuple[str, ...] = ()
@@ -151,7 +138,7 @@ class RemoteLink:
                 fresh = tuple(sorted(set(self._fresh()) - set(self.parties)))
             if fresh:
                 self.parties += fresh
-                self._say(f"{', '.join(fresh)} joined")
+                self.say(f"{', '.join(fresh)} joined")
                 self._end_session()  # the next one has them in it
             return fresh
 
@@ -159,9 +146,11 @@ class RemoteLink:
         """Tell the sites that the run is over, so that each keeps its model and its report."""
         with self._lock:
             session, here = self._session, sorted(self._opened)
-        for party in here if session is not None else ():
+        if session is None:
+            return
+        for party in here:
             with suppress(SessionLost, PartyLost, PartyAway):
-                self._ask(session, party, {"do": "close", "run": self._run})
+                self._ask(session, party, {"do": "close", "run": self.run})
 
     def close(self) -> None:
         """End the session, and all waiting for one."""
@@ -176,17 +165,17 @@ class RemoteLink:
             session = self._session_with(party)
             if session is None:
                 away = away or time.monotonic()
-                if time.monotonic() - away > self._patience:
+                if time.monotonic() - away > self.patience:
                     return None
                 stop.wait(_ASK_AGAIN)
                 continue
             try:
-                refusal = self._open(session, party)
-                if refusal is None:
-                    words = {"do": "await" if given else "order", "run": self._run, "order": name}
-                    state, payload = self._ask(session, party, words | {"wait": _wait(end)}, b"" if given else frame)
-                else:
-                    state, payload = refusal, b""
+                state, payload = self._open(session, party), b""
+                if state is None:
+                    wait = _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))
+                    words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
+                    header, payload = self._ask(session, party, words, b"" if given else frame)
+                    state = _state(header)
             except SessionLost:
                 self._forget(session)
                 continue
@@ -199,10 +188,11 @@ class RemoteLink:
                 return payload
             if state in ("away", "waiting"):
                 away = away or time.monotonic()
-                if state == "away" and time.monotonic() - away > self._patience:
+                if state == "away" and time.monotonic() - away > self.patience:
                     return None
             if state in ("not-open", "away"):
-                self._unopen(party)
+                with self._lock:
+                    self._opened.discard(party)
             elif state not in ("busy", "waiting"):
                 return write_refusal(Refusal(UNREAD, state, ""))
             given = state == "busy"
@@ -210,44 +200,39 @@ class RemoteLink:
                 stop.wait(_ASK_AGAIN)
         return None
 
-    def _ask(
-        self, session: Session | None, party: str, words: Mapping[str, Any], payload: bytes = b""
-    ) -> tuple[str, bytes]:
-        """What a site says: its state (of a refusal, the code), and what comes with it."""
-        if session is None:
-            raise SessionLost("There is no session.")
-        header, answer = self._talk(session, party, words, payload)
-        return str(header.get("code") if header.get("state") == "refused" else header.get("state")), answer
-
     @staticmethod
-    def _talk(session: Session, party: str, words: Mapping[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def _ask(
+        session: Session, party: str, words: Mapping[str, Any], payload: bytes = b""
+    ) -> tuple[dict[str, Any], bytes]:
         try:
             return wire.cut(session.request(party, wire.join(words, payload), _REQUEST_SECONDS))
         except WireError:
-            raise PartyLost(f"{party} answers with something that is no message.") from None
+            raise PartyLost(f"{party} answered with something that is not a message.") from None
 
     def _open(self, session: Session, party: str) -> str | None:
         """Open the run at a site, once per session; a refusal's code where the site will not."""
         with self._lock:
             if party in self._opened:
                 return None
-        header, _ = self._talk(session, party, {"do": "hello"}, b"")
+        header, _ = self._ask(session, party, {"do": "hello"})
         if header.get("party") != party or header.get("protocol") != PROTOCOL:
             return "other-version"
         pinned = self.instances.setdefault(party, str(header.get("instance")))
         if pinned != header.get("instance"):
-            self._tell_once(f"{party} answers from another installation than before: its kit is in use twice")
+            self._tell_once(f"{party} answers from a different installation than before: its kit is in use twice")
             return "other-instance"
-        plan = wire.pack(self._plan.to_plain()).data
+        plan = wire.pack(self.plan.to_plain()).data
         for _ in range(_TRIES):
-            header, _ = self._talk(session, party, {"do": "open", "run": self._run}, plan)
+            header, _ = self._ask(session, party, {"do": "open", "run": self.run}, plan)
             if header.get("state") == "open":
                 with self._lock:
                     self._opened.add(party)
                 return None
-            if header.get("state") != "needs-public" or self._public is None:
-                code = str(header.get("code", header.get("state")))
-                self._tell_once(f"{party} {'waits for its approval' if code == 'waiting' else 'refuses: ' + code}")
+            if header.get("state") != "needs-public" or self.public is None:
+                code = _state(header)
+                self._tell_once(
+                    f"{party} {'waits for its owner to approve the plan' if code == 'waiting' else 'refused: ' + code}"
+                )
                 return code
             refusal = self._send_public(session, party, int(header.get("have", 0)))
             if refusal is not None:
@@ -255,10 +240,10 @@ class RemoteLink:
         return "no-public-set"  # it was sent, and the site still asks for it
 
     def _send_public(self, session: Session, party: str, have: int) -> str | None:
-        data = self._public or b""
-        words = {"do": "public", "sha256": self._plan.public_sha256, "total": len(data)}
-        for offset, piece in pieces(data, have):
-            header, _ = self._talk(session, party, words | {"offset": offset}, piece)
+        data = self.public or b""
+        words = {"do": "public", "sha256": self.plan.public_sha256, "total": len(data)}
+        for offset in range(have, len(data), PIECE):
+            header, _ = self._ask(session, party, words | {"offset": offset}, data[offset : offset + PIECE])
             if header.get("state") != "public":
                 return str(header.get("code"))
         return None
@@ -268,7 +253,7 @@ class RemoteLink:
         session = self._session
         if session is not None and party in self._opened:
             with suppress(SessionLost, PartyLost, PartyAway):
-                session.request(party, wire.join({"do": "cancel", "run": self._run, "order": name}, b""), 2.0)
+                session.request(party, wire.join({"do": "cancel", "run": self.run, "order": name}, b""), 2.0)
 
     # Sessions.
 
@@ -283,29 +268,29 @@ class RemoteLink:
                 self._looked = time.monotonic()
                 heard: float | None = None
                 with suppress(SessionLost):
-                    heard = self._host.seen().get(party)
+                    heard = self.host.seen().get(party)
                 if heard is not None and heard > self._gone.setdefault(party, time.time()):
-                    self._say(f"{party} is back")
+                    self.say(f"{party} is back")
                     self._renew()
                     return self._session_with(party)
             return None
 
     def _renew(self) -> None:
-        """Begin a new session with whoever is there, for as long as it takes (to the end of `outage`)."""
-        end, session = time.monotonic() + self._outage, None
+        """Begin a new session with the sites that are connected; keep trying for `outage` seconds."""
+        end, session = time.monotonic() + self.outage, None
         self._end_session()
         while session is None:
             try:
                 here = frozenset(self._fresh()) & frozenset(self.parties)
-                session = self._host.begin(here) if here else None
+                session = self.host.begin(here) if here else None
             except SessionLost as error:
-                self._tell_once(f"no session yet ({error}): trying again")
+                self._tell_once(f"no session yet ({error}); trying again")
             if self._closing:
-                raise SessionLost("The run was ended.")
+                raise SessionLost("The run was stopped.")
             if session is None and time.monotonic() > end:
                 raise SessionLost(
-                    f"No session with any site for {self._outage:.0f} s. Is the server up, are sites joined? The run "
-                    "can be resumed: collegium coordinate ... --resume"
+                    f"No session with any site for {self.outage:.0f} s. Check that the server is running and that "
+                    "sites have joined, then resume the run: collegium coordinate ... --resume"
                 )
             if session is None:
                 time.sleep(_ASK_AGAIN)
@@ -316,12 +301,12 @@ class RemoteLink:
     def _fresh(self) -> list[str]:
         """Who was heard of lately, and since it was lost."""
         since = time.time() - _FRESH_SECONDS
-        return [party for party, heard in self._host.seen().items() if heard > max(since, self._gone.get(party, 0.0))]
+        return [party for party, heard in self.host.seen().items() if heard > max(since, self._gone.get(party, 0.0))]
 
     def _forget(self, session: Session) -> None:
         with self._lock:
             if self._session is session:
-                self._say("the session ended: beginning another")
+                self.say("the session ended; starting another")
                 self._end_session()
 
     def _end_session(self) -> None:
@@ -332,19 +317,16 @@ class RemoteLink:
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._say(text)
+            self.say(text)
 
     def _lose(self, session: Session, party: str) -> None:
         with self._lock:
             if self._session is session and party not in self._gone:
-                self._say(f"{party} is away")
+                self.say(f"{party} is away")
                 self._gone[party] = time.time()
                 self._opened.discard(party)
 
-    def _unopen(self, party: str) -> None:
-        with self._lock:
-            self._opened.discard(party)
 
-
-def _wait(end: float | None) -> float:
-    return _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))
+def _state(header: Mapping[str, Any]) -> str:
+    """What a site says: its state, or the code of its refusal."""
+    return str(header.get("code") if header.get("state") == "refused" else header.get("state"))

@@ -32,11 +32,14 @@ def make_agent_folder(kit: str | Path) -> Path:
 def read_keys(folder: Path, name: str) -> SiteKeys:
     """The site's identity key, in its agent's folder."""
     file = folder / _KEY
-    secret = _read(file)
-    if stat.S_IMODE(file.stat().st_mode) & 0o077:
-        raise ConfigError(f"{file} can be read by others: run `chmod 600 {file}`.")
+    with storage_errors(file, StorageError):
+        if not file.exists():
+            raise ConfigError(f"{file} not found: run `collegium site init {folder.parent}` first.")
+        secret, mode = file.read_bytes(), file.stat().st_mode
+    if stat.S_IMODE(mode) & 0o077:
+        raise ConfigError(f"Other users can read {file}: run `chmod 600 {file}`.")
     if len(secret) != 32:
-        raise StorageError(f"{file} is damaged: it has {len(secret)} bytes instead of 32. Restore it from a backup.")
+        raise StorageError(f"{file} is damaged: expected 32 bytes, got {len(secret)}. Restore it from a backup.")
     return SiteKeys(name, secret)
 
 
@@ -52,11 +55,3 @@ def write_private(file: Path, content: bytes) -> None:
             beside.replace(file)
         finally:
             beside.unlink(missing_ok=True)
-
-
-def _read(file: Path) -> bytes:
-    with storage_errors(file, StorageError):
-        try:
-            return file.read_bytes()
-        except FileNotFoundError:
-            raise ConfigError(f"There is no {file}: run `collegium site init {file.parent.parent}` first.") from None

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from collegium.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
+T = TypeVar("T")
 Kind = Literal["server", "site", "lead"]
-SETTINGS: Final[dict[Kind, str]] = {
-    "server": "fed_server.json",
-    "site": "fed_client.json",
-    "lead": "fed_admin.json",
-}
+SETTINGS: Final[dict[Kind, str]] = {"server": "fed_server.json", "site": "fed_client.json", "lead": "fed_admin.json"}
 _COMMANDS: Final[dict[Kind, str]] = {
     "server": "collegium server start",
     "site": "collegium site join",
@@ -48,7 +46,7 @@ class Kit:
     @property
     def certificate(self) -> Path:
         """The holder's certificate."""
-        return self.folder / "startup" / ("server.crt" if self.kind == "server" else "client.crt")
+        return self.folder / "startup" / f"{stem(self.kind)}.crt"
 
     @property
     def key(self) -> Path:
@@ -66,17 +64,17 @@ class Kit:
         return f"{self.host}:{self.port}"
 
     def warnings(self) -> list[str]:
-        """What is allowed, but should not stay so."""
+        """What works, but needs attention."""
         lines = []
         if self.days_left < _SOON_DAYS:
             lines.append(
-                f"the certificate of {self.name} ends in {self.days_left:.0f} days: "
+                f"the certificate of {self.name} expires in {self.days_left:.0f} days: "
                 "ask whoever provisioned the federation for a new one (collegium provision --renew)"
             )
         private = (self.folder, self.folder / "startup", self.key)
         exposed = [path for path in private if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
         if exposed:
-            lines.append(f"others on this machine can reach {exposed[-1]}: chmod -R go-rwx {self.folder}")
+            lines.append(f"other users of this machine can access {exposed[-1]}: chmod -R go-rwx {self.folder}")
         return lines
 
 
@@ -84,34 +82,25 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
     """The kit in a folder, with its certificate checked; `kind` is the kind that is needed."""
     root = Path(folder).resolve()
     if not root.is_dir():
-        raise ConfigError(f"There is no kit {folder}: give the folder that you got from the coordinator.")
-    found = _kind_of(root)
+        raise ConfigError(f"Kit {folder} not found: give the folder that you received from the coordinator.")
+    found = next((each for each, name in SETTINGS.items() if (root / "startup" / name).is_file()), None)
+    if found is None:
+        raise ConfigError(f"{root} is not a kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
     if kind is not None and found != kind:
         raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{_COMMANDS[found]}`.")
-    settings = _settings(root / "startup" / SETTINGS[found])
-    certificate, days = check_certificate(root, found)
+    file = root / "startup" / SETTINGS[found]
+    settings = _read(file, "settings file", lambda text: dict(json.loads(text)))
+    certificate = check_certificate(root, found)
     name, organisation = _subject(certificate)
     try:
         federation, host, port, claimed = _address(found, settings)
     except (KeyError, IndexError, TypeError, ValueError):
-        raise ConfigError(f"{root / 'startup' / SETTINGS[found]} was changed: unpack the kit again.") from None
+        raise ConfigError(f"{file} was changed or is incomplete: unpack the kit again.") from None
     if claimed != name:
-        raise ConfigError(f"{folder}: the kit is for {claimed!r}, but its certificate for {name!r}: unpack it again.")
-    return Kit(root, found, name, organisation, federation, host, port, days)
-
-
-def _kind_of(root: Path) -> Kind:
-    for kind, name in SETTINGS.items():
-        if (root / "startup" / name).is_file():
-            return kind
-    raise ConfigError(f"{root} is no kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
-        raise ConfigError(f"{path} cannot be read: unpack the kit again.") from None
+        raise ConfigError(
+            f"{folder}: the kit is for {claimed!r}, but its certificate is for {name!r}: unpack it again."
+        )
+    return Kit(root, found, name, organisation, federation, host, port, days_left(certificate))
 
 
 def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
@@ -125,63 +114,67 @@ def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
     return str(server["name"]), host, int(port), str(claimed)
 
 
-def check_certificate(kit: Path, kind: Kind) -> tuple[Certificate, float]:
-    """A kit's certificate and the days it has left; an error if it is missing, over, or not of this federation."""
+def check_certificate(kit: Path, kind: Kind) -> Certificate:
+    """A kit's certificate; an error if it is missing, expired, or from another federation."""
     try:
         from cryptography.exceptions import InvalidSignature
     except ImportError:
         raise MissingExtra("flare", "A federation") from None
-    start = kit / "startup"
-    stem = "server" if kind == "server" else "client"
-    certificate, root = read_certificate(start / f"{stem}.crt"), read_certificate(start / "rootCA.pem")
+    path, authority = kit / "startup" / f"{stem(kind)}.crt", kit / "startup" / "rootCA.pem"
+    certificate, root = read_certificate(path), read_certificate(authority)
     try:
         certificate.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):
         raise ConfigError(
-            f"{start / f'{stem}.crt'} was not signed by the authority in {start / 'rootCA.pem'}: "
+            f"{path} was not signed by the authority in {authority}: "
             "files of two federations were mixed. Unpack the kit again."
         ) from None
     for what, one in (("certificate", certificate), ("authority", root)):
-        days = days_left(one)
-        if days <= 0:
+        if days_left(one) <= 0:
             raise ConfigError(
-                f"{kit}: the {what} ended on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
+                f"{kit}: the {what} expired on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
                 "federation for a new one (collegium provision --renew)."
             )
         if one.not_valid_before_utc > datetime.now(UTC):
-            raise ConfigError(f"{kit}: the {what} starts on {one.not_valid_before_utc:%Y-%m-%d}: is this clock right?")
-    _check_key(start / f"{stem}.key", certificate)
-    return certificate, days_left(certificate)
+            raise ConfigError(
+                f"{kit}: the {what} is not valid before {one.not_valid_before_utc:%Y-%m-%d}: check the clock."
+            )
+    _check_key(path.with_suffix(".key"), certificate)
+    return certificate
+
+
+def stem(kind: Kind) -> str:
+    """What the files of a kit's key and certificate are called."""
+    return "server" if kind == "server" else "client"
 
 
 def read_certificate(path: Path) -> Certificate:
     """A certificate from a PEM file."""
     from cryptography.x509 import load_pem_x509_certificate
 
+    return _read(path, "certificate", load_pem_x509_certificate)
+
+
+def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
     try:
-        return load_pem_x509_certificate(path.read_bytes())
+        return parse(path.read_bytes())
     except OSError as error:
-        raise ConfigError(f"The certificate {path} is missing ({error.strerror}): unpack the kit again.") from None
-    except ValueError:
-        raise ConfigError(f"{path} is no certificate: unpack the kit again.") from None
+        raise ConfigError(f"The {what} {path} is missing ({error.strerror}): unpack the kit again.") from None
+    except (ValueError, TypeError):
+        raise ConfigError(f"{path} is not a valid {what}: unpack the kit again.") from None
 
 
 def days_left(certificate: Certificate) -> float:
-    """Days until a certificate ends."""
+    """Days until a certificate expires."""
     return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / 86400
 
 
 def _check_key(path: Path, certificate: Certificate) -> None:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    try:
-        key = load_pem_private_key(path.read_bytes(), password=None)
-    except OSError as error:
-        raise ConfigError(f"The key {path} is missing ({error.strerror}): unpack the kit again.") from None
-    except (ValueError, TypeError):
-        raise ConfigError(f"{path} is no key: unpack the kit again.") from None
+    key = _read(path, "key", lambda pem: load_pem_private_key(pem, password=None))
     if key.public_key() != certificate.public_key():
-        raise ConfigError(f"{path} does not belong to its certificate: unpack the kit again.")
+        raise ConfigError(f"{path} does not match its certificate: unpack the kit again.")
 
 
 def _subject(certificate: Certificate) -> tuple[str, str]:

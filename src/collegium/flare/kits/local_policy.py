@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from collegium.flare.kits.kit import Kind
+
 EXECUTOR: Final = "collegium.flare.nvflare.executor.LinkExecutor"
 RELAY: Final = "collegium.flare.nvflare.relay.LinkRelay"
 _COMMON: Final = "nvflare.app_common"
@@ -19,28 +21,13 @@ _DEAD_AFTER_SECONDS: Final = 60
 
 def site_resources() -> dict[str, Any]:
     """A site starts job processes that run our executor, and nothing else."""
-    return {
-        "format_version": 2,
-        "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [EXECUTOR],
-        "allow_log_streaming": False,
+    no_gpus = {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300}
+    return _only(EXECUTOR) | {
         "client": {"retry_timeout": 30, "compression": "Gzip"},
         "components": [
-            {
-                "id": "resource_manager",
-                "path": f"{_COMMON}.resource_managers.gpu_resource_manager.GPUResourceManager",
-                "args": {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300},
-            },
-            {
-                "id": "resource_consumer",
-                "path": f"{_COMMON}.resource_consumers.gpu_resource_consumer.GPUResourceConsumer",
-                "args": {},
-            },
-            {
-                "id": "process_launcher",
-                "path": f"{_COMMON}.job_launcher.client_process_launcher.ClientProcessJobLauncher",
-                "args": {},
-            },
+            _part("resource_manager", "resource_managers.gpu_resource_manager.GPUResourceManager", **no_gpus),
+            _part("resource_consumer", "resource_consumers.gpu_resource_consumer.GPUResourceConsumer"),
+            _part("process_launcher", "job_launcher.client_process_launcher.ClientProcessJobLauncher"),
         ],
     }
 
@@ -52,110 +39,85 @@ def server_resources(kit: Path) -> dict[str, Any]:
     """
     storage = f"{_COMMON}.storages.filesystem_storage.FilesystemStorage"
     root = kit.resolve()
-    return {
-        "format_version": 2,
-        "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [RELAY],
-        "allow_log_streaming": False,
-        "servers": [
-            {
-                "admin_storage": "transfer",
-                "max_num_clients": 1000,
-                "heart_beat_timeout": _DEAD_AFTER_SECONDS,
-                "admin_timeout": 10.0,
-            }
-        ],
+    snapshots = {"path": storage, "args": {"root_dir": str(root / "snapshots"), "uri_root": "/"}}
+    # a session whose site died lingers for a while: the next one must not wait for it
+    schedule = {"max_jobs": 32, "min_schedule_interval": 1.0, "max_schedule_interval": 10.0}
+    server = {"max_num_clients": 1000, "heart_beat_timeout": _DEAD_AFTER_SECONDS, "admin_timeout": 10.0}
+    return _only(RELAY) | {
+        "servers": [{"admin_storage": "transfer"} | server],
         "snapshot_persistor": {
             "path": f"{_COMMON}.state_persistors.storage_state_persistor.StorageStatePersistor",
-            "args": {
-                "uri_root": "/",
-                "storage": {"path": storage, "args": {"root_dir": str(root / "snapshots"), "uri_root": "/"}},
-            },
+            "args": {"uri_root": "/", "storage": snapshots},
         },
         "components": [
-            {
-                "id": "job_scheduler",
-                "path": f"{_COMMON}.job_schedulers.job_scheduler.DefaultJobScheduler",
-                # a session whose site died lingers for a while: the next one must not wait for it
-                "args": {"max_jobs": 32, "min_schedule_interval": 1.0, "max_schedule_interval": 10.0},
-            },
+            _part("job_scheduler", "job_schedulers.job_scheduler.DefaultJobScheduler", **schedule),
             {
                 "id": "job_manager",
                 "path": "nvflare.apis.impl.job_def_manager.SimpleJobDefManager",
                 "args": {"uri_root": str(root / "jobs"), "job_store_id": "job_store"},
             },
             {"id": "job_store", "path": storage},
-            {
-                "id": "process_launcher",
-                "path": f"{_COMMON}.job_launcher.server_process_launcher.ServerProcessJobLauncher",
-                "args": {},
-            },
+            _part("process_launcher", "job_launcher.server_process_launcher.ServerProcessJobLauncher"),
         ],
     }
 
 
+def _only(allowed: str) -> dict[str, Any]:
+    """One class may run, and logs stay here."""
+    return {
+        "format_version": 2,
+        "class_list_enforcement_mode": "enforce",
+        "class_allow_list": [allowed],
+        "allow_log_streaming": False,
+    }
+
+
+def _part(name: str, path: str, **args: Any) -> dict[str, Any]:
+    return {"id": name, "path": f"{_COMMON}.{path}", "args": args}
+
+
 def lead_resources() -> dict[str, Any]:
-    """A lead's session stays open through a long run."""
-    return {
-        "format_version": 1,
-        "admin": {
-            "idle_timeout": 7 * 86400.0,
-            "login_timeout": 10.0,
-            "with_debug": False,
-            "authenticate_msg_timeout": 2.0,
-            "prompt": "> ",
-        },
-    }
+    """A lead's connection stays open through a long run."""
+    seconds = {"idle_timeout": 7 * 86400.0, "login_timeout": 10.0, "authenticate_msg_timeout": 2.0}
+    return {"format_version": 1, "admin": {"with_debug": False, "prompt": "> "} | seconds}
 
 
-def site_rights() -> dict[str, Any]:
-    """At a site, a lead starts and stops its own sessions. Nobody sends code, operates the site or reads its files."""
-    return {"format_version": "1.0", "permissions": {"lead": _lead_rights()}}
+def rights(kind: Kind) -> dict[str, Any]:
+    """A lead starts and stops its own sessions. Nobody sends code, operates a site or reads its files.
 
-
-def server_rights() -> dict[str, Any]:
-    """At the server, leads of the organisation that runs it may also disable a site (`operate`); others may not."""
-    return {
-        "format_version": "1.0",
-        "permissions": {"lead": _lead_rights() | {"download_job": "n:submitter", "operate": "o:site"}},
-    }
-
-
-def _lead_rights() -> dict[str, str]:
-    return {"submit_job": "any", "manage_job": "n:submitter", "view": "any"}
+    At the server, leads of the organisation that runs it may also disable a site (`operate`); others may not.
+    """
+    lead = {"submit_job": "any", "manage_job": "n:submitter", "view": "any"}
+    if kind == "server":
+        lead |= {"download_job": "n:submitter", "operate": "o:site"}
+    return {"format_version": "1.0", "permissions": {"lead": lead}}
 
 
 def log_settings() -> dict[str, Any]:
     """Everything to the console, which the supervisor writes to one file with a size limit."""
+    line = {
+        "()": "nvflare.fuel.utils.log_utils.BaseFormatter",
+        "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+    }
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {
-            "line": {
-                "()": "nvflare.fuel.utils.log_utils.BaseFormatter",
-                "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-            }
-        },
-        "handlers": {
-            "console": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"},
-        },
+        "formatters": {"line": line},
+        "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stdout"}},
         "loggers": {"root": {"level": "INFO", "handlers": ["console"]}},
     }
 
 
-def write_policy(kit: Path, kind: str) -> None:
+def write_policy(kit: Path, kind: Kind) -> None:
     """Put the settings into a kit's `local` folder, in place of NVFlare's defaults."""
     local = kit / "local"
     local.mkdir(exist_ok=True)
     for file in local.iterdir():
         file.unlink()
     if kind == "lead":
-        files: dict[str, dict[str, Any]] = {"resources.json": lead_resources()}
-    elif kind == "server":
-        files = {"resources.json": server_resources(kit), "authorization.json": server_rights()}
+        files = {"resources.json": lead_resources()}
     else:
-        files = {"resources.json": site_resources(), "authorization.json": site_rights()}
-    if kind != "lead":
-        files["log_config.json"] = log_settings()
+        resources = server_resources(kit) if kind == "server" else site_resources()
+        files = {"resources.json": resources, "authorization.json": rights(kind), "log_config.json": log_settings()}
     for name, content in files.items():
         (local / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

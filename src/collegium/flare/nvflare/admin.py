@@ -1,4 +1,4 @@
-"""Sessions of a lead with the server: who is registered, and who may be."""
+"""A lead's connection to the server: who is registered, and who may be."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from collegium.flare.supervise.dialling import why_unreachable
 
 
 class ServerAway(CollegiumError):
-    """The federation's server does not answer, or does not take this lead."""
+    """Cannot reach the federation's server, or it rejected this lead."""
 
 
 @contextlib.contextmanager
-def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
-    """A session of NVFlare's administration API. It is closed at the end: an open one keeps a program from ending."""
+def connection(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
+    """NVFlare's administration API. It is closed at the end: an open connection keeps a program from ending."""
     try:
         from nvflare.fuel.flare_api.flare_api import new_secure_session
     except ImportError:
@@ -31,7 +31,7 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
         with contextlib.redirect_stdout(io.StringIO()):  # it says that it is connecting
             opened = new_secure_session(kit.name, str(kit.folder), timeout=timeout)
     except Exception as error:
-        raise ServerAway(f"{kit.address} opened no session for {kit.name}: {error}.") from None
+        raise ServerAway(f"{kit.address} rejected {kit.name}: {error}.") from None
     try:
         yield opened
     finally:
@@ -40,13 +40,13 @@ def session(kit: Kit, timeout: float = 20.0) -> Iterator[Any]:
 
 def registered_sites(opened: Any) -> dict[str, float]:
     """Every registered site, and when the server last heard of it. A dead one is listed for a minute."""
-    return {client.name: float(client.last_connect_time) for client in opened.get_system_info().client_info}
+    return {client.name: float(client.last_connect_time or 0.0) for client in opened.get_system_info().client_info}
 
 
 def set_enabled(folder: str | Path, site: str, *, enabled: bool) -> str:
-    """Let a site register, or shut it out: the only revocation there is, since nothing recalls a certificate."""
+    """Let a site register, or shut it out. Certificates cannot be revoked, so this is the only way to exclude one."""
     kit = read_kit(folder, "lead")
-    with session(kit) as opened:
+    with connection(kit) as opened:
         try:
             if enabled:
                 opened.enable_client(site)
@@ -57,5 +57,11 @@ def set_enabled(folder: str | Path, site: str, *, enabled: bool) -> str:
                 raise ConfigError(
                     f"{kit.name} may not do that: only leads of the organisation that runs the server may."
                 ) from None
-            raise CollegiumError(f"{kit.address} could not do that: {error}.") from None
-    return f"{site} may take part again." if enabled else f"{site} is shut out until `collegium server enable {site}`."
+            raise CollegiumError(
+                f"{kit.address} could not {'enable' if enabled else 'disable'} {site}: {error}."
+            ) from None
+    return (
+        f"{site} may take part again."
+        if enabled
+        else f"{site} is disabled. To enable it again: collegium server enable {site}"
+    )

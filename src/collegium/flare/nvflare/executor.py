@@ -11,7 +11,8 @@ from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
 from collegium.flare.nvflare.guarded import follow_parent
-from collegium.flare.supervise.sockets import ConnectionLost, request
+from collegium.flare.supervise.sockets import ConnectionLost
+from collegium.flare.supervise.sockets import request as ask_agent
 
 ORDER, PING, BLOB = "collegium.order", "collegium.ping", "blob"
 AGENT_SOCKET: Final = "agent/agent.sock"
@@ -20,9 +21,7 @@ AGENT_SOCKET: Final = "agent/agent.sock"
 class LinkExecutor(Executor):  # type: ignore[misc]
     """Thin on purpose: data, learner and gate live in the agent's process, which outlives every job."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._agent = Path()
+    _agent = Path()
 
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Listen for the relay when a job starts."""
@@ -45,11 +44,8 @@ class LinkExecutor(Executor):  # type: ignore[misc]
         message = request.get(BLOB)
         if not isinstance(message, bytes):
             return make_reply(ReturnCode.BAD_TASK_DATA)
-        return self._ask(message)
-
-    def _ask(self, message: bytes) -> Shareable:
         try:
-            answer = request(self._agent, message)
+            answer = ask_agent(self._agent, message)
         except ConnectionLost:  # the agent is being started again
             return make_reply(ReturnCode.SERVICE_UNAVAILABLE)
         reply = make_reply(ReturnCode.OK)

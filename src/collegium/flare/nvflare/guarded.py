@@ -85,7 +85,7 @@ def close_doors() -> None:
 
 
 def name_jobs_strictly() -> None:
-    """A job's name is a folder in the kit, and the server chooses it: only the numbers that NVFlare makes will do."""
+    """A job's name is a folder in the kit, and the server chooses it: accept only the ids that NVFlare makes."""
     from nvflare.apis import workspace
 
     workspace.check_job_id = _check_job_number
@@ -93,7 +93,7 @@ def name_jobs_strictly() -> None:
 
 def _check_job_number(job: object) -> None:
     if not isinstance(job, str) or str(uuid.UUID(job)) != job:
-        raise ValueError("not a job's number")
+        raise ValueError("not a job id")
 
 
 def keep_sites_apart() -> None:
@@ -117,7 +117,7 @@ def _member(cell: str) -> str:
 
 
 def retry_soon() -> None:
-    """Dial again every few seconds when the server is away; NVFlare would wait longer and longer."""
+    """Reconnect every few seconds when the server is away; NVFlare would wait longer and longer."""
     from nvflare.fuel.f3.sfm import conn_manager
 
     conn_manager.MAX_WAIT = _LONGEST_WAIT_SECONDS

@@ -7,10 +7,10 @@ import io
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from collegium.errors import ConfigError, MissingExtra
-from collegium.flare.kits.federation_file import FederationFile, SiteSection, certificate_organisation
+from collegium.flare.kits.federation_file import FederationFile, SiteSection
 
 ROOT_DAYS: Final = 3600
 
@@ -29,8 +29,12 @@ def issue(
     except ImportError:
         raise MissingExtra("flare", "A federation") from None
     project = Project(name=federation.name, description="", props={"api_version": 3})
-    for member in _participants(federation, sites):
-        project.add_participant(participant_from_dict(member))
+    server, leads = federation.server, federation.leads
+    members = [{"name": server.host, "type": "server", "org": server.organisation, "fed_learn_port": server.port}]
+    members += [{"name": site.name, "type": "client", "org": site.organisation} for site in sites]
+    members += [{"name": lead.name, "type": "admin", "org": lead.organisation, "role": "lead"} for lead in leads]
+    for member in members:  # NVFlare allows no hyphen in an organisation's name
+        project.add_participant(participant_from_dict(member | {"org": str(member["org"]).replace("-", "_")}))
     state = work / federation.name / "state"
     if authority is not None:
         state.mkdir(parents=True)
@@ -44,38 +48,17 @@ def issue(
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         outcome = Provisioner(str(work), builders).provision(project)
     if outcome.get("__build_error__"):
-        raise ConfigError(f"NVFlare could not make the kits: {_last_line(said.getvalue())}")
+        why = said.getvalue().strip().splitlines() or ["no reason given"]
+        raise ConfigError(f"NVFlare could not make the kits: {why[-1].strip()}")
     kept = json.loads((state / "cert.json").read_text())
     return work / federation.name / "prod_00", {key: kept[key] for key in ("root_cert", "root_pri_key")}
 
 
-def _participants(federation: FederationFile, sites: Iterable[SiteSection]) -> list[dict[str, Any]]:
-    server = federation.server
-    return [
-        {
-            "name": server.host,
-            "type": "server",
-            "org": certificate_organisation(server.organisation),
-            "fed_learn_port": server.port,
-        },
-        *({"name": s.name, "type": "client", "org": certificate_organisation(s.organisation)} for s in sites),
-        *(
-            {"name": m.name, "type": "admin", "org": certificate_organisation(m.organisation), "role": "lead"}
-            for m in federation.leads
-        ),
-    ]
-
-
 def _root_days(authority: dict[str, str] | None) -> int:
-    """NVFlare insists on hearing how long an authority lasts that it is given."""
+    """NVFlare must be told how long an authority lasts, even one that it is given."""
     if authority is None:
         return ROOT_DAYS
     from cryptography.x509 import load_pem_x509_certificate
 
     root = load_pem_x509_certificate(authority["root_cert"].encode())
     return (root.not_valid_after_utc - root.not_valid_before_utc).days
-
-
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "it did not say why."

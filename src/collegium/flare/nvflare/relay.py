@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,7 +38,7 @@ class LinkRelay(Controller):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """A job without a server is of no use."""
+        """End with the server."""
         follow_parent()
 
     def stop_controller(self, fl_ctx: Any) -> None:
@@ -54,7 +55,7 @@ class LinkRelay(Controller):  # type: ignore[misc]
         try:
             channel = connect(root / COORDINATOR_FOLDER / f"{self._session}.sock")
         except ConnectionLost:
-            return  # the coordinator is gone: there is nobody to work for
+            return  # the coordinator is gone
         try:
             here = self._roll_call(abort_signal, fl_ctx)
             channel.send(tagged({"ready": here}))
@@ -71,16 +72,10 @@ class LinkRelay(Controller):  # type: ignore[misc]
 
     def _roll_call(self, abort_signal: Any, fl_ctx: Any) -> list[str]:
         """The sites whose job processes are up."""
-        ready: list[str] = []
-
-        def wait(site: str) -> None:
-            if self._wait_until_ready(site, abort_signal, fl_ctx):
-                ready.append(site)
-
         sites = [client.name for client in fl_ctx.get_engine().get_clients()]
-        for thread in [_in_background(wait, site) for site in sites]:
-            thread.join()
-        return sorted(ready)
+        with ThreadPoolExecutor(max(1, len(sites))) as pool:
+            answered = list(pool.map(lambda site: self._wait_until_ready(site, abort_signal, fl_ctx), sites))
+        return sorted(site for site, ready in zip(sites, answered, strict=True) if ready)
 
     def _wait_until_ready(self, site: str, abort_signal: Any, fl_ctx: Any) -> bool:
         end = time.monotonic() + _READY_SECONDS
@@ -139,7 +134,5 @@ class LinkRelay(Controller):  # type: ignore[misc]
                         self._answer(channel, number, ReturnCode.COMMUNICATION_ERROR, b"")
 
 
-def _in_background(target: Callable[..., None], *args: Any) -> threading.Thread:
-    thread = threading.Thread(target=target, args=args, daemon=True)
-    thread.start()
-    return thread
+def _in_background(target: Callable[..., None], *args: Any) -> None:
+    threading.Thread(target=target, args=args, daemon=True).start()

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NoAnswer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.fuel.flare_api.flare_api import Session as AdminSession
@@ -22,13 +22,13 @@ from nvflare.fuel.flare_api.flare_api import new_secure_session
 
 from collegium.errors import StorageError
 from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
+from collegium.flare.kits.local_policy import EXECUTOR, RELAY
+from collegium.flare.nvflare.admin import registered_sites
 from collegium.flare.nvflare.relay import COORDINATOR_FOLDER
 from collegium.flare.supervise.sockets import Channel, ConnectionLost, LocalListener, tagged, untagged
 from collegium.site.ledger import storage_errors
 
 _CONNECT_SECONDS, _JOB_SECONDS, _SLACK = 10.0, 60.0, 15.0
-_RELAY: Final = "collegium.flare.nvflare.relay.LinkRelay"
-_EXECUTOR: Final = "collegium.flare.nvflare.executor.LinkExecutor"
 
 
 class NvflareHost:
@@ -44,8 +44,7 @@ class NvflareHost:
     def seen(self) -> Mapping[str, float]:
         """When each connected site was last heard of."""
         with self._asking() as admin:
-            info = admin.get_system_info()
-        return {client.name: float(client.last_connect_time or 0.0) for client in info.client_info}
+            return registered_sites(admin)
 
     def begin(self, parties: frozenset[str]) -> NvflareSession:
         """Submit a job for these sites and wait until its relay has connected."""
@@ -70,7 +69,7 @@ class NvflareHost:
                 status = str(admin.get_job_meta(job).get("status", ""))
             if status.startswith(("FINISHED", "FAILED")):
                 raise SessionLost(f"the server ended the job before it began ({status})")
-        raise SessionLost("the server did not start the job in time")
+        raise SessionLost(f"the server did not start the job within {_JOB_SECONDS:.0f} s")
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[AdminSession]:
@@ -83,9 +82,9 @@ class NvflareHost:
                     yield self._admin
             except (SessionLost, StorageError):
                 raise
-            except Exception as error:  # NVFlare raises many kinds, of which none is worth telling apart
+            except Exception as error:  # NVFlare raises many kinds; the remedy is always the same
                 self.close()
-                raise SessionLost(f"the server does not answer: {type(error).__name__}") from None
+                raise SessionLost(f"cannot reach the server ({type(error).__name__})") from None
 
     def close(self) -> None:
         """Close the admin's connection, which would keep the program from ending."""
@@ -111,13 +110,8 @@ class NvflareSession:
         if first is None:
             channel.close()
             raise SessionLost("the job ended before its sites were ready")
-        self._ready = frozenset(untagged(first)[0]["ready"])
+        self.ready = frozenset(untagged(first)[0]["ready"])
         threading.Thread(target=self._read, daemon=True).start()
-
-    @property
-    def ready(self) -> frozenset[str]:
-        """The sites that were there when it began."""
-        return self._ready
 
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
         """One question to one site."""
@@ -133,15 +127,15 @@ class NvflareSession:
         except ConnectionLost:
             raise SessionLost("the job ended") from None
         except NoAnswer:
-            raise PartyLost(f"{party} does not answer") from None
+            raise PartyLost(f"{party} did not answer in time") from None
         finally:
             with self._lock:
                 self._waiting.pop(number, None)
         if code == ReturnCode.OK:
             return payload
         if code == ReturnCode.SERVICE_UNAVAILABLE:
-            raise PartyAway(f"the agent of {party} is being started")
-        raise PartyLost(f"{party} is not to be reached ({code})")
+            raise PartyAway(f"the agent of {party} is starting")
+        raise PartyLost(f"cannot reach {party} ({code})")
 
     def _read(self) -> None:
         while True:
@@ -171,9 +165,9 @@ def _write_job(folder: Path, session: str, sites: list[str]) -> None:
     config.mkdir(parents=True)
     meta: dict[str, Any] = {"name": "collegium", "resource_spec": {}, "min_clients": 1}
     (folder / "meta.json").write_text(json.dumps(meta | {"deploy_map": {"app": ["server", *sites]}}))
-    relay = {"id": "link", "path": _RELAY, "args": {"session": session}}
+    relay = {"id": "link", "path": RELAY, "args": {"session": session}}
     server = {"format_version": 2, "workflows": [relay], "components": []}
-    executor = {"tasks": ["order"], "executor": {"path": _EXECUTOR, "args": {}}}
+    executor = {"tasks": ["order"], "executor": {"path": EXECUTOR, "args": {}}}
     client = {"format_version": 2, "executors": [executor], "components": []}
     (config / "config_fed_server.json").write_text(json.dumps(server))
     (config / "config_fed_client.json").write_text(json.dumps(client))

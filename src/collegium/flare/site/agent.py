@@ -11,13 +11,12 @@ import secrets
 import signal
 import sys
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from collegium import registry
 from collegium.errors import CollegiumError, ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.kits.identity import AGENT, read_keys, write_private
 from collegium.flare.site.file import load_public, load_site
 from collegium.flare.site.office import Office
 from collegium.flare.supervise.sockets import LocalListener
@@ -39,19 +38,13 @@ def main() -> None:
 def serve(kit: Path) -> None:
     """Answer what comes through the socket."""
     folder = kit / AGENT
-    with storage_errors(folder, StorageError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     registry.install_steps()
     setup = load_site(kit)
     approvals = Approvals(folder, read_keys(folder, setup.file.name))
     office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
     listener = LocalListener(folder / SOCKET)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        listener.close()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
             listener.serve(office.answer)
@@ -63,10 +56,9 @@ def instance(kit: Path) -> str:
     """Tells this installation from any other that has a copy of its kit, be it the whole folder."""
     folder = (kit / AGENT).resolve()
     file = folder / "instance"
+    if not file.is_file():
+        write_private(file, secrets.token_hex(16).encode())
     with storage_errors(file, StorageError):
-        if not file.is_file():
-            file.write_text(secrets.token_hex(16), encoding="ascii")
-            file.chmod(0o600)
         own = file.read_text(encoding="ascii").strip()
     machine = next((path.read_text().strip() for path in map(Path, _MACHINE_IDS) if path.is_file()), "")
     return hashlib.sha256(f"{own}\0{machine}\0{folder}".encode()).hexdigest()

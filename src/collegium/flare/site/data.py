@@ -49,7 +49,7 @@ def read_data(data: SiteData, kit: Path) -> Rows:
         rows = _from_function(str(data.entry_point))
     if data.unlabeled is not None:
         if rows.unlabeled is not None:
-            raise ConfigError(f"data.unlabeled: {data.entry_point!r} gives unlabeled rows by itself; leave this out.")
+            raise ConfigError(f"data.unlabeled: {data.entry_point!r} already returns unlabeled rows; leave this out.")
         without = () if data.target is None else (data.target,)
         rows = replace(rows, unlabeled=read_rows(_file(data.unlabeled, "data.unlabeled", kit), without))
     names = data.columns
@@ -67,13 +67,13 @@ def read_public(file: SiteFile, kit: Path) -> Table | None:
 
 
 def split_off(rows: Rows, share: float, name: str) -> tuple[Rows, tuple[Table, NDArray[Any]] | None]:
-    """Keep a share of the labelled rows from training: the same ones at every start."""
+    """Keep a share of the labeled rows from training: the same ones at every start."""
     if not share:
         return rows, None
     X, y = tables.as_table(rows.X, "data"), as_labels(rows.y, "data")
     size = max(1, round(share * len(y)))
     if size >= len(y):
-        raise ConfigError(f"data.held_out: of {len(y)} rows none would be left to learn from; hold out fewer.")
+        raise ConfigError(f"data.held_out: none of the {len(y)} rows would be left to learn from; hold out fewer.")
     seed = int.from_bytes(hashlib.sha256(f"collegium held out at {name}".encode()).digest()[:8])
     out, kept = (np.sort(part) for part in np.split(np.random.default_rng(seed).permutation(len(y)), [size]))
     return replace(rows, X=tables.take(X, kept), y=y[kept]), (tables.take(X, out), y[out])
@@ -81,7 +81,7 @@ def split_off(rows: Rows, share: float, name: str) -> tuple[Rows, tuple[Table, N
 
 def _file(text: str, setting: str, kit: Path) -> Path:
     if not text.lower().endswith(SUFFIXES):
-        raise ConfigError(f"{setting}: {text!r} is no file that ends in {', '.join(SUFFIXES)}.")
+        raise ConfigError(f"{setting}: {text!r} is not supported; expected a file that ends in {', '.join(SUFFIXES)}.")
     return kit / Path(text).expanduser()
 
 
@@ -113,7 +113,7 @@ def _from_database(address: str, query: str, target: str, kit: Path) -> Rows:
     except Exception as error:  # what a database says may quote rows, or the address with its password
         cause = error.__cause__ if isinstance(error, pd.errors.DatabaseError) and error.__cause__ else error
         reached = not isinstance(cause, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError)
-        what = "the query could not be answered" if reached else "the database could not be asked"
+        what = "the query failed" if reached else "cannot query the database"
         raise ConfigError(
             f"data.query: {what} ({type(cause).__name__}). Try the query with the database's own program; its message "
             "is not shown here, since it may quote rows or a password."
@@ -122,7 +122,7 @@ def _from_database(address: str, query: str, target: str, kit: Path) -> Rows:
         engine.dispose()
     check_names([str(name) for name in frame.columns], "data.query")
     if frame.empty:
-        raise ConfigError("data.query: the query gives no rows.")
+        raise ConfigError("data.query: the query returned no rows.")
     return Rows(*take_target(_in_own_order(frame), target, "data.query", least_classes=1))
 
 
@@ -133,17 +133,17 @@ def _engine(address: str, kit: Path) -> Any:
         url = sqlalchemy.make_url(_VARIABLE.sub(_from_environment, address))
     except sqlalchemy.exc.ArgumentError:
         raise ConfigError(
-            "data.database: this is no address of a database, such as postgresql://reader@host/wards."
+            "data.database: not a valid address; expected one such as postgresql://reader@host/wards."
         ) from None
     if url.get_backend_name() == "sqlite" and url.database and not url.database.startswith((":memory:", "file:")):
         path = kit / url.database
         if not path.is_file():  # SQLite would make an empty one
-            raise ConfigError(f"data.database: there is no file {path}.")
+            raise ConfigError(f"data.database: {path} not found.")
         url = url.set(database=str(path))
     try:
         return sqlalchemy.create_engine(url)
     except sqlalchemy.exc.NoSuchModuleError:
-        raise ConfigError(f"data.database: SQLAlchemy knows no database {url.drivername!r}.") from None
+        raise ConfigError(f"data.database: SQLAlchemy has no dialect {url.drivername!r}.") from None
     except ModuleNotFoundError as missing:
         raise ConfigError(
             f"data.database: {url.drivername} needs the Python package {missing.name!r}: install it."
@@ -165,7 +165,7 @@ def _in_own_order(frame: pd.DataFrame) -> pd.DataFrame:
     try:
         order = np.argsort(pd.util.hash_pandas_object(frame, index=False).to_numpy(), kind="stable")
     except TypeError:
-        raise ConfigError("data.query: a column holds lists or tables; select numbers and words only.") from None
+        raise ConfigError("data.query: a column holds lists or tables; select only numbers and text.") from None
     return frame.iloc[order].reset_index(drop=True)
 
 
@@ -174,7 +174,7 @@ def _from_function(name: str) -> Rows:
     if name not in known:
         there = f"Installed: {', '.join(sorted(known))}." if known else "None is installed."
         raise ConfigError(
-            f"data.entry_point: no installed package has {name!r} among its entry points {GROUP!r}."
+            f"data.entry_point: no installed package has an entry point {name!r} in the group {GROUP!r}."
             f"{nearest(name, known)} {there}"
         )
     try:

@@ -78,22 +78,22 @@ class Engagement:
             future = self._given.get(name)
             if future is None:
                 if len(self._given) >= _MOST_WAITING:
-                    raise Refused("busy", "There are too many orders that wait.")
+                    raise Refused("busy", "Too many orders are waiting.")
                 future = self._given[name] = self._thread.submit(self._carry_out, frame, admit)
         return self.result(name, wait)
 
     def result(self, name: str, wait: float) -> bytes:
-        """The reply to an order that was given; "not-open" if there is none of that name, so that it is sent again."""
+        """The reply to an order that was given; Refused "not-open" if it is unknown, so that it is sent again."""
         with self._lock:
             future = self._given.get(name)
         if future is None:
-            raise Refused("not-open", "No such order is being carried out.")
+            raise Refused("not-open", "Order not found.")
         try:
             return future.result(timeout=wait)
         except StillBusy:
-            raise Refused("busy", "An order takes longer than the coordinator waits for this answer.") from None
+            raise Refused("busy", "The order is still running.") from None
         except CancelledError:
-            raise Refused("cancelled", "The coordinator does not wait for this order any more.") from None
+            raise Refused("cancelled", "The coordinator gave this order up.") from None
         finally:
             if future.done():
                 with self._lock:
@@ -118,20 +118,19 @@ class Engagement:
         for request in requests:
             step = request.step
             if request.run != self._run:
-                raise Refused("bad-message", "An order of another run than the one it was sent to.")
+                raise Refused("bad-message", "An order belongs to a different run.")
             masked = request.mask is not None
-            if step not in self._declared or not self.plan.covers(
-                step, request.digest, request.mechanism, masked=masked
-            ):
+            covered = self.plan.covers(step, request.digest, request.mechanism, masked=masked)
+            if step not in self._declared or not covered:
                 raise Refused("not-planned", f"Step {step!r} is not in the plan of this run.")
             fixed = self._fixed.get(step, {})
             if not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):
-                raise Refused("not-planned", f"Step {step!r} is asked for with other settings than the plan's.")
+                raise Refused("not-planned", f"Step {step!r} was asked for with settings that differ from the plan's.")
 
     def require_approved(self, frame: bytes, requests: list[Request], approvals: Approvals) -> None:
         """Refuse, for now, to answer an order that releases something and that the owner has not approved."""
         steps = [request.step for request in requests]
-        kinds = [str(_kind_of(request)) for request in requests]
+        kinds = [str(answer_kind(each.step, each.mechanism, masked=each.mask is not None)) for each in requests]
         number = requests[-1].number
         done = self._ledger.sent(self._run, number) is not None
         if done or kinds[-1] == Nothing.kind:
@@ -139,7 +138,7 @@ class Engagement:
         digest = hashlib.sha256(frame).hexdigest()
         if not approvals.order_approved(self._run, number, digest):
             approvals.propose_order(self._run, number, digest, steps=steps, kinds=kinds)
-            raise Refused("waiting", f"Order {number} of run {self._run} waits for this site's approval.")
+            raise Refused("waiting", f"Order {number} of run {self._run} is waiting for this site's approval.")
 
     def finish(self) -> None:
         """The run is over: keep what came of it where its owner finds it."""
@@ -169,7 +168,3 @@ class Engagement:
             return
         with suppress(OSError), (self.folder / SCORES).open("a", encoding="utf-8") as file:
             file.write(f"{right}\n")
-
-
-def _kind_of(request: Request) -> str | None:
-    return answer_kind(request.step, request.mechanism, masked=request.mask is not None)

@@ -7,13 +7,12 @@ coordinator learns only what passes the gate.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from collegium import registry
 from collegium.core.building import build
@@ -24,15 +23,22 @@ from collegium.learners.prepare import with_preparation
 from collegium.privacy.budget import Budget
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.protocols.keyring import Keyring
-from collegium.protocols.keys import SiteKeys
 from collegium.site.policy import Policy
 from collegium.study.sections import File, Section, located, read_toml, validate
 from collegium.wire.tables import Table
 
 SITE_FILE: Final = "site.toml"
 LEDGER: Final = Path("agent") / "ledger.db"
-_HEX_32_BYTES: Final = re.compile(r"[0-9a-f]{64}")
 _SOURCES: Final = ("source", "database", "entry_point")
+
+
+def _hash(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise ConfigError("expected 64 hexadecimal digits, as `collegium site init` and `check` show them.")
+    return text
+
+
+Hash = Annotated[str, AfterValidator(_hash)]
 
 
 class SiteData(Section):
@@ -48,24 +54,27 @@ class SiteData(Section):
     unlabeled: str | None = Field(None, description="a file of rows without labels")
 
     def check(self) -> None:
-        """Exactly one place, and what belongs to it."""
+        """Exactly one source, with the settings that belong to it."""
         given = [name for name in _SOURCES if getattr(self, name) is not None]
         if len(given) != 1:
-            what = "none is" if not given else f"{' and '.join(given)} are"
-            raise ConfigError(f"data: give one of source, database and entry_point; {what} there.")
-        if self.database is not None and (self.query is None or self.target is None):
-            missing = "query" if self.query is None else "target"
-            raise ConfigError(f"data.{missing}: this setting is needed beside database.")
+            raise ConfigError(
+                f"data: expected exactly one of source, database and entry_point, got {' and '.join(given) or 'none'}."
+            )
+        for name in ("query", "target"):
+            if self.database is not None and getattr(self, name) is None:
+                raise ConfigError(f"data.{name}: this setting is needed with database.")
         if self.database is None and self.query is not None:
-            raise ConfigError("data.query: a query needs a database to ask.")
+            raise ConfigError("data.query: a query needs a database; add the setting database.")
         if self.entry_point is not None and self.target is not None:
-            raise ConfigError("data.target: a function gives X and y by itself; leave target out.")
+            raise ConfigError("data.target: an entry point returns X and y; leave target out.")
         if self.columns is not None:
             twice = sorted({name for name in self.columns if self.columns.count(name) > 1})
             if twice:
                 raise ConfigError(f"data.columns: {twice[0]!r} is listed twice.")
             if self.target in self.columns:
-                raise ConfigError(f"data.columns: {self.target!r} holds the labels and is no feature; leave it out.")
+                raise ConfigError(
+                    f"data.columns: {self.target!r} holds the labels and cannot be a feature; leave it out."
+                )
 
 
 class SitePolicy(Section):
@@ -78,22 +87,20 @@ class SitePolicy(Section):
     max_release_bytes: int = Field(1 << 30, ge=0, description="the largest single release")
     max_run_bytes: int = Field(1 << 36, ge=0, description="all releases of one run together")
     max_message_bytes: int = Field(1 << 30, ge=1 << 10, description="the largest message that is accepted")
-    public_sha256: str | None = Field(None, description="the only public set that questions may be about")
+    public_sha256: Hash | None = Field(None, description="the only public set that this site answers about")
     approval: Literal["auto", "plan", "each"] = Field(
         "plan", description="auto: the policy decides; plan: a person signs each plan; each: a person signs each order"
     )
 
     def check(self) -> None:
-        """Names that exist, and a hash that can be one."""
+        """Names that exist."""
+        known = registry.names("algorithm")
         for pattern in self.algorithms:
-            known = registry.names("algorithm")
             if not re.search(r"[*?\[]", pattern) and pattern not in known:
                 raise ConfigError(
-                    f"policy.algorithms: there is no algorithm {pattern!r}.{registry.nearest(pattern, known)} "
+                    f"policy.algorithms: unknown algorithm {pattern!r}.{registry.nearest(pattern, known)} "
                     f"Known: {', '.join(known)}."
                 )
-        if self.public_sha256 is not None and not _HEX_32_BYTES.fullmatch(self.public_sha256):
-            raise ConfigError("policy.public_sha256: a hash is 64 digits and letters a to f.")
 
 
 class SiteBudget(Section):
@@ -107,7 +114,7 @@ class SitePublic(Section):
     """The public set: the site's own copy, or none, and then the coordinator sends it."""
 
     path: str | None = Field(None, description="the site's own copy; a relative path starts at the kit")
-    target: str | None = Field(None, description="a column of the copy that is no feature and is left out")
+    target: str | None = Field(None, description="a column of the copy to leave out, since it is not a feature")
     max_bytes: int = Field(1 << 32, ge=0, description="the largest public set that may be fetched")
 
 
@@ -123,7 +130,7 @@ class SiteFile(File):
     policy: SitePolicy = SitePolicy()
     budget: SiteBudget | None = None
     public: SitePublic = SitePublic()
-    identities: dict[str, str] = Field({}, description="the other sites' identities, by name")
+    identities: dict[str, Hash] = Field({}, description="the other sites' identities, by name")
 
     @classmethod
     def from_toml(cls, path: str | Path) -> SiteFile:
@@ -132,15 +139,10 @@ class SiteFile(File):
         return validate(cls, read_toml(file, "site file"), str(file), "site")
 
     def check(self) -> None:
-        """What no single setting can tell: that they fit each other. No data is read."""
+        """Check that the settings fit each other. No data is read."""
         self.data.check()
         self.policy.check()
         build("learner", self.learner, "learner")
-        for party, identity in self.identities.items():
-            if not _HEX_32_BYTES.fullmatch(identity):
-                raise ConfigError(
-                    f"identities.{party}: an identity is 64 digits and letters a to f, as `collegium site init` shows."
-                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,23 +198,9 @@ def site_policy(file: SiteFile) -> Policy:
     return Policy(**file.policy.model_dump(exclude={"algorithms", "max_message_bytes", "approval"}))
 
 
-def site_keys(folder: str | Path, file: SiteFile) -> SiteKeys:
-    """The site's identity key, in its agent's folder."""
-    return read_keys(Path(folder), file.name)
-
-
-def site_keyring(folder: str | Path, file: SiteFile, parties: Iterable[str] = ()) -> Keyring:
-    """The site's own keys, in its agent's folder, and the identities it knows; `parties` must be among them."""
-    own = site_keys(folder, file)
+def site_keyring(folder: Path, file: SiteFile) -> Keyring:
+    """The site's own keys, in its agent's folder, and the identities that it knows."""
+    own = read_keys(folder, file.name)
     if file.identities.get(file.name, own.identity) != own.identity:
-        raise ConfigError(
-            f"identities.{file.name}: this is not the identity of this site's own key, {own.identity}: correct it."
-        )
-    known = {**file.identities, file.name: own.identity}
-    missing = [party for party in parties if party not in known]
-    if missing:
-        raise ConfigError(
-            f"The identity of site {missing[0]!r} is not known here. Ask that site for it by telephone or letter "
-            f"(its `collegium site init` shows it), and write it into {SITE_FILE} under [identities]."
-        )
-    return Keyring(own, known)
+        raise ConfigError(f"identities.{file.name}: expected the identity of this site's own key, {own.identity}.")
+    return Keyring(own, {**file.identities, file.name: own.identity})

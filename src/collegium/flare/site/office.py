@@ -59,11 +59,11 @@ class Office:
         what, run = "", ""
         try:
             if len(message) > self._setup.file.policy.max_message_bytes:
-                raise Refused("too-large", f"A message of {len(message)} bytes is over this site's limit.")
+                raise Refused("too-large", f"A message of {len(message)} bytes exceeds max_message_bytes.")
             header, payload = wire.cut(message)
             what, run = str(header.get("do")), str(header.get("run", ""))
             if what not in self._answers:
-                raise Refused("bad-message", "A message asks for something that there is not.")
+                raise Refused("bad-message", "A message asks for something unknown.")
             return self._answers[what](header, payload)
         except Refused as refusal:
             code, why = refusal.code, str(refusal)
@@ -73,7 +73,7 @@ class Office:
             code, why = "storage-failed", str(error)
         except Exception:
             code, why = "failed", traceback.format_exc()
-        if code not in ("waiting", "busy", "not-open"):  # these are no refusals: ask again
+        if code not in ("waiting", "busy", "not-open"):  # not refusals: the coordinator asks again
             with suppress(CollegiumError):
                 self._ledger.note_refusal(run, -1, what[:32], code)
         with suppress(OSError):  # a full disk must not keep the site from refusing
@@ -91,17 +91,20 @@ class Office:
             known = self._engagements.get(run)
             if known is not None:
                 if known.plan.digest != plan.digest:
-                    raise Refused("other-plan", f"Run {run} was opened with another plan.")
+                    raise Refused("other-plan", f"Run {run} is open with a different plan.")
                 return _reply("open")
             self._require_acceptable(plan)
             if len(self._engagements) >= _MOST_RUNS:
-                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are open here: end some first.")
+                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are already open: end some first.")
             public: PublicSet | None = None
             if plan.public_sha256 is not None:
                 public = self._public.get(plan.public_sha256)
                 if public is None:
                     return _reply("needs-public", have=self._public.have(plan.public_sha256))
-            self._engagements[run] = self._engage(run, plan, public)
+            try:
+                self._engagements[run] = Engagement(self._folder, run, plan, self._setup, public)
+            except ConfigError as error:
+                raise Refused("wrong-data", str(error)) from None
         self._log.write(f"opened run {run}: {plan.study}, plan {plan.digest}")
         return _reply("open")
 
@@ -114,35 +117,27 @@ class Office:
             self._approvals.propose(plan)
             raise Refused("waiting", f"Plan {plan.digest} waits for this site's approval.")
 
-    def _engage(self, run: str, plan: Plan, public: PublicSet | None) -> Engagement:
-        try:
-            return Engagement(self._folder, run, plan, self._setup, public)
-        except ConfigError as error:
-            raise Refused("wrong-data", str(error)) from None
-
     def _take_public(self, header: dict[str, Any], payload: bytes) -> bytes:
         sha256 = str(header["sha256"])
         pinned = self._setup.file.policy.public_sha256
         if pinned is not None and sha256 != pinned:
-            raise Refused("other-public-set", "This site has pinned another public set.")
+            raise Refused("other-public-set", "This site pins a different public set.")
         return _reply("public", have=self._public.add(sha256, int(header["offset"]), int(header["total"]), payload))
 
     def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
         engagement = self._engaged(_run_name(header))
-        wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
-        approval = self._setup.file.policy.approval
 
         def admit(requests: list[Request]) -> None:
             engagement.require_planned(requests)
-            if approval == "each":
+            if self._setup.file.policy.approval == "each":
                 engagement.require_approved(payload, requests, self._approvals)
 
-        return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, wait, admit))
+        return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, _wait(header), admit))
 
     def _await(self, header: dict[str, Any], payload: bytes) -> bytes:
         """The reply to an order that was given before, without sending it again."""
-        wait = min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
-        return wire.join({"state": "done"}, self._engaged(_run_name(header)).result(str(header["order"]), wait))
+        engagement = self._engaged(_run_name(header))
+        return wire.join({"state": "done"}, engagement.result(str(header["order"]), _wait(header)))
 
     def _cancel(self, header: dict[str, Any], payload: bytes) -> bytes:
         return _reply("cancelled", done=self._engaged(_run_name(header)).cancel(str(header["order"])))
@@ -168,8 +163,12 @@ def _reply(state: str, **words: Any) -> bytes:
     return wire.join({"state": state, **words}, b"")
 
 
+def _wait(header: dict[str, Any]) -> float:
+    return min(max(float(header["wait"]), 0.0), _LONGEST_WAIT)
+
+
 def _run_name(header: dict[str, Any]) -> str:
     run = str(header["run"])
     if not re.fullmatch(r"[0-9a-f]{32}", run):
-        raise Refused("bad-message", "A run is named by 32 hexadecimal digits.")
+        raise Refused("bad-message", "A run's id must be 32 hexadecimal digits.")
     return run

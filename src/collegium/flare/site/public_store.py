@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +20,6 @@ def pack_public(X: Any) -> bytes:
     """A table of public rows as bytes that hold no code."""
     header, arrays = tables.to_arrays(X)
     return wire.pack({"header": header, "arrays": arrays}).data
-
-
-def pieces(data: bytes, start: int) -> Iterator[tuple[int, bytes]]:
-    """What is to be sent from an offset on."""
-    for offset in range(start, len(data), PIECE):
-        yield offset, data[offset : offset + PIECE]
 
 
 class PublicStore:
@@ -58,10 +51,10 @@ class PublicStore:
         return part.stat().st_size if part.is_file() else 0
 
     def add(self, sha256: str, offset: int, total: int, piece: bytes) -> int:
-        """Take the next piece; returns how many bytes are here. The last one must make the hash come out."""
+        """Take the next piece; returns how many bytes are here. With the last one the hash must match."""
         with self._lock, storage_errors(self._part(sha256), StorageError):
             if total > self._max_bytes or offset + len(piece) > total:
-                raise Refused("too-large", f"A public set of {total} bytes is over this site's limit.")
+                raise Refused("too-large", f"A public set of {total} bytes exceeds public.max_bytes.")
             part = self._part(sha256)
             if offset != self.have(sha256):
                 return self.have(sha256)  # a piece that was lost, or came twice: the sender goes on from here
@@ -73,7 +66,7 @@ class PublicStore:
             found = _read(data, sha256)
             if found is None:
                 part.unlink()
-                raise Refused("other-public-set", "The public set that was sent is not the one with its hash.")
+                raise Refused("other-public-set", "The public set does not match its hash.")
             part.replace(self._file(sha256))
             self._sets[sha256] = found
             return total
@@ -87,7 +80,7 @@ class PublicStore:
 
 def _checked(sha256: str) -> str:
     if not re.fullmatch(r"[0-9a-f]{64}", sha256):
-        raise Refused("bad-message", "A public set is named by the hash of its contents.")
+        raise Refused("bad-message", "A public set is identified by its hash: 64 hexadecimal digits.")
     return sha256
 
 

@@ -12,7 +12,7 @@ prepare = "auto"                  # encode categories, fill gaps, scale where th
 [data]                            # one of: source; database and query; entry_point
 source = "patients.csv"           # CSV, Parquet or npz; a relative path starts at this folder
 target = "diagnosis"              # the column with the labels
-# database = "${{HOSPITAL_DB}}"     # SQLAlchemy's address, here from the environment, so that no password stands here
+# database = "${{HOSPITAL_DB}}"     # SQLAlchemy's address, from the environment to keep passwords out of this file
 # query = "SELECT age, crp, diagnosis FROM cases"
 # entry_point = "cases"           # a function installed here, of the entry-point group collegium.site_data
 # columns = ["age", "crp"]        # the features to use, in this order
@@ -26,7 +26,7 @@ name = "random_forest"
 algorithms = ["*"]                # such as ["fedct", "fedkt"]
 steps = ["*"]                     # such as ["fedct.*"]
 unprotected = ["*"]               # kinds of release that may leave without differential privacy
-# requires = "dp"                 # nothing leaves without differential privacy, but kinds that `unprotected` names
+# requires = "dp"                 # nothing leaves without differential privacy, except kinds that `unprotected` names
 max_release_bytes = 1073741824
 max_run_bytes = 68719476736
 max_message_bytes = 1073741824
@@ -39,7 +39,7 @@ approval = "plan"                 # "plan": you sign each plan; "each": you sign
 
 [public]
 # path = "public.csv"             # your own copy of the public set; without it, the coordinator sends it
-# target = "label"                # a column of that copy that is no feature
+# target = "label"                # a column of that copy that is not a feature
 max_bytes = 4294967296
 
 [identities]                      # of the other sites, by telephone or letter: never from the coordinator

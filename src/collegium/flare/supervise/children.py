@@ -1,4 +1,4 @@
-"""Child processes of a supervisor: their output in a log of limited size, and an end that leaves nobody behind."""
+"""Child processes of a supervisor: their output goes to a log of limited size, and ending them leaves none behind."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -31,28 +32,29 @@ except ImportError:  # it comes with NVFlare
     raise MissingExtra("flare", "A federation") from None
 
 
+@dataclass(eq=False)
 class Child:
     """One program that is kept running."""
 
-    def __init__(
-        self, name: str, arguments: Sequence[str], kit: Path, hear: Callable[[str], None], pid_file: Path | None = None
-    ) -> None:
-        self.name = name
-        self.restart_at: float | None = None
-        self.last_line = ""
-        self._arguments = list(arguments)
-        self._kit = kit
-        self._hear = hear
-        self._pid_file = pid_file
+    name: str
+    arguments: Sequence[str]
+    kit: Path
+    hear: Callable[[str], None]
+    """Called with every line that it prints."""
+    pid_file: Path | None = None
+    restart_at: float | None = None
+    last_line: str = ""
+
+    def __post_init__(self) -> None:
         self._delay = _FIRST_DELAY
         self._started = 0.0
         self._process: subprocess.Popen[str] | None = None
-        self._log = _log_file(kit / "logs" / f"{name}.log")
+        self._log = _log_file(self.kit / "logs" / f"{self.name}.log")
 
     def start(self) -> None:
         """Start it. Call this from the main thread: the child ends with the thread that started it."""
         environment = os.environ | {
-            MARK: str(self._kit),
+            MARK: str(self.kit),
             PARENT: str(os.getpid()),
             "PYTHONPATH": import_paths(),
             "PYTHONUNBUFFERED": "1",
@@ -60,9 +62,9 @@ class Child:
             "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",  # else a session waits a quarter of an hour for a dead site
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "collegium.flare.nvflare.guarded", *self._arguments],
+            [sys.executable, "-m", "collegium.flare.nvflare.guarded", *self.arguments],
             env=environment,
-            cwd=self._kit,
+            cwd=self.kit,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -71,14 +73,9 @@ class Child:
             errors="replace",
         )
         self.restart_at, self._started = None, time.monotonic()
-        if self._pid_file is not None:
-            self._pid_file.write_text(f"{self._process.pid}\n")
+        if self.pid_file is not None:
+            self.pid_file.write_text(f"{self._process.pid}\n")
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
-
-    @property
-    def pid(self) -> int | None:
-        """The running process."""
-        return None if self._process is None else self._process.pid
 
     def end(self) -> None:
         """Ask it to end; it is then started again."""
@@ -99,8 +96,8 @@ class Child:
     def forget(self) -> None:
         """It has ended, or is about to."""
         self._process = None
-        if self._pid_file is not None:
-            self._pid_file.unlink(missing_ok=True)
+        if self.pid_file is not None:
+            self.pid_file.unlink(missing_ok=True)
 
     def _read(self, output: IO[str] | None) -> None:
         for line in output or ():
@@ -109,7 +106,7 @@ class Child:
                 continue
             self.last_line = text
             self._log.info(text)
-            self._hear(text)
+            self.hear(text)
 
 
 def without_secrets(line: str) -> str:
@@ -132,7 +129,7 @@ def import_paths() -> str:
 
 
 def members(kit: Path) -> list[psutil.Process]:
-    """All processes of a kit: the children, and the job processes that NVFlare started in sessions of their own."""
+    """All processes of a kit: the children, and the job processes that NVFlare started."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -166,7 +163,7 @@ def locked(path: Path, kit: Path) -> Iterator[None]:
         except OSError:
             file.seek(0)
             pid = file.read().strip() or "unknown"
-            raise ConfigError(f"{kit} is running already, as process {pid}: stop that first (kill {pid}).") from None
+            raise ConfigError(f"{kit} is already running as process {pid}: stop that one first (kill {pid}).") from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()

@@ -1,4 +1,4 @@
-"""What NVFlare's own lines say about a site's connection: it tells nobody else."""
+"""The state of a site's connection, read from NVFlare's log lines: it is reported nowhere else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Connection:
         self._lock = threading.Lock()
 
     def hear(self, line: str) -> None:
-        """Learn from one line. Job processes print to the same log: their connections come and go, and say nothing."""
+        """Learn from one line. Job processes print to the same log; their connections come and go and do not count."""
         with self._lock:
             if "Successfully registered client" in line:
                 self._registered, self._misses = True, 0
@@ -61,6 +61,6 @@ class Connection:
 
     @property
     def disowned(self) -> bool:
-        """The server answers, but does not know this site any more: NVFlare goes on as if nothing had happened."""
+        """The server answers, but no longer knows this site; NVFlare would carry on as if nothing had happened."""
         with self._lock:
             return self._misses >= _MISSES

@@ -1,4 +1,4 @@
-"""Why a site does not reach its server, in one line with the remedy. NVFlare itself only retries, without a reason."""
+"""Why a site cannot reach its server, in one line with the remedy. NVFlare itself only retries, without a reason."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def why_unreachable(kit: Kit) -> str | None:
         with socket.create_connection((kit.host, kit.port), timeout=_TIMEOUT_SECONDS) as plain:
             return _why_refused(kit, plain)
     except socket.gaierror:
-        return f"the name {kit.host} is not known here: check DNS, or the server's host in the kit"
+        return f"cannot resolve {kit.host}: check DNS, or the server's host in the kit"
     except ConnectionRefusedError:
-        return f"nobody listens at {kit.address}: is the server started?"
+        return f"cannot reach {kit.address}: connection refused; is the server running?"
     except TimeoutError:
-        return f"{kit.address} does not answer: a firewall must let this machine out to TCP port {kit.port}"
+        return f"cannot reach {kit.address}: no answer; a firewall must allow outbound TCP to port {kit.port}"
     except OSError as error:
-        return f"{kit.address} cannot be reached: {error.strerror or 'the network failed'}"
+        return f"cannot reach {kit.address}: {error.strerror or 'network error'}"
 
 
 def _why_refused(kit: Kit, plain: socket.socket) -> str | None:
@@ -39,11 +39,11 @@ def _why_refused(kit: Kit, plain: socket.socket) -> str | None:
                 secure.recv(1)
     except ssl.SSLCertVerificationError as error:
         return (
-            f"{kit.address} shows a certificate that this federation's authority did not sign "
-            f"({error.verify_message}): the server runs another federation's kit, or somebody is in between"
+            f"{kit.address} presented a certificate that this federation's authority did not sign "
+            f"({error.verify_message}): the server runs another federation's kit, or the connection is intercepted"
         )
     except ssl.SSLError:
-        return f"{kit.address} does not take this kit's certificate: the kit is of another federation, or too old"
+        return f"{kit.address} rejected this kit's certificate: the kit belongs to another federation, or has expired"
     return None
 
 
@@ -55,7 +55,7 @@ def check_port(kit: Kit) -> None:
         try:
             trial.bind(("", kit.port))
         except PermissionError:
-            raise ConfigError(f"This user may not listen on port {kit.port}: choose one above 1023.") from None
+            raise ConfigError(f"No permission to listen on port {kit.port}: choose a port above 1023.") from None
         except OSError:
             raise ConfigError(
                 f"Port {kit.port} is in use on this machine: stop what listens there, or provision with another port."

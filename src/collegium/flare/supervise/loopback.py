@@ -5,27 +5,22 @@ For rehearsals and tests. Whatever was started ends with it, also when the progr
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import os
-import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 from collegium.errors import CollegiumError, ConfigError
 from collegium.flare.kits.federation_file import FederationFile, LeadSection, ServerSection, SiteSection
 from collegium.flare.kits.identity import make_agent_folder
 from collegium.flare.kits.provision import provision
 from collegium.flare.nvflare.guarded import PARENT
-from collegium.flare.supervise.children import end_members, import_paths, members
+from collegium.flare.supervise.children import end_members, import_paths
 
-Part = Literal["all", "job", "agent", "nvflare"]
 LEAD: Final = "lead@coordinator.org"
 _COMMAND: Final = "from collegium.cli import main; main()"
 _STOP_SECONDS: Final = 15.0
@@ -83,9 +78,7 @@ class LoopbackFederation:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def start(self, timeout: float = 60.0) -> None:
@@ -93,57 +86,21 @@ class LoopbackFederation:
         self._launch("server", "server", "start", self.server_kit)
         for name in self.sites:
             self._launch(name, "site", "join", self.site_kit(name))
-        self._wait("server", "started", 0, timeout)
+        self.wait_for("server", "started", 0, timeout)
         for name in self.sites:
             self._wait_for_site(name, 0, timeout)
-
-    def start_server(self, timeout: float = 60.0) -> None:
-        """Start the server again."""
-        seen = len(self.console("server"))
-        self._launch("server", "server", "start", self.server_kit)
-        self._wait("server", "started", seen, timeout)
-
-    def start_site(self, *names: str, timeout: float = 60.0) -> None:
-        """Start sites again, and wait until they are registered."""
-        seen = {name: len(self.console(name)) for name in names}
-        for name in names:
-            (self.site_kit(name) / "agent" / "agent.sock").unlink(missing_ok=True)  # a killed agent leaves it behind
-            self._launch(name, "site", "join", self.site_kit(name))
-        for name, since in seen.items():
-            self._wait_for_site(name, since, timeout)
-
-    def stop_site(self, name: str) -> None:
-        """Stop a site as Ctrl-C does."""
-        self._stop(name)
-
-    def kill(self, site: str, what: Part = "all") -> list[int]:
-        """Kill -9 a site's processes; returns their ids. `job`, `agent` and `nvflare` leave the supervisor, which
-        starts agent and NVFlare again."""
-        words = {"job": "worker_process", "agent": "agent", "nvflare": "site"}
-        found = []
-        for process in members(self.site_kit(site)):
-            with contextlib.suppress(Exception):  # it has just ended
-                if what == "all" or words[what] in _role(process.cmdline()):
-                    found.append(process.pid)
-        if what == "all":
-            self._kill_supervisor(site)
-        _kill(found)
-        return found
-
-    def kill_server(self) -> list[int]:
-        """Kill -9 the server, its supervisor and its jobs."""
-        found = [process.pid for process in members(self.server_kit)]
-        self._kill_supervisor("server")
-        _kill(found)
-        return found
 
     def stop(self) -> None:
         """End everything that was started."""
         for process in self._running.values():
-            with contextlib.suppress(OSError):
-                process.send_signal(signal.SIGTERM)
-        for name in list(self._running):
-            self._stop(name)
+            process.terminate()
+        for process in self._running.values():
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self._running.clear()
         for name in ("server", *self.sites):
             end_members(self.kits / name, grace=0.5)
 
@@ -152,17 +109,9 @@ class LoopbackFederation:
         file = self._consoles / f"{name}.txt"
         return file.read_text(errors="replace") if file.exists() else ""
 
-    def supervisor(self, name: str) -> int:
-        """The process id of the server's or a site's supervisor."""
-        return self._running[name].pid
-
-    def wait_for(self, name: str, words: str, since: int = 0, timeout: float = 60.0) -> None:
-        """Wait until a supervisor has said `words`, after the first `since` characters of its console."""
-        self._wait(name, words, since, timeout)
-
     def _launch(self, name: str, *command: object) -> None:
         if name in self._running and self._running[name].poll() is None:
-            raise ConfigError(f"{name} is running already.")
+            raise ConfigError(f"{name} is already running.")
         with (self._consoles / f"{name}.txt").open("ab") as console:
             self._running[name] = subprocess.Popen(
                 [sys.executable, "-c", _COMMAND, *map(str, command)],
@@ -173,67 +122,30 @@ class LoopbackFederation:
                 start_new_session=True,
             )
 
-    def _wait(self, name: str, words: str, since: int, timeout: float) -> None:
-        end = time.monotonic() + timeout
-        while True:
-            running = self._running[name].poll() is None  # before its last words are read
-            if words in self.console(name)[since:]:
-                return
-            if not running:
-                self._check_running(name)
-            if time.monotonic() > end:
-                raise CollegiumError(f"{name} did not say {words!r} within {timeout:.0f} seconds: {self.console(name)}")
-            time.sleep(0.05)
+    def wait_for(self, name: str, words: str, since: int = 0, timeout: float = 60.0) -> None:
+        """Wait until a supervisor has said `words`, after the first `since` characters of its console."""
+        self._until(lambda: words in self.console(name)[since:], name, f"say {words!r}", timeout)
 
     def _wait_for_site(self, name: str, since: int, timeout: float) -> None:
         """Registered, and its agent listens."""
-        self._wait(name, "connected", since, timeout)
+        self.wait_for(name, "connected", since, timeout)
+        self._until((self.site_kit(name) / "agent" / "agent.sock").exists, name, "start its agent", timeout)
+
+    def _until(self, done: Callable[[], bool], name: str, what: str, timeout: float) -> None:
         end = time.monotonic() + timeout
-        while not (self.site_kit(name) / "agent" / "agent.sock").exists():
-            self._check_running(name)
+        while True:
+            ended = self._running[name].poll() is not None  # before its last words are read
+            if done():
+                return
+            if ended:
+                raise CollegiumError(f"{name} ended: {' '.join(self.console(name).strip().splitlines()[-1:])}")
             if time.monotonic() > end:
-                raise CollegiumError(f"The agent of {name} did not start within {timeout:.0f} seconds.")
+                raise CollegiumError(f"{name} did not {what} within {timeout:.0f} seconds: {self.console(name)}")
             time.sleep(0.05)
-
-    def _check_running(self, name: str) -> None:
-        if self._running[name].poll() is not None:
-            last = self.console(name).strip().splitlines()[-1:]
-            raise CollegiumError(f"{name} ended: {' '.join(last)}")
-
-    def _kill_supervisor(self, name: str) -> None:
-        process = self._running.pop(name, None)
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def _stop(self, name: str) -> None:
-        process = self._running.pop(name, None)
-        if process is None:
-            return
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _role(command: list[str]) -> str:
-    """What a process of a kit is: the word after our module's name, or NVFlare's module."""
-    for before, word in itertools.pairwise(command):
-        if before == "collegium.flare.nvflare.guarded" or (before == "-m" and word.startswith("nvflare.")):
-            return word
-    return ""
-
-
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses now."""
+    """A free port on the loopback interface."""
     with socket.socket() as trial:
         trial.bind(("127.0.0.1", 0))
         return int(trial.getsockname()[1])

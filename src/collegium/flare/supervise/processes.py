@@ -14,11 +14,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from collegium.errors import CollegiumError, ConfigError
-from collegium.flare.kits.kit import Kit, read_kit
+from collegium.flare.kits.kit import SETTINGS, Kind, Kit, read_kit
 from collegium.flare.kits.local_policy import server_resources
 from collegium.flare.nvflare.guarded import die_with_parent
 from collegium.flare.supervise.children import Child, end_members, locked
@@ -26,6 +25,16 @@ from collegium.flare.supervise.connection import Connection
 from collegium.flare.supervise.dialling import check_port, why_unreachable
 
 Say = Callable[[str], None]
+_NEWS: Final = (
+    (r"root: Server started$", "started; waiting for sites"),
+    (r"New client (\S+?)@\S* joined", r"\1 connected"),
+    (r"Re-activate the client: (\S+)", r"\1 connected"),
+    (r"Remove the dead Client\. Name: (\S+?)\.", r"\1 lost"),
+    (r"Client (\S+) (disabled|enabled)\.", r"\1 \2"),
+    (r"authenticated as '(\S+)' but claimed (?:endpoint )?'(\S+?)'", r"refused: \1 claimed to be \2"),
+    (r"refused: ([^\s.]+)\S* sent a message for ([^\s.]+)", r"refused: \1 sent a message for \2"),
+)
+"""What NVFlare's server logs, and what the console says then."""
 _TICK_SECONDS: Final = 0.2
 _FIRST_DIAL_SECONDS, _DIAL_SECONDS = 4.0, 5.0
 _OWNER_MUST_ACT: Final = 2  # the agent's exit code when site.toml or the data need a change
@@ -44,31 +53,34 @@ class Supervisor:
         self._say = say
         self._stop = threading.Event()
 
-    def run(self, watch: Callable[[], None], on_end: Callable[[Child, int], None]) -> None:
-        """Start all; `watch` is called at every tick, `on_end` when a child has ended."""
+    def run(self) -> None:
+        """Start all, and end all."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._on_signal)
+            signal.signal(number, lambda number, frame: self._stop.set())
         end_members(self.kit.folder)  # left behind by a supervisor that was killed
         try:
             for child in self._children:
                 child.start()
             while not self._stop.wait(_TICK_SECONDS):
                 for child in self._children:
-                    self._tend(child, on_end)
-                watch()
+                    self._tend(child)
+                self.watch()
             self._say("stopping")
         finally:
             end_members(self.kit.folder)
             for child in self._children:
                 child.forget()
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self._stop.set()
+    def watch(self) -> None:
+        """Called at every tick."""
 
-    def _tend(self, child: Child, on_end: Callable[[Child, int], None]) -> None:
+    def on_end(self, child: Child, code: int) -> None:
+        """Called when a child has ended; raises where starting it again would not help."""
+
+    def _tend(self, child: Child) -> None:
         code = child.ended()
         if code is not None:
-            on_end(child, code)
+            self.on_end(child, code)
             self._say(f"{child.name} ended ({_ending(code)}), restarting; see {self.kit.folder / 'logs'}")
         if child.restart_at is not None and time.monotonic() >= child.restart_at:
             child.start()
@@ -82,103 +94,84 @@ def run_server(folder: str | Path, say: Say) -> None:
         (kit.folder / "coordinator").mkdir(mode=0o700, exist_ok=True)
         resources = kit.folder / "local" / "resources.json"
         resources.write_text(json.dumps(server_resources(kit.folder), indent=1) + "\n", encoding="utf-8")
-        arguments, refusals = _nvflare_arguments("server", kit, "fed_server.json"), set[str]()
-        server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, refusals, say))
-        Supervisor(kit, [server], say).run(lambda: None, lambda child, code: None)
+        arguments, said = _nvflare_arguments(kit), set[str]()
+        server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, said, say))
+        Supervisor(kit, [server], say).run()
 
 
-def _hear_server(line: str, refusals: set[str], say: Say) -> None:
-    if re.search(r"root: Server started$", line):
-        say("started; waiting for sites")
-    elif found := re.search(r"New client (\S+?)@\S* joined|Re-activate the client: (\S+)", line):
-        say(f"{found[1] or found[2]} connected")
-    elif found := re.search(r"Remove the dead Client\. Name: (\S+?)\.", line):
-        say(f"{found[1]} lost")
-    elif found := re.search(r"Client (\S+) (disabled|enabled)\.", line):
-        say(f"{found[1]} {found[2]}")
-    elif found := re.search(r"authenticated as '(\S+)' but claimed (?:endpoint )?'(\S+?)'", line):
-        _refuse(f"{found[1]} claimed to be {found[2]}", refusals, say)
-    elif found := re.search(r"refused: ([^\s.]+)\S* sent a message for ([^\s.]+)", line):
-        _refuse(f"{found[1]} sent a message for {found[2]}", refusals, say)
-
-
-def _refuse(what: str, refusals: set[str], say: Say) -> None:
-    """Say it once: whoever does that tries again and again."""
-    if what not in refusals:
-        say(f"refused: {what}")
-    refusals.add(what)
+def _hear_server(line: str, said: set[str], say: Say) -> None:
+    for pattern, words in _NEWS:
+        if found := re.search(pattern, line):
+            text = found.expand(words)
+            if text not in said:
+                say(text)
+            if text.startswith("refused"):  # said once: whoever does that tries again and again
+                said.add(text)
+            return
 
 
 def run_site(folder: str | Path, say: Say) -> None:
     """Run a site until a signal comes, or the server has disabled it."""
     kit = _prepared(folder, "site", say)
-    agent_folder = kit.folder / "agent"
-    with locked(agent_folder / "join.lock", kit.folder):
-        site = _SiteConsole(kit, say)
-        arguments = _nvflare_arguments("site", kit, "fed_client.json")
-        nvflare = site.nvflare = Child("nvflare", arguments, kit.folder, site.connection.hear)
-        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, agent_folder / "agent.pid")
-        Supervisor(kit, [agent, nvflare], say).run(site.watch, site.on_end)
+    with locked(kit.folder / "agent" / "join.lock", kit.folder):
+        _SiteSupervisor(kit, say).run()
 
 
-class _SiteConsole:
-    """Says when a site's connection changes, and why there is none."""
+class _SiteSupervisor(Supervisor):
+    """Also says when a site's connection changes, and why it cannot connect."""
 
     def __init__(self, kit: Kit, say: Say) -> None:
-        self.connection = Connection()
-        self.nvflare: Child | None = None
-        self._kit = kit
-        self._say = say
-        self._was_up: bool | None = None
+        self._connection = Connection()
+        self._nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, self._connection.hear)
+        pid_file = kit.folder / "agent" / "agent.pid"
+        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, pid_file)
+        super().__init__(kit, [agent, self._nvflare], say)
+        self._was_up = False
         self._reason = ""
         self._dial_at = time.monotonic() + _FIRST_DIAL_SECONDS
 
     def watch(self) -> None:
-        """Called at every tick."""
-        if self.connection.rejected:
-            raise Stopped(self._rejection(self.connection.rejected))
-        if self.connection.disowned and self.nvflare is not None:
-            self.connection.forget()
-            self.nvflare.end()
-        up = self.connection.up
+        self._check_rejected()
+        if self._connection.disowned:
+            self._connection.forget()
+            self._nvflare.end()
+        up = self._connection.up
         if up and not self._was_up:
-            self._say(f"connected to {self._kit.address}")
+            self._say(f"connected to {self.kit.address}")
             self._reason = ""
         elif self._was_up and not up:
-            self._say(f"lost {self._kit.address}; trying again")
+            self._say(f"lost the connection to {self.kit.address}; reconnecting")
             self._dial_at = time.monotonic() + 1.0
         self._was_up = up
         if not up and time.monotonic() >= self._dial_at:
             self._explain()
 
+    def on_end(self, child: Child, code: int) -> None:
+        if child.name == "agent" and code == _OWNER_MUST_ACT:
+            raise ConfigError(child.last_line.removeprefix("collegium: "))
+        if child is self._nvflare:
+            self._check_rejected()
+            self._connection.forget()
+
     def _explain(self) -> None:
-        reason = why_unreachable(self._kit) or ""
+        reason = why_unreachable(self.kit) or ""
         if reason and reason != self._reason:
-            self._say(f"{reason} (trying again every few seconds)")
+            self._say(f"{reason} (retrying every few seconds)")
         self._reason = reason
         self._dial_at = time.monotonic() + _DIAL_SECONDS
 
-    def _rejection(self, reason: str) -> str:
+    def _check_rejected(self) -> None:
+        reason, name, address = self._connection.rejected, self.kit.name, self.kit.address
         if reason.endswith("is disabled"):
-            return (
-                f"{self._kit.name} was disabled at {self._kit.address}: ask the coordinator, who can undo it "
-                f"(collegium server enable {self._kit.name})."
-            )
-        return f"{self._kit.address} refused {self._kit.name}: {reason}."
-
-    def on_end(self, child: Child, code: int) -> None:
-        """A child has ended: is it worth starting again?"""
-        if child.name == "agent" and code == _OWNER_MUST_ACT:
-            raise ConfigError(child.last_line.removeprefix("collegium: "))
-        if child.name == "nvflare":
-            if self.connection.rejected:
-                raise Stopped(self._rejection(self.connection.rejected))
-            self.connection.forget()
+            undo = f"ask the coordinator to enable it again (collegium server enable {name})"
+            raise Stopped(f"{name} was disabled at {address}: {undo}.")
+        if reason:
+            raise Stopped(f"{address} refused {name}: {reason}.")
 
 
-def _prepared(folder: str | Path, kind: str, say: Say) -> Kit:
+def _prepared(folder: str | Path, kind: Kind, say: Say) -> Kit:
     die_with_parent()
-    kit = read_kit(folder, "server" if kind == "server" else "site")
+    kit = read_kit(folder, kind)
     for warning in kit.warnings():
         say(f"warning: {warning}")
     os.umask(0o077)  # whatever the children write is private
@@ -187,11 +180,11 @@ def _prepared(folder: str | Path, kind: str, say: Say) -> Kit:
     return kit
 
 
-def _nvflare_arguments(kind: str, kit: Kit, settings: str) -> list[str]:
+def _nvflare_arguments(kit: Kit) -> list[str]:
     variables = ["secure_train=true", f"org={kit.organisation}", "config_folder=config"]
-    if kind == "site":
+    if kit.kind == "site":
         variables += [f"uid={kit.name}", "heart_beat_interval=4"]
-    return [kind, "-m", str(kit.folder), "-s", settings, "--set", *variables]
+    return [kit.kind, "-m", str(kit.folder), "-s", SETTINGS[kit.kind], "--set", *variables]
 
 
 def _ending(code: int) -> str:

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,39 +58,28 @@ class Channel:
 
     def receive(self, timeout: float | None = None) -> bytes | None:
         """The next message; None if none began within `timeout` seconds."""
-        self._socket.settimeout(timeout)
         try:
-            head = self._socket.recv(_SIZE.size)
-        except TimeoutError:
-            return None
-        except OSError:
-            raise ConnectionLost("A local connection was closed.") from None
-        self._settle()
-        head += self._exactly(_SIZE.size - len(head)) if head else b""
-        size = _SIZE.unpack(head)[0] if head else -1
-        if not 0 <= size <= self._limit:  # what follows cannot be told from the next message
-            self.close()
-            raise ConnectionLost("A local connection was closed, or sent a message over its limit.")
-        return self._exactly(size)
-
-    def _settle(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.settimeout(None)
+            if not wait([self._socket], timeout):
+                return None
+            size = _SIZE.unpack(self._exactly(_SIZE.size))[0]
+            if size <= self._limit:
+                return self._exactly(size)
+        except (OSError, ValueError):  # a closed socket has no number to wait for
+            pass
+        self.close()  # what follows cannot be told from the next message
+        raise ConnectionLost("A local connection was closed, or sent a message over its limit.")
 
     def _exactly(self, size: int) -> bytes:
         parts = bytearray()
         while len(parts) < size:
-            try:
-                part = self._socket.recv(min(_CHUNK, size - len(parts)))
-            except OSError:
-                part = b""
+            part = self._socket.recv(min(_CHUNK, size - len(parts)))
             if not part:
-                raise ConnectionLost("A local connection was closed in the middle of a message.")
+                raise ConnectionResetError
             parts += part
         return bytes(parts)
 
     def close(self) -> None:
-        """Close this end; whoever waits for a message is told."""
+        """Close this end, and wake a thread that waits for a message."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -154,7 +144,7 @@ def connect(path: Path, limit: int = MAX_MESSAGE) -> Channel:
             connected.connect(name)
     except OSError:
         connected.close()
-        raise ConnectionLost(f"Nobody answers at {path}.") from None
+        raise ConnectionLost(f"Cannot connect to {path}.") from None
     return Channel(connected, limit)
 
 

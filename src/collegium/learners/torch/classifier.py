@@ -283,7 +283,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if pseudo is not None:
             public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
             labels = labels_of(pseudo[1], public, name="the pseudo-labels")
-            given.append(_Given(public, labels, confidences_of(terms.confidences, public)))
+            sure = None if terms.confidences is None else confidences_of(terms.confidences, public).astype(np.float32)
+            given.append(_Given(public, labels, sure))
         learned = [each for each in given if len(each.rows) > 0]
         if not learned and terms.unlabeled is None:
             raise ConfigError("There are no rows to learn from.")

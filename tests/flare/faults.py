@@ -1,0 +1,68 @@
+"""A federation on this machine whose parts tests kill, stop and start again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+from pathlib import Path
+from typing import Literal
+
+from collegium.flare.supervise.children import members
+from collegium.flare.supervise.loopback import LoopbackFederation
+
+Part = Literal["all", "job", "agent", "nvflare"]
+_WORDS = {"job": "worker_process", "agent": "agent", "nvflare": "site"}
+
+
+class FaultyFederation(LoopbackFederation):
+    """A federation that can be taken apart."""
+
+    def start_server(self, timeout: float = 60.0) -> None:
+        """Start the server again."""
+        seen = len(self.console("server"))
+        self._launch("server", "server", "start", self.server_kit)
+        self.wait_for("server", "started", seen, timeout)
+
+    def start_site(self, name: str, timeout: float = 60.0) -> None:
+        """Start a site again, and wait until it is registered."""
+        seen = len(self.console(name))
+        (self.site_kit(name) / "agent" / "agent.sock").unlink(missing_ok=True)  # a killed agent leaves it behind
+        self._launch(name, "site", "join", self.site_kit(name))
+        self._wait_for_site(name, seen, timeout)
+
+    def kill(self, site: str, what: Part = "all") -> list[int]:
+        """Kill -9 a site's processes; returns their ids. `job`, `agent` and `nvflare` leave the supervisor, which
+        starts agent and NVFlare again."""
+        return self._kill(site, self.site_kit(site), what)
+
+    def kill_server(self) -> list[int]:
+        """Kill -9 the server, its supervisor and its jobs."""
+        return self._kill("server", self.server_kit, "all")
+
+    def supervisor(self, name: str) -> int:
+        """The process id of the server's or a site's supervisor."""
+        return self._running[name].pid
+
+    def _kill(self, name: str, kit: Path, what: Part) -> list[int]:
+        found = []
+        for process in members(kit):
+            with contextlib.suppress(Exception):  # it has just ended
+                if what == "all" or _WORDS[what] in _role(process.cmdline()):
+                    found.append(process.pid)
+        if what == "all" and (supervisor := self._running.pop(name, None)) is not None:
+            supervisor.kill()
+            supervisor.wait()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return found
+
+
+def _role(command: list[str]) -> str:
+    """What a process of a kit is: the word after our module's name, or NVFlare's module."""
+    for before, word in itertools.pairwise(command):
+        if before == "collegium.flare.nvflare.guarded" or (before == "-m" and word.startswith("nvflare.")):
+            return word
+    return ""
