@@ -45,6 +45,9 @@ def read_mnist(train_images: Path, train_labels: Path, test_images: Path, test_l
     return _idx(train_images), _idx(train_labels).astype(np.int64), test
 
 
+read_fashion_mnist = read_mnist
+
+
 def _idx(path: Path) -> NDArray[np.uint8]:
     with gzip.open(path) as stream:
         data = stream.read()
