@@ -6,8 +6,10 @@ one teacher, s if a party has s students. What is charged does not depend on the
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +17,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release, VoteCounts
-from collegium.core.settings import FiniteFloat, NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt, checked
+from collegium.core.settings import (
+    FiniteFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    Settings,
+    checked,
+)
 from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import Charge, Unit
@@ -25,18 +35,29 @@ from collegium.privacy.noise import Noise, noise_source
 Counts = NDArray[np.float64]
 
 
-class NoisyMax(Mechanism):
-    """Noisy counts of votes, of which only the winner is told. Subclasses say what noise."""
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyMax(Mechanism, Settings):
+    """Noisy vote counts of which only the winner is released. Subclasses define the noise.
+
+    Parameters
+    ----------
+    changed_votes:
+        How many votes one record (or party) may change at once.
+    delta:
+        The delta at which the cost of many queries is reported.
+    unit:
+        Whose change `changed_votes` is about: ``record`` or ``party``.
+    """
 
     takes: ClassVar[type[Release]] = VoteCounts
     gives: ClassVar[type[Release]] = HardLabels
-    changed_votes: int
-    delta: float
-    unit: Unit
+    changed_votes: PositiveInt = field(default=1, kw_only=True)
+    delta: OpenProbability = field(default=1e-5, kw_only=True)
+    unit: Unit = field(default="record", kw_only=True)
 
-    def __init__(self, own: dict[str, Any], changed_votes: int, delta: float, unit: Unit) -> None:
-        common = {"changed_votes": changed_votes, "delta": delta, "unit": unit}
-        self._keep({**own, **common}, **own, **common)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._keep({name: getattr(self, name) for name in inspect.signature(type(self)).parameters})
 
     @abstractmethod
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
@@ -77,34 +98,15 @@ class NoisyMax(Mechanism):
         return Charge(self.query_events(release_size) if release_size else (), unit=self.unit, delta=self.delta)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class LaplaceNoisyMax(NoisyMax):
-    """Laplace noise of scale 1 / gamma on each count: 2 gamma per query and changed vote.
+    """Laplace noise of scale 1 / `gamma` on each count: 2 gamma per query and changed vote.
 
-    Parameters
-    ----------
-    gamma:
-        The inverse scale of the noise.
-    changed_votes:
-        How many votes one record (or party) may change at once.
-    delta:
-        At which the cost of many queries is reported.
-    unit:
-        Whose change the votes' change stands for: ``record`` or ``party``.
+    Its other settings are those of :class:`NoisyMax`.
     """
 
     name: ClassVar[str] = "laplace_noisy_max"
-    gamma: float
-
-    @checked
-    def __init__(
-        self,
-        gamma: PositiveFloat,
-        *,
-        changed_votes: PositiveInt = 1,
-        delta: OpenProbability = 1e-5,
-        unit: Unit = "record",
-    ) -> None:
-        super().__init__({"gamma": gamma}, changed_votes, delta, unit)
+    gamma: PositiveFloat
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         return (events.Pure(queries, 2 * self.changed_votes * self.gamma),)
@@ -113,34 +115,15 @@ class LaplaceNoisyMax(NoisyMax):
         return np.asarray(np.argmax(counts + noise.laplace(1 / self.gamma, counts.shape), axis=1))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianNoisyMax(NoisyMax):
-    """Gaussian noise on each count (GNMax).
+    """Gaussian noise with standard deviation `sigma` on each count (GNMax).
 
-    Parameters
-    ----------
-    sigma:
-        The standard deviation of the noise.
-    changed_votes:
-        How many votes one record (or party) may change at once.
-    delta:
-        At which the cost of many queries is reported.
-    unit:
-        Whose change the votes' change stands for: ``record`` or ``party``.
+    Its other settings are those of :class:`NoisyMax`.
     """
 
     name: ClassVar[str] = "gaussian_noisy_max"
-    sigma: float
-
-    @checked
-    def __init__(
-        self,
-        sigma: PositiveFloat,
-        *,
-        changed_votes: PositiveInt = 1,
-        delta: OpenProbability = 1e-5,
-        unit: Unit = "record",
-    ) -> None:
-        super().__init__({"sigma": sigma}, changed_votes, delta, unit)
+    sigma: PositiveFloat
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         return (_moved_votes(self.sigma, self.changed_votes, queries),)
@@ -149,11 +132,12 @@ class GaussianNoisyMax(NoisyMax):
         return np.asarray(np.argmax(counts + noise.normal(self.sigma, counts.shape), axis=1))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ConfidentNoisyMax(NoisyMax):
     """Gaussian noise twice (Confident-GNMax): is the largest count above a threshold, and if so, which one is it?
 
     Where the noisy largest count is below the threshold the answer is -1. All queries are charged for both, unless
-    `max_answers` limits the answers.
+    `max_answers` limits the answers. Its other settings are those of :class:`NoisyMax`.
 
     Parameters
     ----------
@@ -163,34 +147,13 @@ class ConfidentNoisyMax(NoisyMax):
         The standard deviation of the noise on the check and on the answer.
     max_answers:
         The most queries answered in one release; later ones get -1.
-    changed_votes:
-        How many votes one record (or party) may change at once.
-    delta:
-        At which the cost of many queries is reported.
-    unit:
-        Whose change the votes' change stands for: ``record`` or ``party``.
     """
 
     name: ClassVar[str] = "confident_noisy_max"
-    threshold: float
-    sigma1: float
-    sigma2: float
-    max_answers: int | None
-
-    @checked
-    def __init__(
-        self,
-        threshold: FiniteFloat,
-        sigma1: PositiveFloat,
-        sigma2: PositiveFloat,
-        *,
-        max_answers: PositiveInt | None = None,
-        changed_votes: PositiveInt = 1,
-        delta: OpenProbability = 1e-5,
-        unit: Unit = "record",
-    ) -> None:
-        own = {"threshold": threshold, "sigma1": sigma1, "sigma2": sigma2, "max_answers": max_answers}
-        super().__init__(own, changed_votes, delta, unit)
+    threshold: FiniteFloat
+    sigma1: PositiveFloat
+    sigma2: PositiveFloat
+    max_answers: PositiveInt | None = field(default=None, kw_only=True)
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         # The largest count moves by one vote only for each that is changed.
