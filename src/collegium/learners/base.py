@@ -40,6 +40,7 @@ class LocalUpdate:
     """What is added to the loss of a learner with weights."""
 
 
+@dataclass(eq=False, repr=False)
 class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A fitted model that speaks the study's labels, whatever classes its site had.
 
@@ -47,13 +48,10 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     (`classes_`), and `estimator` is the fitted scikit-learn object itself.
     """
 
-    def __init__(
-        self, estimator: Any, classes: NDArray[Any], estimator_codes: Codes, estimator_labels: NDArray[Any]
-    ) -> None:
-        self.estimator = estimator
-        self.classes = classes
-        self.estimator_codes = estimator_codes
-        self.estimator_labels = estimator_labels
+    estimator: Any
+    classes: NDArray[Any]
+    estimator_codes: Codes
+    estimator_labels: NDArray[Any]
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -93,6 +91,7 @@ class Trainer:
         # scikit-learn takes labels such as 0.5 for a regression's.
         fractions = classes.dtype.kind == "f" and not np.array_equal(classes, np.round(classes))
         self._wants_codes = fractions or wants_codes(learner)
+        self._every = np.arange(len(classes), dtype=code_dtype(len(classes)))
 
     def fit(
         self,
@@ -126,9 +125,8 @@ class Trainer:
     def untrained(self, X: Any, seed: int) -> SiteModel:
         """A net with its first weights, for rows like those of X, which may have none."""
         estimator = seeded_clone(self._learner, np.random.default_rng(seed))
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        estimator.initialize(tables.take(X, np.arange(min(1, tables.n_rows(X)))), self._targets(every, every))
-        return self._model(estimator, every)
+        estimator.initialize(tables.take(X, np.arange(min(1, tables.n_rows(X)))), self._all_targets)
+        return self._model(estimator, self._every)
 
     def fit_private(
         self, private: LabelledData, pseudo: LabelledData, public: Any, rng: np.random.Generator | None
@@ -138,7 +136,7 @@ class Trainer:
         labelled = (pseudo.X, pseudo.codes) if len(pseudo) else None
         every = np.arange(len(self._classes))
         estimator.fit_private(private.X, private.codes, public=public, pseudo=labelled, classes=every)
-        return self._of_codes(estimator)
+        return SiteModel(estimator, self._classes, self._every, every)
 
     def fit_public(
         self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
@@ -150,11 +148,6 @@ class Trainer:
         source = previous.estimator if first and previous is not None else self._learner
         inner = Trainer(source.public_learner(), self._classes)
         return inner.fit(data + empty, None if first else previous, rng, update)
-
-    def _of_codes(self, estimator: Any) -> SiteModel:
-        """Around an estimator that was fitted with the class codes themselves as labels."""
-        codes = np.asarray(estimator.classes_).astype(code_dtype(len(self._classes)))
-        return SiteModel(estimator, self._classes, codes, np.asarray(estimator.classes_))
 
     def _fit(
         self, data: LabelledData, present: Codes, previous: SiteModel | None, rng: np.random.Generator
@@ -169,34 +162,32 @@ class Trainer:
     def _partial_fit(
         self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        same = previous is not None and np.array_equal(previous.estimator_codes, every)
+        same = previous is not None and np.array_equal(previous.estimator_codes, self._every)
         estimator = previous.estimator if same and previous is not None else seeded_clone(self._learner, rng)
-        y, labels = self._targets(data.codes, every), self._targets(every, every)
+        y, labels = self._targets(data.codes, self._every), self._all_targets
         for _ in range(update.epochs or 0 if update.steps is None else 0):
             order = rng.permutation(len(data))
             estimator.partial_fit(tables.take(data.X, order), y[order], classes=labels)
         for _ in range(update.steps or 0):
             batch = rng.integers(len(data), size=min(2 * _BATCH, len(data)))
             estimator.partial_fit(tables.take(data.X, batch), y[batch], classes=labels)
-        return SiteModel(estimator, self._classes, every, labels)
+        return self._model(estimator, self._every)
 
     def _update(
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, every)) if len(data.pseudo) else None
+        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, self._every)) if len(data.pseudo) else None
         estimator.update(
             data.private.X,
-            self._targets(data.private.codes, every),
-            classes=self._targets(every, every),
+            self._targets(data.private.codes, self._every),
+            classes=self._all_targets,
             pseudo=pseudo,
             epochs=update.epochs,
             steps=update.steps,
             **({} if update.terms is None else {"terms": update.terms}),
         )
-        return self._model(estimator, every)
+        return self._model(estimator, self._every)
 
     def _constant(self, data: LabelledData, present: Codes) -> SiteModel:
         """Most classifiers refuse data of one class; a site that has only one can say only that."""
@@ -207,6 +198,10 @@ class Trainer:
     def _model(self, estimator: Any, present: Codes) -> SiteModel:
         codes = present.astype(code_dtype(len(self._classes)))
         return SiteModel(estimator, self._classes, codes, self._targets(present, present))
+
+    @property
+    def _all_targets(self) -> NDArray[Any]:
+        return self._targets(self._every, self._every)
 
     def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
         return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]

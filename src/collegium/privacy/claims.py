@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from collegium.errors import ConfigError
@@ -64,11 +64,7 @@ class PrivacyClaim:
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None  # JSON knows no infinity
-        return {
-            "kind": self.kind, "unit": self.unit, "relation": self.relation, "epsilon": epsilon, "delta": self.delta,
-            "rounds": self.rounds, "accountant": self.accountant, "assumptions": list(self.assumptions),
-            "publishable": self.publishable,
-        }  # fmt: skip
+        return asdict(self) | {"epsilon": epsilon, "assumptions": list(self.assumptions)}
 
 
 @dataclass(frozen=True)
@@ -126,7 +122,7 @@ class Charge:
 class Account:
     """Charges of one party, by group; what they add up to is worked out when asked."""
 
-    charges: tuple[Charge, ...] = field(default=())
+    charges: tuple[Charge, ...] = ()
 
     def claims(self, delta: float | None = None) -> list[PrivacyClaim]:
         """One claim per kind and unit.

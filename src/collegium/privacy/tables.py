@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Final
 
 import pandas as pd
@@ -13,10 +14,7 @@ from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import UNPROTECTED, Account, Charge, PrivacyClaim
 
 COORDINATOR: Final = "coordinator"
-COLUMNS: Final = (
-    "party", "kind", "unit", "relation", "epsilon", "delta", "rounds", "accountant", "assumptions", "publishable",
-    "covers",
-)  # fmt: skip
+COLUMNS: Final = ("party", *(field.name for field in fields(PrivacyClaim)), "covers")
 
 
 def privacy_table(
@@ -59,11 +57,8 @@ def _row(party: str, claim: PrivacyClaim, covered: list[str], bare: list[str]) -
         words.append(
             f"it does not cover {_counted(bare)}, which left unprotected: the site as a whole has no guarantee"
         )
-    return {
-        "party": party, "kind": claim.kind, "unit": claim.unit, "relation": claim.relation, "epsilon": claim.epsilon,
-        "delta": claim.delta, "rounds": claim.rounds, "accountant": claim.accountant, "assumptions": "; ".join(words),
-        "publishable": claim.publishable, "covers": _counted(covered) or "nothing was released",
-    }  # fmt: skip
+    told = {"assumptions": "; ".join(words), "covers": _counted(covered) or "nothing was released"}
+    return {"party": party, **asdict(claim), **told}
 
 
 def _unprotected(party: str, bare: list[str]) -> dict[str, object]:

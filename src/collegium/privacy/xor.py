@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from collegium.core.settings import PositiveInt, check
 from collegium.errors import ConfigError
 
 
@@ -23,7 +24,8 @@ def xor_epsilon(Pi: ArrayLike, flips: int) -> float:
     exact for one flip and for a diagonal Pi.
     """
     matrix = _symmetric("xor_epsilon", Pi)
-    _check_flips("xor_epsilon", flips, len(matrix))
+    if check(PositiveInt, flips, "xor_epsilon: flips") > len(matrix):
+        raise ConfigError(f"xor_epsilon: flips must be at most {len(matrix)}, the number of bits, not {flips}.")
     diagonal = np.diag(matrix)
     others = matrix - np.diag(diagonal)
     highest = np.abs(diagonal + 2 * np.maximum(others, 0).sum(axis=1))
@@ -39,7 +41,7 @@ def xor_claimed_epsilon(theta: ArrayLike, flips: int, associations: Iterable[Arr
     claims 0.2, and the mechanism has 0.3.
     """
     matrix = _symmetric("xor_claimed_epsilon", theta)
-    _check_flips("xor_claimed_epsilon", flips, None)
+    check(PositiveInt, flips, "xor_claimed_epsilon: flips")
     norms = [np.linalg.norm(np.linalg.eigvals(each)) for each in (matrix, *map(np.asarray, associations))]
     return float(flips * math.fsum(norms))
 
@@ -48,11 +50,5 @@ def _symmetric(where: str, matrix: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(matrix, dtype=np.float64)
     square = values.ndim == 2 and values.shape[0] == values.shape[1] and values.size > 0
     if not square or not np.all(np.isfinite(values)) or not np.allclose(values, values.T):
-        raise ConfigError(f"{where}: the matrix is square, symmetric and finite.")
+        raise ConfigError(f"{where}: the matrix must be square, symmetric and finite.")
     return values
-
-
-def _check_flips(where: str, flips: int, most: int | None) -> None:
-    if isinstance(flips, bool) or not isinstance(flips, int | np.integer) or flips < 1 or (most and flips > most):
-        limit = f"1 to {most}" if most else "1"
-        raise ConfigError(f"{where}: flips is a whole number from {limit}, not {flips!r}.")

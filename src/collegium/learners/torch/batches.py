@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
@@ -111,6 +111,10 @@ class Labelled:
             raise ConfigError("Some labels are not among the classes: give all classes of the study, and only those.")
         return np.array(codes, dtype=np.int64)
 
+    def weights_at(self, rows: Indices) -> Floats:
+        """The weights of these rows: 1 where none were given."""
+        return np.ones(len(rows), dtype=np.float32) if self.weights is None else self.weights[rows]
+
     def check(self, device: torch.device = CPU) -> None:
         """Read every row and label once, so that bad ones are refused before any training."""
         self.codes(slice(None))
@@ -216,16 +220,24 @@ class Batches:
         """
         every: list[Labelled | Beside] = [*sets, *([] if beside is None else [beside])]
         decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
-        largest = max(len(deck) for deck in decks)
-        share = min(batch_size, largest)
-        if steps is not None:
-            yield from _deal(sets, beside, decks, repeat(share, steps), device)
-            return
-        for _ in range(epochs):
-            for deck in decks:
-                if len(deck) == largest:
-                    deck.restart()
-            yield from _deal(sets, beside, decks, sweep(largest, share), device)
+        share = min(batch_size, max(map(len, decks)))
+        weighted = any(labelled.weights is not None for labelled in sets)
+
+        def there(values: NDArray[Any] | None) -> torch.Tensor | None:
+            return None if values is None else torch.from_numpy(values).to(device)
+
+        for k in _sweeps(decks, share, epochs) if steps is None else repeat(share, steps):
+            hands = [deck.deal(k) for deck in decks]
+            X = [each.rows.tensor(hand, device) for each, hand in zip(every, hands, strict=True)]
+            labelled = list(zip(sets, hands, strict=False))
+            codes = np.concatenate([each.codes(hand) for each, hand in labelled] or [np.zeros(0, dtype=np.int64)])
+            yield Batch(
+                X[0] if len(X) == 1 else torch.cat(X),
+                torch.from_numpy(codes).to(device),
+                there(np.concatenate([each.weights_at(hand) for each, hand in labelled]) if weighted else None),
+                there(None if beside is None else beside.targets(hands[-1])),
+                there(None if beside is None else hands[-1]),
+            )
 
     def _deck(self, place: int, n: int) -> Deck:
         """The deck of the set at this place: a new one if the set has another length than last time."""
@@ -236,35 +248,14 @@ class Batches:
         return self._decks[place]
 
 
-def _deal(
-    sets: Sequence[Labelled],
-    beside: Beside | None,
-    decks: Sequence[Deck],
-    sizes: Iterable[int],
-    device: torch.device,
-) -> Iterator[Batch]:
-    every: list[Labelled | Beside] = [*sets, *([] if beside is None else [beside])]
-    weighted = any(labelled.weights is not None for labelled in sets)
-
-    def there(values: NDArray[Any] | None) -> torch.Tensor | None:
-        return None if values is None else torch.from_numpy(values).to(device)
-
-    for k in sizes:
-        hands = [deck.deal(k) for deck in decks]
-        X = [each.rows.tensor(hand, device) for each, hand in zip(every, hands, strict=True)]
-        labelled = list(zip(sets, hands, strict=False))
-        codes = np.concatenate([each.codes(hand) for each, hand in labelled] or [np.zeros(0, dtype=np.int64)])
-        yield Batch(
-            X[0] if len(X) == 1 else torch.cat(X),
-            torch.from_numpy(codes).to(device),
-            there(np.concatenate([_weights(each, hand) for each, hand in labelled]) if weighted else None),
-            there(None if beside is None else beside.targets(hands[-1])),
-            there(None if beside is None else hands[-1]),
-        )
-
-
-def _weights(rows: Labelled, hand: Indices) -> Floats:
-    return np.ones(len(hand), dtype=np.float32) if rows.weights is None else rows.weights[hand]
+def _sweeps(decks: Sequence[Deck], share: int, epochs: int) -> Iterator[int]:
+    """The batch sizes of so many sweeps over the largest deck, which is shuffled before each."""
+    largest = max(map(len, decks))
+    for _ in range(epochs):
+        for deck in decks:
+            if len(deck) == largest:
+                deck.restart()
+        yield from sweep(largest, share)
 
 
 def sweep(n: int, size: int) -> list[int]:
@@ -291,33 +282,27 @@ def labels_of(y: Any, rows: Rows, name: str = "y") -> NDArray[Any]:
 
 
 def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
-    """`sample_weight` as one number per row, brought to the mean 1; None stays None."""
+    """`sample_weight` as one number per row, scaled to mean 1; None stays None."""
     if sample_weight is None or len(rows) == 0:
         return None
-    weights: NDArray[Any] = np.asarray(sample_weight)
-    if weights.shape != (len(rows),) or weights.dtype.kind not in "biuf":
-        raise ConfigError(f"sample_weight must hold one number for each of the {len(rows)} rows.")
-    weights = weights.astype(np.float64)
-    # Written so that NaN fails too.
-    if not (np.all(weights >= 0) and 0 < weights.sum() < np.inf):
-        raise ConfigError("sample_weight must hold finite numbers that are zero or more, and not all zero.")
+    weights = per_row(sample_weight, rows, "sample_weight").astype(np.float64)
+    if not 0 < weights.sum() < np.inf:
+        raise ConfigError("sample_weight must not be zero in every row, and its sum must be finite.")
     normalised: Floats = (weights / weights.mean()).astype(np.float32)
     return normalised
 
 
-def confidences_of(confidences: Any, rows: Rows) -> Floats | None:
-    """`confidences` as one number per row, as they are; None stays None."""
-    if confidences is None:
-        return None
-    weights: NDArray[Any] = np.asarray(confidences)
+def per_row(values: Any, rows: Rows, name: str) -> NDArray[Any]:
+    """`values` as an array with one number per row."""
+    numbers: NDArray[Any] = np.asarray(values)
     # Written so that NaN fails too.
     if (
-        weights.shape != (len(rows),)
-        or weights.dtype.kind not in "biuf"
-        or not np.all((weights >= 0) & (weights < np.inf))
+        numbers.shape != (len(rows),)
+        or numbers.dtype.kind not in "biuf"
+        or not np.all((numbers >= 0) & (numbers < np.inf))
     ):
-        raise ConfigError(f"confidences must hold one number of at least 0 for each of the {len(rows)} rows.")
-    return weights.astype(np.float32)
+        raise ConfigError(f"{name} must hold one finite number of at least 0 for each of the {len(rows)} rows.")
+    return numbers
 
 
 def classes_in(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:

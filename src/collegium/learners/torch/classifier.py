@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -36,8 +37,8 @@ from collegium.learners.torch.batches import (
     Labelled,
     Rows,
     classes_in,
-    confidences_of,
     labels_of,
+    per_row,
     weights_of,
 )
 from collegium.learners.torch.devices import find_device
@@ -46,6 +47,7 @@ from collegium.learners.torch.training import NO_TERMS, Schedule, Training, chec
 __all__ = ["TorchClassifier"]
 
 
+@dataclass(eq=False, repr=False)
 class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A neural network as a scikit-learn classifier that can also go on training, round after round.
 
@@ -91,41 +93,24 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     diverged_ : whether some weight is NaN or infinite.
     """
 
-    _training: Training
-    classes_: NDArray[Any]
-    input_shape_: tuple[int, ...]
-    last_update_: UpdateReport
-
-    def __init__(
-        self,
-        net: Any = "mlp",
-        *,
-        norm: Literal["batch", "group"] = "batch",
-        lr: NonNegativeFloat = 1e-3,
-        batch_size: PositiveInt = 64,
-        epochs: PositiveInt = 10,
-        steps: PositiveInt | None = None,
-        optimizer: Optimizer = "adam",
-        weight_decay: NonNegativeFloat = 0.0,
-        augment: bool = False,
-        warm_start: bool = False,
-        device: str = "cpu",
-        image_shape: Sequence[int] | None = None,
-        random_state: NonNegativeInt | None = None,
-    ) -> None:
-        self.net = net
-        self.norm = norm
-        self.lr = lr
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.steps = steps
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.augment = augment
-        self.warm_start = warm_start
-        self.device = device
-        self.image_shape = image_shape
-        self.random_state = random_state
+    net: Any = "mlp"
+    _: KW_ONLY
+    norm: Literal["batch", "group"] = "batch"
+    lr: NonNegativeFloat = 1e-3
+    batch_size: PositiveInt = 64
+    epochs: PositiveInt = 10
+    steps: PositiveInt | None = None
+    optimizer: Optimizer = "adam"
+    weight_decay: NonNegativeFloat = 0.0
+    augment: bool = False
+    warm_start: bool = False
+    device: str = "cpu"
+    image_shape: Sequence[int] | None = None
+    random_state: NonNegativeInt | None = None
+    _training: Training = field(init=False)
+    classes_: NDArray[Any] = field(init=False)
+    input_shape_: tuple[int, ...] = field(init=False)
+    last_update_: UpdateReport = field(init=False)
 
     def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TorchClassifier:
         """Train anew (or go on, with `warm_start`) on (X, y) and the pseudo-labelled rows `pseudo=(U, L)`, if any.
@@ -283,7 +268,10 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if pseudo is not None:
             public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
             labels = labels_of(pseudo[1], public, name="the pseudo-labels")
-            given.append(_Given(public, labels, confidences_of(terms.confidences, public)))
+            sure = None
+            if terms.confidences is not None:
+                sure = per_row(terms.confidences, public, "confidences").astype(np.float32)
+            given.append(_Given(public, labels, sure))
         learned = [each for each in given if len(each.rows) > 0]
         if not learned and terms.unlabeled is None:
             raise ConfigError("There are no rows to learn from.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collegium.learners.torch.classifier import TorchClassifier
 
 
+@dataclass(eq=False, repr=False)
 class PrivateTorch(PrivateClassifier):
     """A neural network trained by DP-SGD: every record's gradient is clipped, and noise covers their sum.
 
@@ -68,48 +70,26 @@ class PrivateTorch(PrivateClassifier):
     """
 
     needs_public: ClassVar[bool] = False
-    model_: TorchClassifier
-
-    def __init__(
-        self,
-        net: Any = "linear",
-        epsilon: PositiveFloat = 8.0,
-        delta: OpenProbability = 1e-5,
-        *,
-        max_grad_norm: PositiveFloat = 1.0,
-        epochs: PositiveInt = 20,
-        batch_size: PositiveInt = 256,
-        steps: PositiveInt | None = None,
-        lr: PositiveFloat = 0.01,
-        optimizer: Optimizer = "adam",
-        weight_decay: NonNegativeFloat = 0.0,
-        device: str = "cpu",
-        image_shape: Sequence[int] | None = None,
-        fits: PositiveInt = 1,
-        noise_multiplier: PositiveFloat | None = None,
-        student: Any = None,
-        prepare: Any = None,
-        public: Any = None,
-        random_state: NonNegativeInt | None = None,
-    ) -> None:
-        self.net = net
-        self.epsilon = epsilon
-        self.delta = delta
-        self.max_grad_norm = max_grad_norm
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.steps = steps
-        self.lr = lr
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.device = device
-        self.image_shape = image_shape
-        self.fits = fits
-        self.noise_multiplier = noise_multiplier
-        self.student = student
-        self.prepare = prepare
-        self.public = public
-        self.random_state = random_state
+    net: Any = "linear"
+    epsilon: PositiveFloat = 8.0
+    delta: OpenProbability = 1e-5
+    _: KW_ONLY
+    max_grad_norm: PositiveFloat = 1.0
+    epochs: PositiveInt = 20
+    batch_size: PositiveInt = 256
+    steps: PositiveInt | None = None
+    lr: PositiveFloat = 0.01
+    optimizer: Optimizer = "adam"
+    weight_decay: NonNegativeFloat = 0.0
+    device: str = "cpu"
+    image_shape: Sequence[int] | None = None
+    fits: PositiveInt = 1
+    noise_multiplier: PositiveFloat | None = None
+    student: Any = None
+    prepare: Any = None
+    public: Any = None
+    random_state: NonNegativeInt | None = None
+    model_: TorchClassifier = field(init=False)
 
     def check(self) -> None:
         """A ConfigError if the settings, or what is installed, cannot work."""
@@ -164,7 +144,7 @@ class PrivateTorch(PrivateClassifier):
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
         from collegium.learners.torch.batches import Labelled, Rows
         from collegium.learners.torch.devices import RandomStream, find_device
-        from collegium.privacy.learners.dp_training import PrivateTraining
+        from collegium.privacy.learners.dp_training import train_privately
 
         (event,) = charge.events
         self._fit_preparation(public)
@@ -174,8 +154,10 @@ class PrivateTorch(PrivateClassifier):
         noise, rng = self._noise_and_rng()
         model = self._classifier(self.net, int(rng.integers(2**31))).initialize(X, codes)
         net = model.to_module()
-        training = PrivateTraining(
+        train_privately(
             net,
+            data,
+            cast("SampledGaussian", event),
             noise,
             RandomStream(int(rng.integers(2**31))),
             optimizer=self.optimizer,
@@ -185,7 +167,6 @@ class PrivateTorch(PrivateClassifier):
             device=find_device(self.device),
             deterministic=isinstance(self.net, str),
         )
-        training.train(data, cast("SampledGaussian", event))
         self.model_ = model.set_weights({name: value.cpu().numpy() for name, value in net.state_dict().items()})
 
     def _classifier(self, net: Any, seed: int | None) -> TorchClassifier:

@@ -21,6 +21,7 @@ student, by teachers: 50 .71, 100 .79, 200 .80, 300 .77 (20 records teach little
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from math import sqrt
 from typing import Any, Final, Literal
 
@@ -50,6 +51,7 @@ _L1: Final = {"add_remove": 2.0, "replace": 4.0}
 _L2: Final = {"add_remove": sqrt(2), "replace": 2 * sqrt(2)}
 
 
+@dataclass(eq=False, repr=False)
 class PrivateVoting(PrivateClassifier):
     """Teachers on disjoint records vote with noise on public samples; a student learns the winners.
 
@@ -88,34 +90,19 @@ class PrivateVoting(PrivateClassifier):
     charge_, privacy_ : what this fit cost.
     """
 
-    student_: SiteModel
-
-    def __init__(
-        self,
-        base: Any = None,
-        teachers: PositiveInt = 100,
-        epsilon: PositiveFloat = 1.0,
-        delta: OpenProbability = 1e-5,
-        *,
-        student: Any = None,
-        noise: Literal["gaussian", "laplace"] = "gaussian",
-        queries: PositiveInt | None = None,
-        fits: PositiveInt = 1,
-        relation: Literal["add_remove", "replace"] = "add_remove",
-        public: Any = None,
-        random_state: NonNegativeInt | None = None,
-    ) -> None:
-        self.base = base
-        self.teachers = teachers
-        self.epsilon = epsilon
-        self.delta = delta
-        self.student = student
-        self.noise = noise
-        self.queries = queries
-        self.fits = fits
-        self.relation = relation
-        self.public = public
-        self.random_state = random_state
+    base: Any = None
+    teachers: PositiveInt = 100
+    epsilon: PositiveFloat = 1.0
+    delta: OpenProbability = 1e-5
+    _: KW_ONLY
+    student: Any = None
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+    queries: PositiveInt | None = None
+    fits: PositiveInt = 1
+    relation: Literal["add_remove", "replace"] = "add_remove"
+    public: Any = None
+    random_state: NonNegativeInt | None = None
+    student_: SiteModel = field(init=False)
 
     def charge(self, n_records: int, n_public: int, n_classes: int) -> Charge:
         """One noisy count of votes per query. Neither the records' number nor the classes' changes the cost."""
