@@ -1,7 +1,7 @@
 """Public benchmark sets, read from a folder of files that the user has put there.
 
-A file is read only if its checksum is a known one, so that a truncated download or a changed file is
-found before it becomes a result. Licences are named as far as they are known: check them at the source.
+Files are read only if their checksums match, so that a truncated or modified download does not become a result.
+`benchmarks.toml` lists them. Licenses are given where known; check them at the source.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FOLDER_VARIABLE: Final = "COLLEGIUM_DATA"
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A data set that lies in the data folder.
+    """A data set in the data folder.
 
-    `files` has, per file, the forms that are read: path in the folder -> sha256. `rows` and `features`
-    are those of the training rows.
+    `files` has one mapping per file, from path in the folder to sha256: the first path that exists is read. `rows` and
+    `features` count the training rows.
     """
 
     kind: str
@@ -41,7 +41,7 @@ class Benchmark:
 
 
 def data_folder(folder: Path | None = None) -> Path:
-    """Where benchmark files are looked up: `folder`, or what COLLEGIUM_DATA says, or a cache folder of the user."""
+    """The folder of benchmark files: `folder`, else the one COLLEGIUM_DATA names, else the user's cache folder."""
     if folder is not None:
         return Path(folder)
     if named := os.environ.get(FOLDER_VARIABLE):
@@ -54,19 +54,19 @@ def data_folder(folder: Path | None = None) -> Path:
 
 
 def is_available(entry: Benchmark, folder: Path | None = None) -> bool:
-    """Whether all files are there; their checksums are looked at when they are read."""
+    """Whether all files exist. Checksums are verified when the files are read."""
     return all(_find(forms, data_folder(folder)) for forms in entry.files)
 
 
 def read_benchmark(name: str, folder: Path | None = None) -> Content:
-    """Features, labels and, where there is one, the test split of the set with this name."""
+    """Features, labels and the test split, if there is one, of the set with this name."""
     entry, place = BENCHMARKS[name], data_folder(folder)
     found = [_find(forms, place) for forms in entry.files]
     missing = [" or ".join(forms) for forms, form in zip(entry.files, found, strict=True) if form is None]
     if missing:
         raise ConfigError(
-            f"data: {name} needs {', and '.join(missing)} in the data folder {place}, and it is not there. {entry.how} "
-            f"Put it into that folder, or set the environment variable {FOLDER_VARIABLE} to the folder that has it."
+            f"data: {name} needs {', and '.join(missing)} in the data folder {place}, where it was not found. "
+            f"{entry.how} Put it there, or set the environment variable {FOLDER_VARIABLE} to the folder that has it."
         )
     return entry.read(*(_verified(place, *form) for form in found if form is not None))
 
@@ -79,8 +79,8 @@ def _verified(folder: Path, path: str, sha256: str) -> Path:
     found = sha256_of(folder / path)
     if found != sha256:
         raise ConfigError(
-            f"{folder / path}: this is not the file it should be: its sha256 begins with {found[:12]}, expected is "
-            f"{sha256[:12]}. It may be incomplete or another version; download it again."
+            f"{folder / path}: unexpected content: expected a sha256 beginning with {sha256[:12]}, got {found[:12]}. "
+            "It may be incomplete or another version; download it again."
         )
     return folder / path
 

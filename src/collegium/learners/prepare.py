@@ -1,4 +1,4 @@
-"""What a learner needs in front of it for a given table, for people who do not want to write a Pipeline."""
+"""Preprocessing that a learner needs for a given table, for users who do not want to write a Pipeline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _IMAGES: Final = {"TorchClassifier"}
 
 
 def with_preparation(learner: Any, X: Any) -> Any:
-    """The learner behind what `X` asks for: categories encoded, gaps filled, images flattened, features scaled.
+    """The learner with the preprocessing `X` needs: encode categories, impute, flatten images, scale features.
 
-    A learner that needs nothing, and one that is a Pipeline already, is returned as it is. Of a private learner the
-    parts are prepared: what stood before the whole would see the private rows without paying for them.
+    A learner that needs nothing, or is already a Pipeline, is returned unchanged. Private learners prepare their parts:
+    preprocessing in front of the whole would see the private rows without being accounted for.
     """
     if isinstance(learner, Pipeline):
         return learner
@@ -67,7 +67,7 @@ def _number_steps(learner: Any, has_gaps: bool) -> list[Any]:
 
 
 def takes_gaps(learner: Any) -> bool:
-    """Does the learner take missing values by itself?"""
+    """Whether the learner handles missing values itself."""
     try:
         return bool(get_tags(learner).input_tags.allow_nan)
     except (AttributeError, TypeError):
@@ -80,5 +80,5 @@ def flatten(X: Any) -> Any:
 
 
 def as_words(columns: pd.DataFrame) -> pd.DataFrame:
-    """Text, with one word for what is missing."""
+    """As text, with "?" for missing values."""
     return columns.astype(object).where(columns.notna(), "?").astype(str)

@@ -1,4 +1,4 @@
-"""FedAUX's networks, for 32x32 colour images and small grey ones: the published nets, without their early poolings.
+"""FedAUX's networks, for 32x32 color images and small gray ones: the published nets, without their early poolings.
 
 The first convolution and what follows it have stride 1 where the nets for 224x224 images have stride 2, so that a
 32x32 or 28x28 image is 4x4 before the average pooling. All are ``nn.Sequential``, with the head as their last layer.
@@ -12,8 +12,8 @@ Parameters, with 10 classes:
 | mobilenetv2_half | 587,946 | 587,370 | 640 |
 | shufflenet | 940,858 | 940,426 | 800 |
 
-FedAUX prints 19.79 MB for its ResNet-8 with 100 classes and 512 features: these are the 4,949,412 parameters of this
-one, which has ten weight layers.
+FedAUX reports 19.79 MB for its ResNet-8 with 100 classes and 512 features: the 4,949,412 parameters of this one, which
+has ten weight layers.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def mobilenetv2(input_shape: Shape, n_classes: int) -> nn.Module:
 
 
 def mobilenetv2_half(input_shape: Shape, n_classes: int) -> nn.Module:
-    """MobileNetV2 with half the channels after the first convolution, as FedAUX's public code has it."""
+    """MobileNetV2 with half the channels after the first convolution, as in FedAUX's public code."""
     return _mobilenet(input_shape, n_classes, channels=(8, 12, 16, 32, 48, 80, 160), features=640)
 
 
@@ -143,7 +143,7 @@ class ShuffleUnit(nn.Module):
 
 
 def _conv_norm(inputs: int, outputs: int, size: int, *, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    """A convolution that keeps the image's size (up to its stride), and batch norm, which makes a bias needless."""
+    """A convolution that keeps the image's size (up to its stride), and batch norm, which makes a bias redundant."""
     return [
         nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),
@@ -155,15 +155,15 @@ def _head(features: int, n_classes: int) -> list[nn.Module]:
 
 
 def image_of(input_shape: Shape, smallest: int) -> tuple[int, int, int]:
-    """(channels, height, width), where the sides are long enough for the net's poolings."""
+    """(channels, height, width), with sides long enough for the net's poolings."""
     if len(input_shape) != 3:
         raise ConfigError(
-            f"it takes images, but a row has the shape {input_shape}: pass image_shape=(channels, height, width)."
+            f"expected images, but a row has shape {input_shape}: pass image_shape=(channels, height, width)."
         )
     channels, height, width = input_shape
     if min(height, width) < smallest:
         raise ConfigError(
-            f"it takes images of at least {smallest}x{smallest} pixels, but image_shape=(channels, height, width) "
-            f"is {input_shape}."
+            f"images must have at least {smallest}x{smallest} pixels, but image_shape=(channels, height, width) is "
+            f"{input_shape}."
         )
     return channels, height, width

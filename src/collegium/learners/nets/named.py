@@ -1,16 +1,16 @@
 """The papers' networks, by name.
 
-Each takes the shape of one row, ``(features,)`` or ``(channels, height, width)``, and the number of classes, and gives
-an ``nn.Module`` that returns logits. "FedCT" is the paper "Little is Enough", whose Tables 12 to 16 print the layers.
+Each takes the shape of one row, ``(features,)`` or ``(channels, height, width)``, and the number of classes, and builds
+an ``nn.Module`` that returns logits. "FedCT" is the paper "Little is Enough", whose Tables 12 to 16 list the layers.
 
-What the tables leave open, or print wrongly:
+What the tables leave open, or misprint:
 
 - The size of the last layer follows from the input shape. Tables 14 and 15 print 4,194,306 and 2,636,034 parameters
   for it, which agrees neither with their own Flatten rows nor with the image sizes of the text.
 - A 3x3 convolution from 32 to 64 channels has 18,496 parameters, as Table 12 says; Tables 14 to 16 print 18,464.
 - Tables 14 to 16 name no activations. ReLU follows each batch norm in the nets of Tables 14 and 15, and each
   convolution and the hidden layer in that of Table 16.
-- No table prints dropout rates; each function says which it uses.
+- No table lists dropout rates; each function documents the ones it uses.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def mlp(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 def cnn_cifar10(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedCT Tab. 12 (CIFAR10): batch norm after the ReLU of every layer.
 
-    The table gives no dropout rates: .2, .3 and .4 after the three blocks and .5 before the last layer are used.
+    The table gives no dropout rates: we use .2, .3 and .4 after the three blocks and .5 before the last layer.
     """
     channels, height, width = image_of(input_shape, smallest=8)
     return nn.Sequential(
@@ -197,7 +197,7 @@ def build(
 
 
 def use_group_norm(net: nn.Module) -> None:
-    """Put group norm in the place of every batch norm: 8 groups, or as many as the number of channels allows."""
+    """Replace every batch norm by group norm, with 8 groups or as many as the number of channels allows."""
     for name, layer in list(net.named_children()):
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             setattr(net, name, nn.GroupNorm(gcd(8, layer.num_features), layer.num_features))

@@ -18,10 +18,10 @@ from collegium.errors import MissingExtra
 class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A sparse linear model over rules read from small trees: trees of size 4 and at most 200 rules, as in the paper.
 
-    imodels' own classifier knows two classes only; with more, one model per class is fitted against the rest. Unlike
-    imodels' the penalty is an elastic net, half L1, and the intercept is free (see `sparse_logistic`).
-    `cv` chooses the strength of the penalty by imodels' cross-validation instead of taking the most rules that are
-    allowed; it takes minutes where the other way takes seconds.
+    imodels' own classifier supports two classes only; with more, one model per class is fitted against the rest. Unlike
+    in imodels, the penalty is an elastic net, half L1, and the intercept is not penalized (see `sparse_logistic`).
+    `cv` chooses the penalty by imodels' cross-validation, which takes minutes, instead of keeping as many rules as
+    `max_rules` allows, which takes seconds.
     `model_` is the fitted imodels classifier (or the `OneVsRestClassifier` around several).
     """
 
