@@ -1,4 +1,4 @@
-"""A run's privacy as a table: what may be said about each site, and what it stands on."""
+"""A run's privacy as a table: what may be claimed about each site, and on what assumptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS: Final = ("party", *(field.name for field in fields(PrivacyClaim)), "cov
 def privacy_table(
     releases: pd.DataFrame, parties: Sequence[str], made_public: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """One row per party and kind of claim; after them what the coordinator makes public with noise of its own."""
+    """One row per party and kind of claim; then what the coordinator publishes with noise of its own."""
     rows = []
     for party in parties:
         rows += _rows_of(party, releases[releases["party"] == party])
@@ -71,7 +71,7 @@ def _unprotected(party: str, bare: list[str]) -> dict[str, object]:
 
 
 def _what_is_learned(kinds: list[str]) -> str:
-    """Cryptography may keep a release from the coordinator's eyes; that is no differential privacy, and says so."""
+    """Cryptography may hide a release from the coordinator; that is not differential privacy, and the text says so."""
     hidden = {kind: KINDS[kind].coordinator_learns for kind in kinds if kind in KINDS}
     texts = [f"from {kind} the coordinator learns {text}" for kind, text in hidden.items() if text is not None]
     words = []

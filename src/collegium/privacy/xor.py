@@ -17,7 +17,7 @@ from collegium.errors import ConfigError
 
 
 def xor_epsilon(Pi: ArrayLike, flips: int) -> float:
-    """An epsilon that the mechanism has if neighbouring data sets differ in at most `flips` released bits.
+    """An upper bound on the mechanism's epsilon if neighbouring data sets differ in at most `flips` released bits.
 
     Proved: one bit k changes the exponent by at most g_k, the larger of |Pi_kk + 2 sum of the positive Pi_kl| and
     |Pi_kk + 2 sum of the negative Pi_kl| (l other than k), so `flips` bits change it by the `flips` largest g_k. It is
@@ -34,7 +34,7 @@ def xor_epsilon(Pi: ArrayLike, flips: int) -> float:
 
 
 def xor_claimed_epsilon(theta: ArrayLike, flips: int, associations: Iterable[ArrayLike] = ()) -> float:
-    """The epsilon by the published theorem, which is FALSE unless all matrices are diagonal: for comparison only.
+    """The epsilon of the published theorem, which is FALSE unless all matrices are diagonal: for comparison only.
 
     It takes `flips` times the sum of the norms of the eigenvalues of `theta` and of the `associations` between rows
     (Ji et al. 2021, Theorem 1; the FedCT paper's Corollary 1). With theta = 0.1 everywhere, two bits and one flip it

@@ -31,21 +31,21 @@ _VALUES_AT_ONCE: Final = 2**26
 
 
 class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
-    """Opacus' optimizer with noise from our source: the operating system's, unless it is a simulation."""
+    """Opacus' optimizer with our source of noise: the operating system, except in simulations."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, noise: Noise, **settings: Any) -> None:
         super().__init__(optimizer, **settings)
         self._noise = noise
 
     def clip_and_accumulate(self) -> None:
-        """As opacus does, but a gradient that is no number counts as zero: clipping would not bound it."""
+        """As opacus does, but NaN and infinite gradients count as zero: clipping would not bound them."""
         for p in self.params:
             if not p.grad_sample.sum().isfinite():
                 p.grad_sample.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         super().clip_and_accumulate()
 
     def add_noise(self) -> None:
-        """Noise on every sum of clipped gradients."""
+        """Add noise to every sum of clipped gradients."""
         for p in self.params:
             drawn = self._noise.normal(self.noise_multiplier * self.max_grad_norm, tuple(p.shape))
             p.grad = p.summed_grad + torch.as_tensor(drawn, dtype=p.dtype, device=p.device)
@@ -106,14 +106,14 @@ def _find_gradients(
 
 
 def check_net(net: nn.Module) -> nn.Module:
-    """The net as it is, or a ConfigError if its gradients cannot be told apart by record."""
+    """The net, or a ConfigError if it has no per-record gradients."""
     net.train()
     mixes = has_layer(net, nn.modules.batchnorm._BatchNorm)
     problems = [*ModuleValidator.validate(net), *GradSampleModule.validate(net)]
     if mixes or problems:
         what = "it has batch norm, which mixes the records of a batch" if mixes else str(problems[0]).strip()
         raise ConfigError(
-            f"PrivateTorch cannot train this net: {what}. Put nn.GroupNorm in the place of such layers "
-            "(opacus.validators.ModuleValidator.fix(net) does), or use a net by its name."
+            f"PrivateTorch cannot train this net: {what}. Replace such layers by nn.GroupNorm "
+            "(opacus.validators.ModuleValidator.fix(net) does), or use a named net."
         )
     return net

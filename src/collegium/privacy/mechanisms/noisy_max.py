@@ -1,7 +1,7 @@
-"""The class with most votes, by counts with noise: how teachers or parties answer queries in PATE and FedKT.
+"""The class with the most votes, by noisy counts: how teachers or parties answer queries in PATE and FedKT.
 
-A changed vote moves from one count to another. `changed_votes` says how many may move at once: 1 if a record belongs to
-one teacher, s if a party has s students. What is charged does not depend on the votes, and so may be published.
+A changed vote moves from one count to another. `changed_votes` is how many may move at once: 1 if a record belongs to
+one teacher, s if a party has s students. The charge does not depend on the votes, and so may be published.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ class NoisyMax(Mechanism, Settings):
 
     @abstractmethod
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
-        """What answering `queries` (at least 1) costs."""
+        """The cost of answering `queries` (at least 1)."""
 
     @abstractmethod
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        """The winner of each row, -1 where there is none."""
+        """The winner of each row, or -1 if there is none."""
 
     def release(self, counts: ArrayLike, rng: Noise | np.random.Generator | int | None = None) -> Codes:
-        """The winning class of each query, by counts of shape (queries, classes); -1 where none is told.
+        """The winning class of each query, from counts of shape (queries, classes); -1 if none is released.
 
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
+        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
+        reproducible, for simulations only.
         """
         votes = np.asarray(counts)
         if votes.ndim != 2 or votes.dtype.kind not in "iuf" or votes.shape[1] < 2 or not np.isfinite(votes).all():
             raise ConfigError(
-                f"{type(self).__name__}: counts are finite numbers of shape (queries, classes), with two classes or "
-                f"more, not {votes.dtype} of shape {votes.shape}."
+                f"{type(self).__name__}: counts must be finite numbers of shape (queries, classes), with two classes "
+                f"or more, not {votes.dtype} of shape {votes.shape}."
             )
         won = self.winners(votes.astype(np.float64), noise_source(rng))
         return won.astype(code_dtype(votes.shape[1]))
@@ -88,7 +88,7 @@ class NoisyMax(Mechanism, Settings):
 
     @checked
     def epsilon(self, queries: PositiveInt = 1, rounds: int = 1, delta: float = 0.0) -> float:
-        """What `rounds` times `queries` answers cost in all; infinite where this delta gives no guarantee."""
+        """The total cost of `rounds` times `queries` answers; infinite if there is no guarantee at this delta."""
         return total_epsilon(self.query_events(queries), rounds, delta)
 
     @checked
@@ -136,13 +136,13 @@ class GaussianNoisyMax(NoisyMax):
 class ConfidentNoisyMax(NoisyMax):
     """Gaussian noise twice (Confident-GNMax): is the largest count above a threshold, and if so, which one is it?
 
-    Where the noisy largest count is below the threshold the answer is -1. All queries are charged for both, unless
+    If the noisy largest count is below the threshold, the answer is -1. All queries are charged for both, unless
     `max_answers` limits the answers. Its other settings are those of :class:`NoisyMax`.
 
     Parameters
     ----------
     threshold:
-        What the noisy largest count has to reach.
+        The least noisy largest count that is answered.
     sigma1, sigma2:
         The standard deviation of the noise on the check and on the answer.
     max_answers:
@@ -169,5 +169,5 @@ class ConfidentNoisyMax(NoisyMax):
 
 
 def _moved_votes(sigma: float, changed_votes: int, queries: int) -> events.Event:
-    """Votes that move from one count to another change both: the square root of 2 in the L2 norm for each."""
+    """Votes that move from one count to another change both: by sqrt(2) in the L2 norm for each."""
     return events.Gaussian(queries, sigma / (math.sqrt(2) * changed_votes))

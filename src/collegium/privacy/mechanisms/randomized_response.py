@@ -1,4 +1,4 @@
-"""k-ary randomized response: the true label, or now and then another one."""
+"""k-ary randomized response: the true label, or sometimes another one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from collegium.privacy.noise import Noise, noise_source
 
 
 class RandomizedResponse(PerLabelMechanism):
-    """Every label is told truly with probability e^epsilon / (e^epsilon + C - 1), else as another class, uniformly.
+    """Every label is kept with probability e^epsilon / (e^epsilon + C - 1), else replaced by another, uniformly.
 
     Its settings are those of :class:`~collegium.privacy.mechanisms.labels.PerLabelMechanism`.
     """
@@ -27,7 +27,7 @@ class RandomizedResponse(PerLabelMechanism):
 
     @checked
     def keep_probability(self, n_classes: TwoOrMore) -> float:
-        """How likely a label is told truly."""
+        """The probability that a label is kept."""
         return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))
 
     def release(
@@ -35,8 +35,8 @@ class RandomizedResponse(PerLabelMechanism):
     ) -> Codes:
         """Noisy labels: one class code per sample.
 
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
+        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
+        reproducible, for simulations only.
         """
         codes = true_codes(type(self).__name__, labels, n_classes)
         noise = noise_source(rng)
