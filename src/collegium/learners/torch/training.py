@@ -121,7 +121,7 @@ class Training:
         device, taken = schedule.device, 0
         total = torch.zeros((), device=device)
         with self._learning(terms.train):
-            with self._stream.playing(device):  # a loss may draw what it starts from
+            with self._stream.playing(device) if terms.added else nullcontext():  # a loss may draw its first values
                 losses = [
                     lookup("local_loss", term.loss)(term, self._net, lambda part: schedule.applied_to(make(part)))
                     for term in terms.added
