@@ -151,7 +151,13 @@ def take_target(
 def _read_npz(path: Path, target: str | None, least_classes: int) -> tuple[NDArray[Any], NDArray[Any]]:
     label = "y" if target is None else target
     X, y = _read_arrays(path, ("X", label))
-    _check_shapes(X, y, label, path)
+    shapes = f"'X' has shape {np.shape(X)} and {label!r} has shape {np.shape(y)}"
+    if np.ndim(X) < 2 or np.ndim(y) != 1:
+        raise ConfigError(f"{path}: {shapes}; give a row of 'X' and one label per case.")
+    if len(X) != len(y):
+        raise ConfigError(f"{path}: {shapes}; give one label per row of 'X'.")
+    if not len(y):
+        raise ConfigError(f"{path}: 'X' has no rows.")
     _check_labels(y, f"{path}: array {label!r}", least_classes)
     return X, y
 
@@ -177,16 +183,6 @@ def _read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
                 "The features must be called 'X'; the labels 'y', or what target says."
             )
     return arrays
-
-
-def _check_shapes(X: NDArray[Any], y: NDArray[Any], label: str, path: Path) -> None:
-    shapes = f"'X' has shape {np.shape(X)} and {label!r} has shape {np.shape(y)}"
-    if np.ndim(X) < 2 or np.ndim(y) != 1:
-        raise ConfigError(f"{path}: {shapes}; give a row of 'X' and one label per case.")
-    if len(X) != len(y):
-        raise ConfigError(f"{path}: {shapes}; give one label per row of 'X'.")
-    if not len(y):
-        raise ConfigError(f"{path}: 'X' has no rows.")
 
 
 def _check_labels(labels: NDArray[Any], what: str, least_classes: int) -> None:

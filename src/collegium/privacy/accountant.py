@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
@@ -148,14 +149,8 @@ def merged(events: Sequence[Event]) -> tuple[Event, ...]:
                 continue
             case Pure(count, epsilon):
                 key: tuple[Any, ...] = (RandomizedResponse, epsilon, 2)
-            case RandomizedResponse(count, epsilon, outcomes):
-                key = (RandomizedResponse, epsilon, outcomes)
-            case Laplace(count, multiplier):
-                key = (Laplace, multiplier)
-            case SampledGaussian(count, multiplier, sampling):
-                key = (SampledGaussian, multiplier, sampling)
-            case Renyi(count, orders, divergences):
-                key = (Renyi, orders, divergences)
+            case RandomizedResponse(count) | Laplace(count) | SampledGaussian(count) | Renyi(count):
+                key = (type(event), *(getattr(event, field.name) for field in fields(event)[1:]))
             case _:
                 raise ConfigError(f"The accountant has no rule for {event!r}.")
         counts[key] = counts.get(key, 0) + count

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,8 +84,12 @@ class SeededNoise(Noise):
         return self._rng.integers(0, 1 << 64, size=n, dtype=np.uint64)
 
 
-def noise_source(rng: Noise | np.random.Generator | int | None) -> Noise:
-    """None: secure noise. A generator or a seed: reproducible noise, for simulations and tests only."""
+NoiseSource: TypeAlias = Noise | np.random.Generator | int | None
+"""None: secure noise. A generator or a seed: reproducible noise, for simulations and tests only."""
+
+
+def noise_source(rng: NoiseSource) -> Noise:
+    """What a `NoiseSource` stands for."""
     if rng is None:
         return SecureNoise()
     if isinstance(rng, Noise):

@@ -336,14 +336,15 @@ def _values(X: Any, name: str) -> Any:
 
 
 def _frame_values(frame: pd.DataFrame, name: str) -> Floats:
-    text = [str(column) for column, dtype in frame.dtypes.items() if not _is_number(dtype)]
+    kinds = pd.api.types
+    text = [
+        str(column)
+        for column, dtype in frame.dtypes.items()
+        if not (kinds.is_any_real_numeric_dtype(dtype) or kinds.is_bool_dtype(dtype))
+    ]
     if text:
         raise ConfigError(f"Some columns of {name} are not numeric: {', '.join(text)}. Encode or drop them first.")
     return frame.to_numpy(dtype=np.float32, na_value=np.nan)
-
-
-def _is_number(dtype: Any) -> bool:
-    return pd.api.types.is_any_real_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
 
 
 def _row_shape(given: tuple[int, ...], image_shape: Sequence[int] | None, name: str) -> tuple[int, ...]:

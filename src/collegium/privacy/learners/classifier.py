@@ -119,11 +119,9 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
     def _pseudo_rows(self, pseudo: tuple[Any, Any] | None) -> LabelledData | None:
         if pseudo is None or not tables.n_rows(pseudo[0]):
             return None
-        rows, labels = (
-            tables.as_table(pseudo[0], f"{self._name}: pseudo"),
-            as_labels(pseudo[1], f"{self._name}: pseudo-labels"),
-        )
-        return LabelledData(rows, encode_labels(labels, self.classes_, f"{self._name}: pseudo"))
+        where = f"{self._name}: pseudo"
+        codes = encode_labels(as_labels(pseudo[1], f"{where}-labels"), self.classes_, where)
+        return LabelledData(tables.as_table(pseudo[0], where), codes)
 
 
 def _claim(charge: Charge) -> PrivacyClaim:

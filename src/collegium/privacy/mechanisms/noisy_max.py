@@ -30,7 +30,7 @@ from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import Charge, Unit
 from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 Counts = NDArray[np.float64]
 
@@ -67,12 +67,8 @@ class NoisyMax(Mechanism, Settings):
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
         """The winner of each row, or -1 if there is none."""
 
-    def release(self, counts: ArrayLike, rng: Noise | np.random.Generator | int | None = None) -> Codes:
-        """The winning class of each query, from counts of shape (queries, classes); -1 if none is released.
-
-        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
-        reproducible, for simulations only.
-        """
+    def release(self, counts: ArrayLike, rng: NoiseSource = None) -> Codes:
+        """The winning class of each query, by counts of shape (queries, classes); -1 if none. `rng`: `NoiseSource`."""
         votes = np.asarray(counts)
         if votes.ndim != 2 or votes.dtype.kind not in "iuf" or votes.shape[1] < 2 or not np.isfinite(votes).all():
             raise ConfigError(

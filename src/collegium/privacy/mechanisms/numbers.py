@@ -14,7 +14,7 @@ from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge, Relation, Unit
 from collegium.privacy.events import Event
 from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
-from collegium.privacy.noise import Noise, noise_source, to_grid
+from collegium.privacy.noise import Noise, NoiseSource, noise_source, to_grid
 
 
 class NumberMechanism(Mechanism):
@@ -52,12 +52,8 @@ class NumberMechanism(Mechanism):
     def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """The noise."""
 
-    def release(self, values: ArrayLike, rng: Noise | np.random.Generator | int | None = None) -> NDArray[np.float64]:
-        """Noisy values of the same shape, rounded to a grid far below the noise.
-
-        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
-        reproducible, for simulations only.
-        """
+    def release(self, values: ArrayLike, rng: NoiseSource = None) -> NDArray[np.float64]:
+        """Noisy values of the same shape, rounded to a grid far below the noise. `rng`: see `NoiseSource`."""
         try:
             exact = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):

@@ -13,7 +13,7 @@ from collegium.core.releases import HardLabels, Release
 from collegium.core.settings import TwoOrMore, checked
 from collegium.privacy import events
 from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 
 class RandomizedResponse(PerLabelMechanism):
@@ -30,14 +30,8 @@ class RandomizedResponse(PerLabelMechanism):
         """The probability that a label is kept."""
         return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))
 
-    def release(
-        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
-    ) -> Codes:
-        """Noisy labels: one class code per sample.
-
-        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
-        reproducible, for simulations only.
-        """
+    def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> Codes:
+        """Noisy labels: one class code per sample. `rng`: see `NoiseSource`."""
         codes = true_codes(type(self).__name__, labels, n_classes)
         noise = noise_source(rng)
         kept = noise.happens(self.keep_probability(n_classes), len(codes))

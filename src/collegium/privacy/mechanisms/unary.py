@@ -12,7 +12,7 @@ from collegium.core.labels import Codes, Labels
 from collegium.core.releases import ApprovalBits, Release
 from collegium.privacy import events
 from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 # Every bit takes a random word of 64: flip a few megabytes of words at a time.
 _BITS_AT_A_TIME: Final = 1 << 20
@@ -35,14 +35,8 @@ class UnaryEncoding(PerLabelMechanism):
         """The probability that a bit is flipped."""
         return float(expit(-self.per_label / 2))
 
-    def release(
-        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
-    ) -> NDArray[np.bool_]:
-        """Noisy bits of shape (samples, classes).
-
-        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
-        reproducible, for simulations only.
-        """
+    def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> NDArray[np.bool_]:
+        """Noisy bits of shape (samples, classes). `rng`: see `NoiseSource`."""
         codes = true_codes(type(self).__name__, labels, n_classes)
         return flipped(one_hot(codes, n_classes), self.flip_probability, noise_source(rng))
 

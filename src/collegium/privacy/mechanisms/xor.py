@@ -25,7 +25,7 @@ from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
 from collegium.privacy.mechanisms.unary import flipped, one_hot
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 Structure = Literal["independent", "rows", "columns"]
 Theta = float | Sequence[Sequence[float]] | NDArray[np.float64]
@@ -79,14 +79,8 @@ class XorMechanism(LabelMechanism):
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
         super().__init__(own, *common, theta=kept, structure=structure, coupling=coupling)
 
-    def release(
-        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
-    ) -> NDArray[np.bool_]:
-        """Noisy bits of shape (samples, classes).
-
-        `rng` None draws noise from the operating system's secure generator; a NumPy generator or a seed makes it
-        reproducible, for simulations only.
-        """
+    def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> NDArray[np.bool_]:
+        """Noisy bits of shape (samples, classes). `rng`: see `NoiseSource`."""
         bits = one_hot(true_codes("XorMechanism", labels, n_classes), n_classes)
         noise = noise_source(rng)
         if self.structure == "independent":
