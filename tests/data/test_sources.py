@@ -194,7 +194,7 @@ class TestCsv:
         assert "only one column: are its cells separated by commas?" in text
 
     def test_nothing_but_the_target(self, tmp_path: Path) -> None:
-        assert "no columns but the target" in refusal(write(tmp_path / "a.csv", "label\na\nb\n"))
+        assert "no columns besides the target" in refusal(write(tmp_path / "a.csv", "label\na\nb\n"))
 
     @pytest.mark.parametrize("missing", ["", "NA", "None"])
     def test_missing_labels(self, tmp_path: Path, missing: str) -> None:

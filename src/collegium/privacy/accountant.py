@@ -169,7 +169,7 @@ def _epsilon_of(events: tuple[Event, ...], delta: float) -> tuple[float, str]:
             return gaussian_epsilon(multiplier, delta), EXACT_GAUSSIAN
         case (RandomizedResponse(count, epsilon, outcomes),) if outcomes == 2 or delta >= SMALLEST_PLD_DELTA:
             return randomized_response_losses(count, epsilon, outcomes, delta).epsilon(delta), EXACT_RESPONSE
-    distribution = _distribution(events) if delta >= SMALLEST_PLD_DELTA else None
+    distribution = discretized.distribution(events) if delta >= SMALLEST_PLD_DELTA else None
     by_renyi = _renyi_epsilon(events, delta), RDP
     # Both are true bounds; the distribution gives the smaller one unless huge losses make its grid coarse.
     return by_renyi if distribution is None else min(by_renyi, (_pld_epsilon(distribution, delta), PLD))
@@ -184,7 +184,7 @@ def _delta_of(events: tuple[Event, ...], epsilon: float) -> tuple[float, str]:
             return gaussian_delta(multiplier, epsilon), EXACT_GAUSSIAN
         case (RandomizedResponse(count, each, outcomes),):
             return randomized_response_losses(count, each, outcomes).delta(epsilon), EXACT_RESPONSE
-    distribution = _distribution(events)
+    distribution = discretized.distribution(events)
     by_renyi = _renyi_delta(events, epsilon), RDP
     if distribution is None:
         return by_renyi
@@ -204,14 +204,6 @@ def _pld_epsilon(distribution: Any, delta: float) -> float:
         if highest > 1e12:
             return math.inf
     return float(brentq(excess, highest / 2 if highest > 1 else 0.0, highest, xtol=1e-9))
-
-
-@lru_cache(maxsize=2)
-def _distribution(events: tuple[Event, ...]) -> Any:
-    """dp-accounting's privacy loss distribution of `events` together, or None if it has none."""
-    if any(isinstance(event, Renyi) for event in events):
-        return None
-    return discretized.distribution(events)
 
 
 def _renyi_epsilon(events: tuple[Event, ...], delta: float) -> float:

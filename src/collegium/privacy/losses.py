@@ -81,8 +81,8 @@ def _many_outcomes(count: int, epsilon: float, outcomes: int, deviations: float)
     rare = (outcomes - 1) * other
     variance = truth * (rare + other) ** 2 + other * (1 + mean) ** 2 + (outcomes - 2) * other * mean**2
     half = math.ceil(deviations * math.sqrt(count * variance)) + _FURTHER_POINTS
-    centre = round(count * mean)
-    lowest, highest = max(-count, centre - half), min(count, centre + half)
+    center = round(count * mean)
+    lowest, highest = max(-count, center - half), min(count, center + half)
     size = highest - lowest + 1
     # The logarithm of the characteristic function of one loss, to full precision near 0: it is multiplied by `count`.
     angles = 2 * np.pi * np.fft.rfftfreq(size)

@@ -20,7 +20,7 @@ COLUMNS: Final = ("party", *(field.name for field in fields(PrivacyClaim)), "cov
 def privacy_table(
     releases: pd.DataFrame, parties: Sequence[str], made_public: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """One row per party and kind of claim; then what the coordinator publishes with noise of its own."""
+    """One row per party and kind of claim; then what the coordinator publishes with its own noise."""
     rows = []
     for party in parties:
         rows += _rows_of(party, releases[releases["party"] == party])

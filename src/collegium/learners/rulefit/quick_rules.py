@@ -25,7 +25,7 @@ class QuickRuleFit(RuleFitClassifier):  # type: ignore[misc]
     """
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The logistic function of the weighted sum; imodels takes 1/2 for even odds, which favours the first class."""
+        """The logistic function of the weighted sum; imodels says 1/2 for even odds, which favors the first class."""
         second = expit(self._predict_continuous_output(np.asarray(X, dtype=float)))
         return np.column_stack([1 - second, second])
 

@@ -99,11 +99,6 @@ class Labelled:
     def __len__(self) -> int:
         return len(self._y)
 
-    def take(self, rows: Indices | slice) -> tuple[Floats, Codes]:
-        """These rows and their labels' positions."""
-        codes = self.codes(rows)
-        return self.rows.take(rows), codes
-
     def codes(self, rows: Indices | slice) -> Codes:
         """The positions of these rows' labels."""
         codes = [self._position.get(label, -1) for label in self._y[rows].tolist()]
@@ -288,8 +283,7 @@ def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
     weights = per_row(sample_weight, rows, "sample_weight").astype(np.float64)
     if not 0 < weights.sum() < np.inf:
         raise ConfigError("sample_weight must have a positive, finite sum.")
-    normalised: Floats = (weights / weights.mean()).astype(np.float32)
-    return normalised
+    return np.asarray(weights / weights.mean(), dtype=np.float32)
 
 
 def per_row(values: Any, rows: Rows, name: str) -> NDArray[Any]:

@@ -44,8 +44,6 @@ from collegium.learners.torch.batches import (
 from collegium.learners.torch.devices import find_device
 from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_output
 
-__all__ = ["TorchClassifier"]
-
 
 @dataclass(eq=False, repr=False)
 class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -68,7 +68,7 @@ class Replayed:
         places = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
         with _capturable(self._descent.optimizer), _no_garbage_collected():
-            # Other threads may go on working with the GPU meanwhile. Each graph has memory of its own, which goes with
+            # Other threads may keep using the GPU meanwhile. Each graph has its own memory, which is freed with
             # it: PyTorch 2.11 does not record into a pool again after the last graph in it has gone.
             graph.capture_begin(capture_error_mode="thread_local")
             try:

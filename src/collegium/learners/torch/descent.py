@@ -48,7 +48,7 @@ class Descent:
         return loss.detach()
 
     def _loss(self, batch: Batch) -> torch.Tensor:
-        """The cross-entropy of the labelled rows, which come first, plus what each term adds."""
+        """The cross-entropy of the labeled rows, which come first, plus what each term adds."""
         logits, n = self._net(views.weak(batch.X) if self._augment else batch.X), len(batch.codes)
         labelled = [cross_entropy(logits if n == len(logits) else logits[:n], batch)] if n > 0 else []
         added = (each.loss(batch, logits) for each in self._losses)

@@ -14,7 +14,7 @@ from collegium.errors import CollegiumWarning, ConfigError
 
 CPU: Final = torch.device("cpu")
 
-# Initialisation and dropout draw from torch's process-wide generator: one stream of our own at a time plays through it.
+# Initialization and dropout draw from torch's process-wide generator: one of our streams at a time plays through it.
 GLOBAL_GENERATOR = threading.RLock()
 
 

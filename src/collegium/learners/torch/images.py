@@ -18,7 +18,7 @@ from collegium.errors import ConfigError
 from collegium.learners.torch.rows_on_gpu import MOST_VALUES
 
 _COLOUR_OR_GREY = (1, 3)
-# NTSC: brightness, and two axes of colour. A hue is an angle in the plane of these two, a saturation a length.
+# NTSC: brightness, and two axes of color. A hue is an angle in the plane of these two, a saturation a length.
 _YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 
 
@@ -97,8 +97,8 @@ class Augmentation(Settings):
         if self.jitter > 0 and self.jitter_share > 0:
             views = _sometimes(self.jitter_share, self._jitter(views), views)
         if images.shape[1] == 3 and self.grey_share > 0:
-            grey = (views * _YIQ[0].to(views).view(1, 3, 1, 1)).sum(dim=1, keepdim=True).expand_as(views)
-            views = _sometimes(self.grey_share, grey, views)
+            gray = (views * _YIQ[0].to(views).view(1, 3, 1, 1)).sum(dim=1, keepdim=True).expand_as(views)
+            views = _sometimes(self.grey_share, gray, views)
         if self.blur_share > 0:
             views = _sometimes(self.blur_share, _blur(views), views)
         return views
@@ -138,8 +138,8 @@ class Augmentation(Settings):
         turn[:, 1, 1] = turn[:, 2, 2] = saturation * angle.cos()
         turn[:, 1, 2], turn[:, 2, 1] = -saturation * angle.sin(), saturation * angle.sin()
         to_yiq = _YIQ.to(images)
-        colours = torch.linalg.inv(to_yiq) @ turn @ to_yiq
-        return torch.einsum("nij,njhw->nihw", colours, images).clamp(0, 1)
+        recolor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
+        return torch.einsum("nij,njhw->nihw", recolor, images).clamp(0, 1)
 
 
 def _sometimes(share: float, changed: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
@@ -154,7 +154,7 @@ def _blur(images: torch.Tensor) -> torch.Tensor:
     offsets = torch.arange(-reach, reach + 1, device=images.device)
     kernel = torch.exp(-0.5 * (offsets / _uniform(images, 0.1, 2).view(-1, 1)) ** 2)
     kernel = (kernel / kernel.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)
-    # Each channel of each image is a channel of one big image, with a kernel of its own.
+    # Each channel of each image is a channel of one big image, with its own kernel.
     flat = functional.pad(images, (reach,) * 4, mode="reflect").reshape(1, n * channels, height + 2 * reach, -1)
     flat = functional.conv2d(flat, kernel.view(n * channels, 1, 1, -1), groups=n * channels)
     flat = functional.conv2d(flat, kernel.view(n * channels, 1, -1, 1), groups=n * channels)

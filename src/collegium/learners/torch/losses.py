@@ -29,7 +29,7 @@ class LocalLoss:
     """Whether every step runs the same operations, without random numbers and without reading values back to Python:
     only then may a GPU record and replay it. Otherwise it draws from the learner's own stream."""
     augments: ClassVar[bool] = False
-    """Whether the net sees a random view of each row, as with `augment`; `batch.X` stays as it is."""
+    """Whether the net sees a random view of each row, as with `augment`; `batch.X` is unchanged."""
 
     def __init__(self, term: Any, net: nn.Module, make_optimizer: MakeOptimizer) -> None:
         """`make_optimizer` makes one with the learner's settings, for losses with their own parameters."""

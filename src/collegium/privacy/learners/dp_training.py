@@ -65,7 +65,7 @@ def train_privately(
     device: torch.device,
     deterministic: bool,
 ) -> None:
-    """Train the net in place: as many noisy steps as the event counts, each on a Poisson sample of the records."""
+    """Train the net in place: as many noisy mini-batch steps as the event counts, each on a Poisson sample."""
     wrapped = GradSampleModule(check_net(net).to(device).train())
     inner = OPTIMIZERS[optimizer](net.parameters())
     for group in inner.param_groups:
@@ -97,7 +97,7 @@ def _find_gradients(
 ) -> None:
     """The gradient of each of these records, where opacus looks for it."""
     if len(rows):
-        X, y = (torch.from_numpy(values).to(device) for values in data.take(rows))
+        X, y = (torch.from_numpy(values).to(device) for values in (data.rows.take(rows), data.codes(rows)))
         # torch warns of opacus' hooks where inputs want no gradient; a clone may still be changed in place.
         functional.cross_entropy(wrapped(X.requires_grad_().clone()), y).backward()  # type: ignore[no-untyped-call]
     else:  # nobody was drawn: the step is noise alone

@@ -48,8 +48,8 @@ class PrivateTorch(PrivateClassifier):
     max_grad_norm
         The length to which a record's gradient is clipped.
     epochs, batch_size, steps
-        `steps` steps (None: `epochs` times the records over `batch_size`), each on a Poisson sample: every record
-        with probability `batch_size` over the number of records, which is treated as public.
+        `steps` mini-batch steps (None: `epochs` times the records over `batch_size`), each on a Poisson sample: every
+        record with probability `batch_size` over the number of records, which is treated as public.
     lr, optimizer, weight_decay, device, image_shape
         As for `TorchClassifier`. The default is for "linear", which tolerates the most noise: on 6200 census records
         (Adult) with epsilon 1, its test accuracy is .847, and that of "mlp" (with lr=.001) .762; deeper nets need a

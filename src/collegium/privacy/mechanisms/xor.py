@@ -77,7 +77,7 @@ class XorMechanism(LabelMechanism):
         kept = _checked_matrix(theta) if structure == "rows" else _checked_number(theta, structure)
         own = {"theta": kept, "structure": structure, "coupling": coupling}
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
-        super().__init__(own, *common, theta=kept, structure=structure, coupling=coupling)
+        super().__init__(own, *common, **own)
 
     def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> NDArray[np.bool_]:
         """Noisy bits of shape (samples, classes). `rng`: see `NoiseSource`."""
