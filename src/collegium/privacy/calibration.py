@@ -27,7 +27,7 @@ def calibrated(
     """The mechanism called `name` with as little noise as a total of (epsilon, delta) allows, every label changing."""
     cls = registry.lookup("mechanism", name)
     if not issubclass(cls, LabelMechanism):
-        raise ConfigError(f"{name} is not a mechanism for labels: use one that is, such as randomized_response.")
+        raise ConfigError(f"{name} is not for labels: use a mechanism that is, such as randomized_response.")
     parameter = next(iter(inspect.signature(cls).parameters))
 
     def make(log_noise: float) -> Any:
