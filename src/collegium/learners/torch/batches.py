@@ -282,7 +282,7 @@ def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
         return None
     weights = per_row(sample_weight, rows, "sample_weight").astype(np.float64)
     if not 0 < weights.sum() < np.inf:
-        raise ConfigError("sample_weight must have a positive, finite sum.")
+        raise ConfigError("sample_weight must not be all zero, and its sum must be finite.")
     return np.asarray(weights / weights.mean(), dtype=np.float32)
 
 

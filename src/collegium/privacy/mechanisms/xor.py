@@ -75,7 +75,7 @@ class XorMechanism(LabelMechanism):
         if coupling and structure != "columns":
             raise ConfigError(f"XorMechanism: coupling belongs to structure='columns', not to {structure!r}.")
         kept = _checked_matrix(theta) if structure == "rows" else _checked_number(theta, structure)
-        own = {"theta": kept, "structure": structure, "coupling": coupling}
+        own: dict[str, Any] = {"theta": kept, "structure": structure, "coupling": coupling}
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
         super().__init__(own, *common, **own)
 
