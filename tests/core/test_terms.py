@@ -135,8 +135,8 @@ def test_a_correction_for_every_weight_leaves_buffers_alone() -> None:
     [
         ({"1.weight": np.zeros((3, 5))}, "missing 1.bias"),
         ({"1.weight": np.zeros((3, 5)), "1.bias": np.zeros(3), "x": np.zeros(1)}, "unknown x"),
-        ({"1.weight": np.zeros((5, 3)), "1.bias": np.zeros(3)}, r"1.weight has the shape \(5, 3\), not \(3, 5\)"),
-        ({"1.weight": np.full((3, 5), "a"), "1.bias": np.zeros(3)}, "no numbers"),
+        ({"1.weight": np.zeros((5, 3)), "1.bias": np.zeros(3)}, r"1.weight has shape \(5, 3\), not \(3, 5\)"),
+        ({"1.weight": np.full((3, 5), "a"), "1.bias": np.zeros(3)}, "are not numeric"),
     ],
 )
 @pytest.mark.parametrize("term", [Correction, partial(Proximal, 0.1)])
@@ -206,11 +206,11 @@ def test_temperature_softens_both_sides() -> None:
 @pytest.mark.parametrize(
     ("targets", "text"),
     [
-        (np.ones((24, 3)), "add up to 1"),
-        (P - [[1, 0, -1]], "add up to 1"),
-        (np.full((24, 3), np.nan), "add up to 1"),
-        (P[:, :2], r"shape \(24, 2\)"),
-        (P[:5], r"24 rows and 3 classes, but the soft targets have the shape \(5, 3\)"),
+        (np.ones((24, 3)), "sum to 1"),
+        (P - [[1, 0, -1]], "sum to 1"),
+        (np.full((24, 3), np.nan), "sum to 1"),
+        (P[:, :2], r"must have shape \(24, 3\), one column per class, not \(24, 2\)"),
+        (P[:5], r"must have shape \(24, 3\), one column per class, not \(5, 3\)"),
     ],
 )
 def test_soft_targets_that_are_none(targets: NDArray[Any], text: str) -> None:
@@ -223,7 +223,7 @@ def test_soft_targets_that_are_none(targets: NDArray[Any], text: str) -> None:
 def test_distilling_needs_a_net_rows_and_a_temperature() -> None:
     with pytest.raises(NotFittedError):
         TorchClassifier().distill(U, P)
-    with pytest.raises(ConfigError, match="no rows to distil"):
+    with pytest.raises(ConfigError, match="no rows to distill from"):
         linear().distill(U[:0], P[:0])
     with pytest.raises(ConfigError, match="temperature"):
         linear().distill(U, P, temperature=0)

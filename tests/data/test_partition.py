@@ -294,10 +294,10 @@ class TestByColumn:
     @pytest.mark.parametrize(
         ("column", "X", "what"),
         [
-            ("a", None, "there is no X"),
-            ("a", np.eye(4), "a number from 0 to 3"),
-            (4, np.eye(4), "a number from 0 to 3"),
-            (-1, np.eye(4), "a number from 0 to 3"),
+            ("a", None, "no X was given"),
+            ("a", np.eye(4), "an integer from 0 to 3"),
+            (4, np.eye(4), "an integer from 0 to 3"),
+            (-1, np.eye(4), "an integer from 0 to 3"),
             (0, np.zeros((4, 2, 2)), "3 dimensions"),
             ("a", pd.DataFrame({"a": ["x", None, "y", "z"]}), "1 missing values"),
             ("a", pd.DataFrame({"a": ["x", 1, "y", "z"]}), "cannot be sorted"),

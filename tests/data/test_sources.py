@@ -161,7 +161,7 @@ class TestCsv:
         assert data.X["age"].dtype == np.int64
         assert not isinstance(data.X["city"].dtype, pd.CategoricalDtype)
         assert data.test is None
-        assert data.about == "A file of yours, cases.csv; labels from 'label'."
+        assert data.about == "Your file cases.csv; labels from 'label'."
 
     @pytest.mark.parametrize(("name", "pack"), [("a.csv.gz", gzip.compress), ("a.CSV.XZ", lzma.compress)])
     def test_compressed(self, tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
@@ -194,7 +194,7 @@ class TestCsv:
         assert "only one column: are its cells separated by commas?" in text
 
     def test_nothing_but_the_target(self, tmp_path: Path) -> None:
-        assert "no columns but the target" in refusal(write(tmp_path / "a.csv", "label\na\nb\n"))
+        assert "no columns besides the target" in refusal(write(tmp_path / "a.csv", "label\na\nb\n"))
 
     @pytest.mark.parametrize("missing", ["", "NA", "None"])
     def test_missing_labels(self, tmp_path: Path, missing: str) -> None:
@@ -294,7 +294,7 @@ class TestNpz:
         data = load_source("a.npz", base=tmp_path)
         assert np.array_equal(data.X, X)
         assert np.array_equal(data.y, y)
-        assert data.about == "A file of yours, a.npz; labels from 'y'."
+        assert data.about == "Your file a.npz; labels from 'y'."
 
     def test_target_names_the_labels(self, tmp_path: Path) -> None:
         np.savez_compressed(tmp_path / "a.npz", X=np.zeros((2, 3)), y=np.zeros(2), site=np.array(["a", "b"]))

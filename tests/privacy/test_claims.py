@@ -88,7 +88,7 @@ def test_bad_delta(delta: float) -> None:
 def test_what_is_no_charge(changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Charge.from_plain(Charge((Pure(),)).to_plain() | changes)
-    with pytest.raises(ConfigError, match="no privacy charge"):
+    with pytest.raises(ConfigError, match="not a privacy charge"):
         Charge.from_plain({})
 
 

@@ -126,5 +126,5 @@ def test_noise_source() -> None:
     assert noise_source(mine) is mine
     bad: Any
     for bad in ("3", True, 1.5):
-        with pytest.raises(ConfigError, match="rng is None"):
+        with pytest.raises(ConfigError, match="rng must be None"):
             noise_source(bad)

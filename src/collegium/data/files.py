@@ -1,4 +1,4 @@
-"""Reading a user's own files, and checking that a file is the one it should be."""
+"""Reading a user's own files, and verifying checksums."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipF
 
 
 def sha256_of(path: Path) -> str:
-    """The checksum of the file; it is read once, as long as its size and time stay the same."""
+    """The checksum of a file, cached until its size or modification time changes."""
     try:
         status = path.stat()
         return _digest(path.resolve(), status.st_size, status.st_mtime_ns)
@@ -35,7 +35,7 @@ def sha256_of(path: Path) -> str:
 
 
 def read_table(path: Path, target: str | None, least_classes: int = 2) -> tuple[Table, NDArray[Any]]:
-    """The features and the labels in a CSV, Parquet or npz file; the end of its name says which it is."""
+    """The features and labels in a CSV, Parquet or npz file, chosen by its suffix."""
     _check_there(path)
     if path.name.lower().endswith(".npz"):
         return _read_npz(path, target, least_classes)
@@ -43,7 +43,7 @@ def read_table(path: Path, target: str | None, least_classes: int = 2) -> tuple[
 
 
 def read_rows(path: Path, without: Iterable[str] = ()) -> Table:
-    """The features in a file that needs no labels; columns named in `without` are left out where they are there."""
+    """The features in a file without labels; columns named in `without` are dropped if present."""
     _check_there(path)
     if path.name.lower().endswith(".npz"):
         X = _read_arrays(path, ("X",))[0]
@@ -57,7 +57,7 @@ def read_rows(path: Path, without: Iterable[str] = ()) -> Table:
 def _read_frame(path: Path) -> pd.DataFrame:
     frame = _read_parquet(path) if path.name.lower().endswith(".parquet") else _read_csv(path)
     if frame.empty:
-        raise ConfigError(f"{path}: the file has no rows; give one that has some.")
+        raise ConfigError(f"{path}: the file has no rows.")
     return frame
 
 
@@ -82,8 +82,8 @@ def _check_there(path: Path) -> None:
 
 def _unreadable(path: Path, error: Exception) -> ConfigError:
     return ConfigError(
-        f"{path}: the file cannot be read ({type(error).__name__}); "
-        "it may be damaged, incomplete or not yours to read. Copy it again, or check its permissions."
+        f"{path}: the file cannot be read ({type(error).__name__}). "
+        "It may be damaged or incomplete, or you may lack permission. Copy it again, or check its permissions."
     )
 
 
@@ -101,7 +101,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
             f"{path}: the rows have more cells than the header has names; give every column a name."
         ) from None
     except pd.errors.ParserError as error:
-        raise ConfigError(f"{path}: this is not a table in CSV ({str(error).strip()}); correct it.") from None
+        raise ConfigError(f"{path}: this is not a table in CSV ({str(error).strip()}).") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: the file is not UTF-8 text; save it as CSV in UTF-8.") from None
     except DAMAGED as error:
@@ -120,7 +120,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
 
 
 def check_names(names: list[str], path: Path | str) -> None:
-    """Every column has a name of its own."""
+    """A ConfigError if two columns have the same name."""
     # A second column of the target's name would carry the labels into the features.
     twice = sorted({name for name in names if name and names.count(name) > 1})
     if twice:
@@ -130,7 +130,7 @@ def check_names(names: list[str], path: Path | str) -> None:
 def take_target(
     frame: pd.DataFrame, target: str | None, path: Path | str, least_classes: int = 2
 ) -> tuple[pd.DataFrame, NDArray[Any]]:
-    """A frame's features, and the labels in the column `target`; `path` says in errors where it comes from."""
+    """A frame's features, and the labels in the column `target`; `path` is for error messages."""
     names = [str(name) for name in frame.columns]
     if target is None:
         raise ConfigError(f"{path}: which column has the labels? Set target to one of {some(names)}.")
@@ -141,7 +141,7 @@ def take_target(
             f"Set target to one of {some(names)}."
         )
     if len(names) == 1:
-        raise ConfigError(f"{path}: there are no columns but the target {target!r}; add the features.")
+        raise ConfigError(f"{path}: there are no columns besides the target {target!r}; add features.")
     column = frame.columns[names.index(target)]
     labels = frame[column].to_numpy()
     _check_labels(labels, f"{path}: target {target!r}", least_classes)
@@ -151,7 +151,13 @@ def take_target(
 def _read_npz(path: Path, target: str | None, least_classes: int) -> tuple[NDArray[Any], NDArray[Any]]:
     label = "y" if target is None else target
     X, y = _read_arrays(path, ("X", label))
-    _check_shapes(X, y, label, path)
+    shapes = f"'X' has shape {np.shape(X)} and {label!r} has shape {np.shape(y)}"
+    if np.ndim(X) < 2 or np.ndim(y) != 1:
+        raise ConfigError(f"{path}: {shapes}; give a row of 'X' and one label per case.")
+    if len(X) != len(y):
+        raise ConfigError(f"{path}: {shapes}; give one label per row of 'X'.")
+    if not len(y):
+        raise ConfigError(f"{path}: 'X' has no rows.")
     _check_labels(y, f"{path}: array {label!r}", least_classes)
     return X, y
 
@@ -179,16 +185,6 @@ def _read_arrays(path: Path, names: tuple[str, ...]) -> list[NDArray[Any]]:
     return arrays
 
 
-def _check_shapes(X: NDArray[Any], y: NDArray[Any], label: str, path: Path) -> None:
-    shapes = f"'X' has shape {np.shape(X)} and {label!r} has shape {np.shape(y)}"
-    if np.ndim(X) < 2 or np.ndim(y) != 1:
-        raise ConfigError(f"{path}: {shapes}; give a row of 'X' and one label per case.")
-    if len(X) != len(y):
-        raise ConfigError(f"{path}: {shapes}; give one label per row of 'X'.")
-    if not len(y):
-        raise ConfigError(f"{path}: 'X' has no rows; give some.")
-
-
 def _check_labels(labels: NDArray[Any], what: str, least_classes: int) -> None:
     missing = int(np.sum(pd.isna(labels)))
     if missing:
@@ -201,7 +197,7 @@ def _check_labels(labels: NDArray[Any], what: str, least_classes: int) -> None:
     except TypeError:
         raise ConfigError(f"{what}: the labels are lists or tables; give one number or word per row.") from None
     if classes < least_classes:
-        raise ConfigError(f"{what}: all rows have the same label, and learning needs two classes; is it the right one?")
+        raise ConfigError(f"{what}: all rows have the same label, but learning needs two classes; is it the right one?")
 
 
 def some(names: Iterable[str]) -> str:

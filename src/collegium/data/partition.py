@@ -1,6 +1,6 @@
-"""Ways to deal the private rows of one data set out to sites.
+"""Ways to distribute the private rows of one data set over sites.
 
-A partition of your own is a subclass of `Partition` with a method `deal`.
+To write your own, subclass `Partition` and implement `deal`.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ BALANCED_WITHIN_ROWS: Final = 0.1
 
 @dataclass(frozen=True)
 class Partition(Settings, ABC):
-    """Base of all partitions: which row goes to which site."""
+    """Base class of all partitions: decides which row goes to which site."""
 
     def assign(self, y: Codes, sites: int | None, rng: np.random.Generator, X: Any = None) -> list[Rows]:
-        """One ascending array of row numbers per site; together they hold every row exactly once.
+        """One sorted array of row indices per site; together they contain every row exactly once.
 
-        `y` has one class code per row, `X` is the table the rows come from.
+        `y` has one class code per row; `X` is the table the rows come from.
         """
         count = self.count_sites(sites, X)
         if len(y) == 0:
-            raise ConfigError(f"{self}: there are no rows to deal out to sites; give some.")
+            raise ConfigError(f"{self}: there are no rows to distribute.")
         return [np.sort(np.asarray(rows, dtype=np.intp)) for rows in self.deal(np.asarray(y), count, rng, X)]
 
     @abstractmethod
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> Sequence[Rows]:
-        """The row numbers of each site, in any order."""
+        """The row indices of each site, in any order."""
 
     def count_sites(self, sites: int | None, X: Any) -> int:
-        """How many sites there will be, given what the user asked for."""
+        """The number of sites, given what the user asked for."""
         if sites is None:
-            raise ConfigError(f"sites: {type(self).__name__} needs to know how many sites to make, e.g. sites=5.")
+            raise ConfigError(f"sites: {type(self).__name__} needs to know how many sites to create, e.g. sites=5.")
         return check(PositiveInt, sites, "sites")  # type: ignore[no-any-return]
 
     def site_names(self, sites: int, X: Any) -> list[str]:
-        """What the sites are called."""
+        """The names of the sites."""
         return [f"site{number}" for number in range(sites)]
 
     def features(self, X: Table) -> Table:
@@ -77,8 +77,8 @@ class Iid(Partition):
 class Dirichlet(Partition):
     """Each class is divided over the sites in proportions drawn from Dir(alpha).
 
-    A small alpha makes sites differ in size and in classes; a large one comes close to `Iid`. The draw
-    is repeated until every site has `min_size` rows.
+    With a small alpha, sites differ in size and in classes; with a large one they approach `Iid`. The draw is repeated
+    until every site has at least `min_size` rows.
     """
 
     alpha: Alpha
@@ -90,7 +90,7 @@ class Dirichlet(Partition):
 
 @dataclass(frozen=True)
 class BalancedDirichlet(Partition):
-    """Sites of nearly equal size, whose classes are as mixed as those of Dir(alpha)."""
+    """Sites of nearly equal size, with class proportions drawn from Dir(alpha)."""
 
     alpha: Alpha
 
@@ -140,7 +140,7 @@ class Shard(Partition):
 
 @dataclass(frozen=True)
 class Pathological(Partition):
-    """Every site holds exactly `classes_per_site` classes, and every class has a holder."""
+    """Every site has exactly `classes_per_site` classes, and every class is at some site."""
 
     classes_per_site: PositiveInt = 2
 
@@ -185,8 +185,8 @@ class Pathological(Partition):
 class ByColumn(Partition):
     """One site per value of a column, e.g. the hospital a case comes from; sites are sorted by value.
 
-    The column is a name of a DataFrame, or the number of a column of an array. It is taken out of the
-    features unless `drop` is False.
+    The column is a name in a DataFrame, or an index into the columns of an array. It is removed from the features
+    unless `drop` is False.
     """
 
     column: str | int
@@ -234,7 +234,7 @@ class ByColumn(Partition):
 
     def _column(self, X: Any) -> NDArray[Any]:
         if X is None:
-            raise ConfigError(f"ByColumn: column {self.column!r} is looked up in X, but there is no X; pass it.")
+            raise ConfigError(f"ByColumn: column {self.column!r} is looked up in X, but no X was given.")
         table = as_table(X, "X")
         if isinstance(table, pd.DataFrame):
             return self._frame_column(table)
@@ -256,7 +256,7 @@ class ByColumn(Partition):
             raise ConfigError(f"ByColumn: X has {X.ndim} dimensions, so it has no columns; give a two-dimensional X.")
         if isinstance(self.column, str) or not 0 <= self.column < n_columns(X):
             raise ConfigError(
-                f"ByColumn: X has no names for its columns, so column must be a number from 0 to {n_columns(X) - 1}, "
+                f"ByColumn: the columns of X have no names, so column must be an integer from 0 to {n_columns(X) - 1}, "
                 f"not {self.column!r}."
             )
         return self.column
@@ -276,25 +276,25 @@ def _draw_until(partition: Partition, min_size: int, draw: Callable[[], list[Row
             return parts
         smallest = max(smallest, size)
     raise ConfigError(
-        f"{partition}: in {MAX_DRAWS} draws there was always a site with fewer than {min_size} rows "
+        f"{partition}: in {MAX_DRAWS} draws some site always had fewer than {min_size} rows "
         f"(at best {smallest}); use a larger alpha, fewer sites or more private rows."
     )
 
 
 def _rows_by_class(rows: Rows, y: Codes, rng: np.random.Generator) -> list[Rows]:
-    """The rows of each class that is there, in random order."""
+    """The rows of each class present, in random order."""
     shuffled = rng.permutation(rows)
     return [shuffled[y[shuffled] == label] for label in np.unique(y[rows])]
 
 
 def _cut(rows: Rows, shares: NDArray[np.float64]) -> list[Rows]:
-    """The rows in consecutive pieces, whose lengths are to each other as the shares."""
+    """The rows in consecutive pieces, with lengths proportional to the shares."""
     ends = np.cumsum(shares)
     return np.split(rows, np.rint(ends[:-1] / ends[-1] * len(rows)).astype(np.intp))
 
 
 def _join(deals: Iterable[list[Rows]], sites: int) -> list[Rows]:
-    """Per site, the pieces it got in each deal, put together; nothing where there was no deal."""
+    """Per site, the concatenation of the pieces it got in each deal."""
     nothing = [np.zeros(0, dtype=np.intp)] * sites
     return [np.concatenate(pieces) for pieces in zip(nothing, *deals, strict=True)]
 
@@ -302,7 +302,7 @@ def _join(deals: Iterable[list[Rows]], sites: int) -> list[Rows]:
 def _balance(
     matrix: NDArray[np.float64], row_sums: NDArray[np.float64], column_sums: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """The matrix, scaled by rows and by columns in turn until it has these sums."""
+    """The matrix, rows and columns scaled alternately until it has these sums."""
     for _ in range(MAX_BALANCING_ROUNDS):
         matrix = matrix * (row_sums / matrix.sum(axis=1))[:, np.newaxis]
         matrix = matrix * (column_sums / matrix.sum(axis=0))

@@ -1,4 +1,4 @@
-"""One data set, taken apart into private sites, a public set without labels, and a test set."""
+"""Splits one data set into private sites, an unlabeled public set, and a test set."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ IID: Final = Iid()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Split:
-    """What `split` makes of a data set.
+    """The result of `split`.
 
-    `public_truth` is for scoring only: in a study nobody has it. `indices` maps "public", "test" and the
-    name of each site to row numbers of the original X.
+    `public_truth` is for scoring only: in a real study nobody has it. `indices` maps "public", "test" and the name of
+    each site to row indices of the original X.
     """
 
     sites: list[tuple[Any, NDArray[Any]]]
@@ -47,11 +47,11 @@ def split(
     seed: int = 0,
     train: float | None = None,
 ) -> Split:
-    """Take one data set apart into `sites` private ones, a public set and a test set, disjoint from each other.
+    """Split one data set into `sites` private ones, a public set and a test set, all disjoint.
 
-    `public`, `test` and `train` (all private rows together) are counts if whole numbers, and fractions of
-    all rows if between 0 and 1. Without `train`, all rows that are left are private. `partition` deals
-    the private rows out to the sites; `ByColumn` finds out by itself how many there are.
+    `public`, `test` and `train` (all private rows together) are row counts if integers, and fractions of all rows if
+    between 0 and 1. Without `train`, all remaining rows are private. `partition` distributes the private rows over the
+    sites; `ByColumn` determines the number of sites itself.
     """
     table = as_table(X, "X")
     labels = _labels(y)
@@ -113,7 +113,7 @@ def _check_rows(X: Table, labels: NDArray[Any]) -> None:
     if n_rows(X) != len(labels):
         raise ConfigError(f"X has {n_rows(X)} rows and y has {len(labels)} labels; give one label per row.")
     if not len(labels):
-        raise ConfigError("X has no rows; there is nothing to split.")
+        raise ConfigError("X has no rows.")
 
 
 def _site_names(partition: Partition, count: int, X: Table) -> list[str]:
@@ -137,7 +137,7 @@ def _sizes(rows: int, public: float, test: float, train: float | None) -> dict[s
 
 
 def _size(value: Any, rows: int, what: str) -> int:
-    """A count of rows as it is, or a fraction of all rows as a count."""
+    """A number of rows, given as one or as a fraction of all rows."""
     size = check(NonNegativeInt | OpenProbability, value, what)
     return size if isinstance(size, int) else round(size * rows)
 
@@ -158,7 +158,7 @@ def _deal(
     private: NDArray[np.intp],
     rng: np.random.Generator,
 ) -> dict[str, NDArray[np.intp]]:
-    """Per site, the numbers of its rows."""
+    """Per site, the indices of its rows."""
     private_X = take(X, private)
     # A value of ByColumn may occur in public and test rows only: its site has no rows then.
     there = set(partition.site_names(len(names), private_X))
@@ -183,4 +183,4 @@ def _codes(labels: NDArray[Any]) -> NDArray[np.int_]:
 def _check_disjoint(indices: dict[str, NDArray[np.intp]], rows: int) -> None:
     together = np.concatenate(list(indices.values()))
     if len(together) != rows or len(np.unique(together)) != rows:
-        raise RuntimeError("Internal error: public, test and private rows overlap or are not all dealt out.")
+        raise RuntimeError("Internal error: public, test and private rows overlap or are incomplete.")

@@ -1,4 +1,4 @@
-"""How the files of public benchmark sets are read: features, labels and, where there is one, the test split."""
+"""Readers of public benchmark files: features, labels and, if there is one, the test split."""
 
 from __future__ import annotations
 
@@ -45,6 +45,9 @@ def read_mnist(train_images: Path, train_labels: Path, test_images: Path, test_l
     return _idx(train_images), _idx(train_labels).astype(np.int64), test
 
 
+read_fashion_mnist = read_mnist
+
+
 def _idx(path: Path) -> NDArray[np.uint8]:
     with gzip.open(path) as stream:
         data = stream.read()
@@ -58,7 +61,7 @@ def read_cifar10(path: Path) -> Content:
     try:
         from PIL import Image
     except ImportError:
-        raise ConfigError("data: cifar10 is stored as JPEG, which needs Pillow: pip install pillow") from None
+        raise ConfigError("data: cifar10 is stored as JPEG and needs Pillow: pip install pillow") from None
 
     with np.load(path, allow_pickle=False) as archive:
         jpeg, offsets, labels = archive["jpeg"], archive["offsets"], archive["labels"]
@@ -112,7 +115,7 @@ def read_ag_news(path: Path) -> Content:
 
 
 def _read_columns(path: Path, names: str, **options: Any) -> pd.DataFrame:
-    """A CSV file without a header, in which only what `na_values` says is missing."""
+    """A CSV file without a header, in which only `na_values` count as missing."""
     frame: pd.DataFrame = pd.read_csv(
         path, header=None, names=names.split(), skipinitialspace=True, keep_default_na=False, **options
     )

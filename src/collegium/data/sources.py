@@ -18,11 +18,11 @@ from collegium.wire.tables import Table, n_rows
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """What `load_source` reads.
+    """A data set read by `load_source`.
 
-    `X` is a DataFrame for tables and texts, an array for images and npz files, and a sparse matrix for
-    svmlight files; `y` has one label per row. `test` is the data set's own test split, where it has one.
-    `about` says in one line what it is, under which licence, and what to cite.
+    `X` is a DataFrame for tables and texts, an array for images and npz files, and a sparse matrix for svmlight files;
+    `y` has one label per row. `test` is the data set's own test split, if it has one. `about` describes it in one line,
+    with its license and what to cite.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Dataset:
 
 
 class SourceInfo(NamedTuple):
-    """One row of `list_sources`; `rows` and `features` are those of the training rows."""
+    """One row of `list_sources`; `rows` and `features` count the training rows."""
 
     name: str
     kind: str
@@ -58,15 +58,13 @@ EMBEDDED: Final = {
 def load_source(
     source: str, *, target: str | None = None, folder: Path | None = None, base: Path | None = None
 ) -> Dataset:
-    """The data set that `source` names, or that lies at the path `source`.
+    """Load the data set named `source`, or the file at the path `source`.
 
-    Names are those that `list_sources` lists. Sets that do not come with scikit-learn are looked up in
-    `folder`; without it, in the folder that the environment variable COLLEGIUM_DATA names; without that,
-    in a cache folder of the user. Nothing is ever downloaded.
+    `list_sources` lists the names. Sets that do not come with scikit-learn are looked up in `folder`, by default the
+    folder that the environment variable COLLEGIUM_DATA names, else the user's cache folder. Nothing is ever downloaded.
 
-    A path leads to a .csv (also .csv.gz, .csv.xz), .parquet or .npz file, and starts at `base` if it is
-    relative. `target` is the column with the labels; in an npz file the features are the array X, and
-    the labels the array y, or the one that `target` names.
+    A path leads to a .csv (or .csv.gz, .csv.xz), .parquet or .npz file, and is relative to `base`. `target` is the
+    column with the labels; in an npz file the features are the array X, and the labels the array y or `target`.
     """
     if source in EMBEDDED or source in BENCHMARKS:
         if target is not None:
@@ -82,7 +80,7 @@ def load_source(
 
 
 def list_sources(folder: Path | None = None) -> list[SourceInfo]:
-    """All data sets with a name, and whether their files are there; `pandas.DataFrame` makes a table of it."""
+    """All named data sets, and whether their files are available. `pandas.DataFrame(list_sources())` shows a table."""
     embedded = [
         SourceInfo(name, "images" if name == "digits" else "table", rows, features, True, about)
         for name, (rows, features, about) in EMBEDDED.items()
@@ -111,4 +109,4 @@ def _benchmark(name: str, folder: Path | None) -> Dataset:
 def _file(path: Path, target: str | None) -> Dataset:
     X, y = read_table(path, target)
     labels = f"labels from {target!r}" if target is not None else "labels from 'y'"
-    return Dataset(path.name, X, y, None, f"A file of yours, {path.name}; {labels}.")
+    return Dataset(path.name, X, y, None, f"Your file {path.name}; {labels}.")

@@ -1,3 +1,3 @@
-"""Learners: any scikit-learn classifier as it is, and what a study adds around it."""
+"""Learners: any scikit-learn classifier, and what a study adds around it."""
 
-import collegium.core  # noqa: F401 - the two need each other: whoever comes by this door, too, finds core loaded first
+import collegium.core  # noqa: F401 - core and learners import each other: core must be loaded first

@@ -1,7 +1,7 @@
-"""What a study puts around a learner: the study's classes, seeds, warm starts.
+"""What a study adds around a learner: the study's classes, seeds, warm starts.
 
-Any scikit-learn classifier or Pipeline is a learner as it is. It is never changed: each site fits clones.
-A learner goes on from its present weights, instead of being fitted anew, when it
+Any scikit-learn classifier or Pipeline is a learner. It is never modified: each site fits clones.
+A learner continues from its current weights, instead of being fitted from scratch, when it
 
 - has an ``update`` method (`TorchClassifier`),
 - has ``warm_start=True`` and is trained by iteration (`MLPClassifier`, `SGDClassifier`, ...), or
@@ -32,28 +32,26 @@ _BATCH: Final = 64
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """The size of one local update of an iterative learner; None leaves it to the learner."""
+    """The length of one local update of an iterative learner; None leaves it to the learner."""
 
     epochs: int | None = None
     steps: int | None = None
     terms: LocalTerms | None = None
-    """What is added to the loss of a learner with weights."""
+    """Terms added to the loss of a learner with weights."""
 
 
+@dataclass(eq=False, repr=False)
 class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A fitted model that speaks the study's labels, whatever classes its site had.
+    """A fitted model that predicts the study's classes, whatever classes its site had.
 
-    `predict` answers in the user's own label values, `predict_proba` has one column per class of the study
-    (`classes_`), and `estimator` is the fitted scikit-learn object itself.
+    `predict` returns the user's own label values, `predict_proba` has one column per class of the study (`classes_`),
+    and `estimator` is the fitted scikit-learn object.
     """
 
-    def __init__(
-        self, estimator: Any, classes: NDArray[Any], estimator_codes: Codes, estimator_labels: NDArray[Any]
-    ) -> None:
-        self.estimator = estimator
-        self.classes = classes
-        self.estimator_codes = estimator_codes
-        self.estimator_labels = estimator_labels
+    estimator: Any
+    classes: NDArray[Any]
+    estimator_codes: Codes
+    estimator_labels: NDArray[Any]
 
     @property
     def classes_(self) -> NDArray[Any]:
@@ -64,8 +62,8 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return True
 
     def fit(self, X: Any, y: Any) -> SiteModel:
-        """Not here: a site's model is trained by a run. (scikit-learn's tools ask for this method.)"""
-        raise ConfigError("A site's model is trained by cg.run; to train it on other data, clone its `estimator`.")
+        """Not supported: a run trains a site's model. (scikit-learn's tools require this method.)"""
+        raise ConfigError("A site's model is trained by cg.run. To train on other data, clone its `estimator`.")
 
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
@@ -77,7 +75,7 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.classes[self.predict_codes(X)]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Probabilities, one column per class of the study; a class the site never saw has 0."""
+        """Probabilities, one column per class of the study; 0 for classes the site never saw."""
         known = np.asarray(self.estimator.predict_proba(X), dtype=float)
         aligned = np.zeros((len(known), len(self.classes)))
         aligned[:, self.estimator_codes] = known
@@ -93,6 +91,7 @@ class Trainer:
         # scikit-learn takes labels such as 0.5 for a regression's.
         fractions = classes.dtype.kind == "f" and not np.array_equal(classes, np.round(classes))
         self._wants_codes = fractions or wants_codes(learner)
+        self._every = np.arange(len(classes), dtype=code_dtype(len(classes)))
 
     def fit(
         self,
@@ -101,15 +100,15 @@ class Trainer:
         rng: np.random.Generator,
         update: LocalUpdate | None = None,
     ) -> SiteModel:
-        """A model of `data`, going on from `previous` where the learner can."""
+        """A model of `data`, continuing from `previous` if the learner can."""
         update = update or LocalUpdate()
         unlabeled = None if update.terms is None else update.terms.unlabeled
         if not len(data.private) and not len(data.pseudo) and unlabeled is None:
-            raise ConfigError("There is nothing to train on.")
+            raise ConfigError("There is nothing to train on: the site has no rows and was given none.")
         if hasattr(self._learner, "update"):
             return self._update(data, previous, rng, update)
         if update.terms is not None:
-            raise ConfigError(f"{learner_name(self._learner)} takes no local terms. Use a TorchClassifier.")
+            raise ConfigError(f"{learner_name(self._learner)} takes no local terms: use a TorchClassifier.")
         joined = data.joined()
         present = np.unique(joined.codes)
         if (update.epochs or update.steps) and is_iterative(self._learner):
@@ -119,42 +118,36 @@ class Trainer:
         return self._fit(joined, present, previous, rng)
 
     def fits_anew(self, update: LocalUpdate) -> bool:
-        """Does every fit start from nothing, so that it depends on its data alone?"""
+        """Whether every fit starts from scratch, so that it depends on its data alone."""
         iterative = bool(update.epochs or update.steps) and is_iterative(self._learner)
         return not (hasattr(self._learner, "update") or iterative or goes_on(self._learner))
 
     def untrained(self, X: Any, seed: int) -> SiteModel:
-        """A net with its first weights, for rows like those of X, which may have none."""
+        """A net with initial weights, for rows like those of X, which may be empty."""
         estimator = seeded_clone(self._learner, np.random.default_rng(seed))
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        estimator.initialize(tables.take(X, np.arange(min(1, tables.n_rows(X)))), self._targets(every, every))
-        return self._model(estimator, every)
+        estimator.initialize(tables.take(X, np.arange(min(1, tables.n_rows(X)))), self._all_targets)
+        return self._model(estimator, self._every)
 
     def fit_private(
         self, private: LabelledData, pseudo: LabelledData, public: Any, rng: np.random.Generator | None
     ) -> SiteModel:
-        """One fit of a private learner; without a generator its noise is secure and cannot be repeated."""
+        """One fit of a private learner; without a generator, its noise is secure and not reproducible."""
         estimator = clone(self._learner, safe=False) if rng is None else seeded_clone(self._learner, rng)
         labelled = (pseudo.X, pseudo.codes) if len(pseudo) else None
         every = np.arange(len(self._classes))
         estimator.fit_private(private.X, private.codes, public=public, pseudo=labelled, classes=every)
-        return self._of_codes(estimator)
+        return SiteModel(estimator, self._classes, self._every, every)
 
     def fit_public(
         self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
-        """Go on after private fits with public rows only: nothing private is used."""
+        """Continue after private fits with public rows only: nothing private is used."""
         first = previous is None or hasattr(previous.estimator, "fit_private")
         empty = LabelledData(tables.take(data.X, np.zeros(0, dtype=np.intp)), data.codes[:0])
-        # A net goes on from the weights that were trained privately, where its learner hands them on.
+        # A net continues from the privately trained weights, if its learner passes them on.
         source = previous.estimator if first and previous is not None else self._learner
         inner = Trainer(source.public_learner(), self._classes)
         return inner.fit(data + empty, None if first else previous, rng, update)
-
-    def _of_codes(self, estimator: Any) -> SiteModel:
-        """Around an estimator that was fitted with the class codes themselves as labels."""
-        codes = np.asarray(estimator.classes_).astype(code_dtype(len(self._classes)))
-        return SiteModel(estimator, self._classes, codes, np.asarray(estimator.classes_))
 
     def _fit(
         self, data: LabelledData, present: Codes, previous: SiteModel | None, rng: np.random.Generator
@@ -169,37 +162,35 @@ class Trainer:
     def _partial_fit(
         self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        same = previous is not None and np.array_equal(previous.estimator_codes, every)
+        same = previous is not None and np.array_equal(previous.estimator_codes, self._every)
         estimator = previous.estimator if same and previous is not None else seeded_clone(self._learner, rng)
-        y, labels = self._targets(data.codes, every), self._targets(every, every)
+        y, labels = self._targets(data.codes, self._every), self._all_targets
         for _ in range(update.epochs or 0 if update.steps is None else 0):
             order = rng.permutation(len(data))
             estimator.partial_fit(tables.take(data.X, order), y[order], classes=labels)
         for _ in range(update.steps or 0):
             batch = rng.integers(len(data), size=min(2 * _BATCH, len(data)))
             estimator.partial_fit(tables.take(data.X, batch), y[batch], classes=labels)
-        return SiteModel(estimator, self._classes, every, labels)
+        return self._model(estimator, self._every)
 
     def _update(
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
-        every = np.arange(len(self._classes), dtype=code_dtype(len(self._classes)))
-        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, every)) if len(data.pseudo) else None
+        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, self._every)) if len(data.pseudo) else None
         estimator.update(
             data.private.X,
-            self._targets(data.private.codes, every),
-            classes=self._targets(every, every),
+            self._targets(data.private.codes, self._every),
+            classes=self._all_targets,
             pseudo=pseudo,
             epochs=update.epochs,
             steps=update.steps,
             **({} if update.terms is None else {"terms": update.terms}),
         )
-        return self._model(estimator, every)
+        return self._model(estimator, self._every)
 
     def _constant(self, data: LabelledData, present: Codes) -> SiteModel:
-        """Most classifiers refuse data of one class; a site that has only one can say only that."""
+        """Most classifiers refuse data with a single class; a site with only one always predicts it."""
         shape = np.zeros((len(data), 1))
         estimator = DummyClassifier(strategy="most_frequent").fit(shape, self._targets(data.codes, present))
         return self._model(estimator, present)
@@ -208,12 +199,16 @@ class Trainer:
         codes = present.astype(code_dtype(len(self._classes)))
         return SiteModel(estimator, self._classes, codes, self._targets(present, present))
 
+    @property
+    def _all_targets(self) -> NDArray[Any]:
+        return self._targets(self._every, self._every)
+
     def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
         return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]
 
 
 def seeded_clone(learner: Any, rng: np.random.Generator) -> Any:
-    """A fresh copy whose open `random_state`s (nested ones too) are drawn from the site's generator."""
+    """An unfitted copy whose unset `random_state`s (nested ones too) are drawn from the site's generator."""
     copy = clone(learner, safe=False)
     if hasattr(copy, "get_params"):
         open_seeds = [
@@ -226,22 +221,22 @@ def seeded_clone(learner: Any, rng: np.random.Generator) -> Any:
 
 
 def wants_codes(learner: Any) -> bool:
-    """Does this learner, or one inside it, take only the labels 0 .. k-1?"""
+    """Whether this learner, or one inside it, takes only the labels 0 .. k-1."""
     inner = learner.get_params(deep=True).values() if hasattr(learner, "get_params") else []
     return any(type(part).__module__.partition(".")[0] in _WANT_CODES for part in (learner, *inner))
 
 
 def goes_on(learner: Any) -> bool:
-    """Does a second `fit` go on from the first? (An ensemble would only add trees: it is fitted anew.)"""
+    """Whether a second `fit` continues from the first. (An ensemble would only add trees: it is fitted anew.)"""
     ensemble = hasattr(learner, "n_estimators") or type(learner).__module__.startswith("sklearn.ensemble")
     return bool(getattr(learner, "warm_start", False)) and not ensemble
 
 
 def is_iterative(learner: Any) -> bool:
-    """Can it be trained a few steps at a time?"""
+    """Whether it can be trained a few mini-batch steps at a time."""
     return hasattr(learner, "partial_fit") and hasattr(learner, "max_iter")
 
 
 def learner_name(learner: Any) -> str:
-    """What to call it in a table: a pipeline goes by its last step."""
+    """Its name in tables: that of the final estimator for a Pipeline."""
     return type(learner.steps[-1][1] if isinstance(learner, Pipeline) else learner).__name__

@@ -1,4 +1,4 @@
-"""What a learner needs in front of it for a given table, for people who do not want to write a Pipeline."""
+"""Preprocessing that a learner needs for a given table, for users who do not want to write a Pipeline."""
 
 from __future__ import annotations
 
@@ -21,45 +21,35 @@ _IMAGES: Final = {"TorchClassifier"}
 
 
 def with_preparation(learner: Any, X: Any) -> Any:
-    """The learner behind what `X` asks for: categories encoded, gaps filled, images flattened, features scaled.
+    """The learner with the preprocessing `X` needs: encode categories, impute, flatten images, scale features.
 
-    A learner that needs nothing, and one that is a Pipeline already, is returned as it is. Of a private learner the
-    parts are prepared: what stood before the whole would see the private rows without paying for them.
+    A learner that needs nothing, or is already a Pipeline, is returned unchanged. Private learners prepare their parts:
+    preprocessing in front of the whole would see the private rows without being accounted for.
     """
     if isinstance(learner, Pipeline):
         return learner
     if hasattr(learner, "with_preparation"):
         return learner.with_preparation(lambda part: with_preparation(part, X))
-    steps = [*_table_steps(learner, X)]
+    steps = _table_steps(learner, X)
     return make_pipeline(*steps, learner) if steps else learner
 
 
 def _table_steps(learner: Any, X: Any) -> list[Any]:
-    name = type(learner).__name__
     if isinstance(X, pd.DataFrame):
         return _frame_steps(learner, X)
     if sparse.issparse(X):
         return []
     if X.ndim > 2:  # images, already in 0 .. 1
-        return [] if name in _IMAGES else [FunctionTransformer(flatten)]
-    steps: list[Any] = []
-    if X.dtype.kind == "f" and np.isnan(X).any() and not takes_gaps(learner):
-        steps.append(SimpleImputer(strategy="median", keep_empty_features=True))
-    return [*steps, StandardScaler()] if name in _SCALED else steps
+        return [] if type(learner).__name__ in _IMAGES else [FunctionTransformer(flatten)]
+    return _number_steps(learner, X.dtype.kind == "f" and bool(np.isnan(X).any()))
 
 
 def _frame_steps(learner: Any, X: pd.DataFrame) -> list[Any]:
     numbers = list(X.select_dtypes("number").columns)
     others = [column for column in X.columns if column not in numbers]
-    gaps = bool(X[numbers].isna().any(axis=None)) and not takes_gaps(learner)
-    scaled = type(learner).__name__ in _SCALED
-    if not others and not gaps and not scaled:
+    numeric = _number_steps(learner, bool(X[numbers].isna().any(axis=None)))
+    if not others and not numeric:
         return []
-    numeric: list[Any] = []
-    if gaps:
-        numeric.append(SimpleImputer(strategy="median", keep_empty_features=True))
-    if scaled:
-        numeric.append(StandardScaler())
     parts: list[tuple[str, Any, list[Any]]] = []
     if numbers:
         parts.append(("numbers", make_pipeline(*numeric) if numeric else "passthrough", numbers))
@@ -70,8 +60,14 @@ def _frame_steps(learner: Any, X: pd.DataFrame) -> list[Any]:
     return [ColumnTransformer(parts, verbose_feature_names_out=False)]
 
 
+def _number_steps(learner: Any, has_gaps: bool) -> list[Any]:
+    fills = has_gaps and not takes_gaps(learner)
+    filled = [SimpleImputer(strategy="median", keep_empty_features=True)] if fills else []
+    return [*filled, StandardScaler()] if type(learner).__name__ in _SCALED else filled
+
+
 def takes_gaps(learner: Any) -> bool:
-    """Does the learner take missing values by itself?"""
+    """Whether the learner handles missing values itself."""
     try:
         return bool(get_tags(learner).input_tags.allow_nan)
     except (AttributeError, TypeError):
@@ -84,5 +80,5 @@ def flatten(X: Any) -> Any:
 
 
 def as_words(columns: pd.DataFrame) -> pd.DataFrame:
-    """Text, with one word for what is missing."""
+    """As text, with "?" for missing values."""
     return columns.astype(object).where(columns.notna(), "?").astype(str)

@@ -1,8 +1,8 @@
-"""SimCLR: learning features from images that nobody has labelled.
+"""SimCLR: learning features from unlabeled images.
 
 Chen et al., "A Simple Framework for Contrastive Learning of Visual Representations" (ICML 2020), in the settings of
-FedAUX (Sec. 4): Adam, learning rate 1e-3, batches of 512. Two random views of an image should be answered alike, and
-unlike the views of all other images of the batch.
+FedAUX (Sec. 4): Adam, learning rate 1e-3, batches of 512. Two random views of an image should have similar projections,
+different from those of all other images in the batch.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ class SimCLR(Settings):
     lr: PositiveFloat = 1e-3
     temperature: PositiveFloat = 0.5
     projection: PositiveInt = 128
-    """The size of the answers that are compared: a layer after the features, thrown away at the end."""
+    """The size of the projections that are compared: a layer after the features, discarded at the end."""
     weight_decay: NonNegativeFloat = 1e-6
     augmentation: Callable[[torch.Tensor], torch.Tensor] = field(default_factory=Augmentation)
     device: str | None = None
-    """None: CUDA where there is one, else the CPU, which is logged."""
+    """None: CUDA if available, else the CPU, with a logged warning."""
     seed: NonNegativeInt = 0
     progress: bool = True
-    """A progress bar on a terminal's standard error."""
+    """Whether to show a progress bar on standard error, if that is a terminal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.augmentation, type):
             raise ConfigError(
-                f"SimCLR: augmentation makes a random view of each image, as Augmentation() does, not "
-                f"{self.augmentation!r}."
+                f"SimCLR: augmentation must be a function that makes a random view of each image, such as "
+                f"Augmentation(), not {self.augmentation!r}."
             )
 
     def pretrain(
         self, learner: TorchClassifier, X: Any, *, on_epoch: Callable[[int, float], None] | None = None
     ) -> dict[str, NDArray[np.float32]]:
-        """The weights of the features after pre-training on X; the learner itself is left as it is.
+        """The weights of the features after pre-training on X; the learner itself is not modified.
 
-        Training starts from the learner's present weights, or from new ones (with the learner's seed, else SimCLR's) if
+        Training starts from the learner's current weights, or from new ones (with the learner's seed, else SimCLR's) if
         it has none. X holds images (n, channels, height, width), (n, height, width, channels), (n, height, width), or
-        flat rows where the learner knows the `image_shape`; numbers of any scale, which is the scale the net is trained
-        for. `on_epoch` is called with the epoch's number and its mean loss.
+        flat rows if the learner has an `image_shape`. Values may have any scale; the net is trained for that scale.
+        `on_epoch` is called with the epoch's number and its mean loss.
         """
         device = self._device()
         images = Images(X, learner.image_shape)
@@ -110,7 +110,7 @@ class SimCLR(Settings):
         stream: RandomStream,
         device: torch.device,
     ) -> float:
-        """One sweep in full batches; what is left over comes first in the next one."""
+        """One sweep in full batches; leftover rows come first in the next one."""
         size = min(self.batch_size, len(images))
         steps = len(images) // size
         total = torch.zeros((), device=device)
@@ -132,7 +132,7 @@ class SimCLR(Settings):
         if self.device is not None:
             return find_device(self.device)
         if not torch.cuda.is_available():
-            logging.getLogger(__name__).warning("SimCLR runs on the CPU, since torch finds no CUDA device here.")
+            logging.getLogger(__name__).warning("SimCLR runs on the CPU: torch finds no CUDA device here.")
         return find_device("cuda", quietly=True)
 
     @contextmanager
@@ -159,7 +159,7 @@ def _net_of(learner: TorchClassifier, shape: tuple[int, int, int], seed: int) ->
     if not learner.__sklearn_is_fitted__():
         if isinstance(learner.net, nn.Module):
             raise ConfigError(
-                "A net that is an nn.Module has its own classes: call learner.initialize(X, classes) first."
+                "This net is an nn.Module with its own classes: call learner.initialize(X, classes) first."
             )
         learner = clone(learner)
         if learner.random_state is None:
@@ -170,7 +170,7 @@ def _net_of(learner: TorchClassifier, shape: tuple[int, int, int], seed: int) ->
     net = learner.to_module()
     head = named.find_head(net, shape)
     if not named.read(net, "features", head):
-        raise ConfigError("This net is one linear layer: it has no features to pre-train. Use another net.")
+        raise ConfigError("This net is one linear layer and has no features to pre-train: use another net.")
     return net, head
 
 
@@ -181,6 +181,6 @@ def _projection(features: int, size: int) -> nn.Module:
 
 
 def _put(net: nn.Module, name: str, layer: nn.Module) -> None:
-    """Put a layer in the place of the one of this name."""
+    """Replace the layer of this name."""
     parent, _, own = name.rpartition(".")
     setattr(net.get_submodule(parent), own, layer)

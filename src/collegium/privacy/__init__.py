@@ -1,7 +1,7 @@
-"""Differential privacy: what releases cost, what they add up to and what may be claimed.
+"""Differential privacy: what releases cost, how costs compose, and what may be claimed.
 
-Names are listed in the stub beside this file and imported when first used: `import collegium` stays quick, and the core
-can use `collegium.privacy.claims`.
+Names are listed in the stub beside this file and imported when first used, so that `import collegium` stays fast and
+the core can use `collegium.privacy.claims`.
 """
 
 import lazy_loader

@@ -1,11 +1,11 @@
-"""What privacy events add up to, and what may be claimed about them.
+"""Composes privacy events, and states what may be claimed about them.
 
-The tightest way that the mix of events allows is chosen, and named in the claim:
+The tightest method that the mix of events allows is chosen, and named in the claim:
 
 - randomized response and pure mechanisms of one epsilon, or Gaussian noise: exact, in closed form;
-- any other mix: the distribution of the privacy loss (PLD), rounded upwards, by Google's dp-accounting;
-- where an event is known by its Renyi divergences alone, delta is tiny or the losses are too diverse for one grid: the
-  Renyi divergences (RDP) of all.
+- any other mix: the privacy loss distribution (PLD), rounded upwards, by Google's dp-accounting;
+- if an event is known by its Renyi divergences alone, delta is tiny or the losses are too diverse for one grid: Renyi
+  differential privacy (RDP).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
@@ -39,29 +40,29 @@ EXACT_GAUSSIAN: Final = "exact (Gaussian)"
 PLD: Final = "PLD (dp-accounting)"
 RDP: Final = "RDP (dp-accounting)"
 SMALLEST_PLD_DELTA: Final = 1e-10
-"""Below this, rounding errors of Fourier transforms are no longer far smaller than delta."""
+"""Below this, rounding errors of Fourier transforms are no longer negligible compared with delta."""
 
 
 def epsilon_of(events: Sequence[Event], delta: float) -> tuple[float, str]:
-    """The epsilon of all `events` together at `delta`, and how they were added up."""
+    """The epsilon of all `events` together at `delta`, and how they were composed."""
     return _epsilon_of(merged(events), check(OpenProbability, delta, "epsilon_of: delta"))
 
 
 def delta_of(events: Sequence[Event], epsilon: float) -> tuple[float, str]:
-    """The delta of all `events` together at `epsilon`, and how they were added up."""
+    """The delta of all `events` together at `epsilon`, and how they were composed."""
     return _delta_of(merged(events), check(NonNegativeFloat, epsilon, "delta_of: epsilon"))
 
 
 def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
-    """The same as `epsilon_of` by Renyi divergences: an upper bound for any mix of events."""
+    """Like `epsilon_of`, by Renyi divergences: an upper bound for any mix of events."""
     return _renyi_epsilon(merged(events), check(OpenProbability, delta, "renyi_epsilon: delta"))
 
 
 def claim(charges: Sequence[Charge], delta: float | None = None, relation: Relation = "any") -> PrivacyClaim:
-    """What may be said about `charges` of one kind and one unit together.
+    """The privacy claim for `charges` of one kind and one unit together.
 
-    `delta` is by default the largest that a charge was to be reported at. `relation` is by default what the charges
-    have in common; charges for different neighbours have nothing in common and are an error.
+    `delta` is by default the largest of the charges'. `relation` is by default the one the charges share; charges for
+    different neighbours share none and are an error.
     """
     if not charges:
         raise ConfigError("There is nothing to claim: pass at least one charge.")
@@ -97,9 +98,9 @@ def calibrate(
     high: PositiveFloat,
     tolerance: PositiveFloat = 1e-6,
 ) -> float:
-    """The least noise in `low` .. `high` with which the events stay within (epsilon, delta), to a relative `tolerance`.
+    """The least noise in `low` .. `high` that keeps the events within (epsilon, delta), to a relative `tolerance`.
 
-    `make_events` gives the events for an amount of noise; their epsilon has to fall as the noise grows.
+    `make_events` returns the events for a given noise; their epsilon must decrease as the noise grows.
     """
 
     def excess(log_noise: float) -> float:
@@ -118,9 +119,9 @@ def calibrate(
 
 @checked
 def noise_multiplier(epsilon: PositiveFloat, delta: OpenProbability, count: Uses, sampling: Share = 1.0) -> float:
-    """The standard deviation, over the sensitivity, of Gaussian noise for `count` uses within (epsilon, delta).
+    """The noise multiplier (standard deviation / sensitivity) of Gaussian noise for `count` uses in (epsilon, delta).
 
-    `sampling` below 1: on Poisson samples of that share of the records, as DP-SGD does.
+    `sampling` below 1: on Poisson samples of that share of the records, as in DP-SGD.
     """
     unsampled = gaussian_sigma(epsilon, delta) * math.sqrt(count)
     if sampling == 1.0:
@@ -132,13 +133,13 @@ def noise_multiplier(epsilon: PositiveFloat, delta: OpenProbability, count: Uses
 
 @checked
 def laplace_multiplier(epsilon: PositiveFloat, delta: OpenProbability, count: Uses) -> float:
-    """The scale, over the sensitivity, of Laplace noise for `count` uses within (epsilon, delta)."""
+    """The scale / sensitivity of Laplace noise for `count` uses within (epsilon, delta)."""
     enough = count / epsilon  # what the sum of the epsilons asks for
     return calibrate(lambda scale: [Laplace(count, scale)], epsilon, delta, enough / (2 * count), 2 * enough)
 
 
 def merged(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The same in as few events as possible: equal ones counted, all Gaussian noise as one."""
+    """The same in as few events as possible: equal ones counted, all Gaussian noise merged."""
     counts: dict[tuple[Any, ...], int] = {}
     precision = 0.0
     for event in events:
@@ -148,16 +149,10 @@ def merged(events: Sequence[Event]) -> tuple[Event, ...]:
                 continue
             case Pure(count, epsilon):
                 key: tuple[Any, ...] = (RandomizedResponse, epsilon, 2)
-            case RandomizedResponse(count, epsilon, outcomes):
-                key = (RandomizedResponse, epsilon, outcomes)
-            case Laplace(count, multiplier):
-                key = (Laplace, multiplier)
-            case SampledGaussian(count, multiplier, sampling):
-                key = (SampledGaussian, multiplier, sampling)
-            case Renyi(count, orders, divergences):
-                key = (Renyi, orders, divergences)
+            case RandomizedResponse(count) | Laplace(count) | SampledGaussian(count) | Renyi(count):
+                key = (type(event), *(getattr(event, field.name) for field in fields(event)[1:]))
             case _:
-                raise ConfigError(f"The accountant knows no rule for {event!r}.")
+                raise ConfigError(f"The accountant has no rule for {event!r}.")
         counts[key] = counts.get(key, 0) + count
     found: list[Event] = [kind(check(Uses, n, "epsilon_of: count"), *each) for (kind, *each), n in counts.items()]
     if precision:
@@ -174,7 +169,7 @@ def _epsilon_of(events: tuple[Event, ...], delta: float) -> tuple[float, str]:
             return gaussian_epsilon(multiplier, delta), EXACT_GAUSSIAN
         case (RandomizedResponse(count, epsilon, outcomes),) if outcomes == 2 or delta >= SMALLEST_PLD_DELTA:
             return randomized_response_losses(count, epsilon, outcomes, delta).epsilon(delta), EXACT_RESPONSE
-    distribution = _distribution(events) if delta >= SMALLEST_PLD_DELTA else None
+    distribution = discretized.distribution(events) if delta >= SMALLEST_PLD_DELTA else None
     by_renyi = _renyi_epsilon(events, delta), RDP
     # Both are true bounds; the distribution gives the smaller one unless huge losses make its grid coarse.
     return by_renyi if distribution is None else min(by_renyi, (_pld_epsilon(distribution, delta), PLD))
@@ -189,7 +184,7 @@ def _delta_of(events: tuple[Event, ...], epsilon: float) -> tuple[float, str]:
             return gaussian_delta(multiplier, epsilon), EXACT_GAUSSIAN
         case (RandomizedResponse(count, each, outcomes),):
             return randomized_response_losses(count, each, outcomes).delta(epsilon), EXACT_RESPONSE
-    distribution = _distribution(events)
+    distribution = discretized.distribution(events)
     by_renyi = _renyi_delta(events, epsilon), RDP
     if distribution is None:
         return by_renyi
@@ -209,14 +204,6 @@ def _pld_epsilon(distribution: Any, delta: float) -> float:
         if highest > 1e12:
             return math.inf
     return float(brentq(excess, highest / 2 if highest > 1 else 0.0, highest, xtol=1e-9))
-
-
-@lru_cache(maxsize=2)
-def _distribution(events: tuple[Event, ...]) -> Any:
-    """The distribution of the privacy loss of `events` together: dp-accounting's object, or None if it has none."""
-    if any(isinstance(event, Renyi) for event in events):
-        return None
-    return discretized.distribution(events)
 
 
 def _renyi_epsilon(events: tuple[Event, ...], delta: float) -> float:

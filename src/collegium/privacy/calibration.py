@@ -1,4 +1,4 @@
-"""From a total (epsilon, delta) over all rounds to the noise of a mechanism on labels."""
+"""Calibrates a mechanism on labels to a total (epsilon, delta) over all rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def calibrated(
     """The mechanism called `name` with as little noise as a total of (epsilon, delta) allows, every label changing."""
     cls = registry.lookup("mechanism", name)
     if not issubclass(cls, LabelMechanism):
-        raise ConfigError(f"{name} is not for labels: calibrate one that is, such as randomized_response.")
+        raise ConfigError(f"{name} is not for labels: use a mechanism that is, such as randomized_response.")
     parameter = next(iter(inspect.signature(cls).parameters))
 
     def make(log_noise: float) -> Any:
@@ -49,7 +49,7 @@ def calibrated(
 
 
 def label_kept(mechanism: Any, n_classes: int) -> float:
-    """How likely a site's own label (or its bit) comes through as it is."""
+    """The probability that a site's label (or its bit) is released unchanged."""
     if hasattr(mechanism, "keep_probability"):
         return float(mechanism.keep_probability(n_classes))
     flip = mechanism.flip_probability

@@ -1,9 +1,10 @@
-"""What may be said about the privacy of a release, a site or a run - and what it stands on.
+"""What may be claimed about the privacy of a release, a site or a run, and the assumptions behind it.
 
-A `Charge` is what a release costs, as data; a `PrivacyClaim` is what is said about it. Three kinds, never added up:
+A `Charge` is what a release costs, as data; a `PrivacyClaim` is a statement about it. There are three kinds, which are
+never added up:
 
-- ``dp``: differential privacy, by construction. It holds whatever the data and the learner are.
-- ``conditional``: it holds if an assumption does that nobody has verified.
+- ``dp``: differential privacy, by construction. It holds for any data and any learner.
+- ``conditional``: it holds under an assumption that nobody has verified.
 - ``nominal``: a diagnostic number. It guarantees nothing.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from collegium.errors import ConfigError
@@ -29,7 +30,7 @@ SEEDED_NOISE: Final = (
 
 @dataclass(frozen=True)
 class PrivacyClaim:
-    """A statement about privacy with everything it stands on."""
+    """A statement about privacy, with all its assumptions."""
 
     kind: Kind
     unit: Unit
@@ -37,12 +38,12 @@ class PrivacyClaim:
     epsilon: float
     delta: float
     rounds: int
-    """How many releases or fits it adds up."""
+    """How many releases or fits it covers."""
     accountant: str
-    """How they were added up."""
+    """How they were composed."""
     assumptions: tuple[str, ...] = ()
     publishable: bool = True
-    """False where the number itself depends on private data."""
+    """False if the number itself depends on private data."""
 
     def __post_init__(self) -> None:
         _check(self.kind, self.unit, self.relation)
@@ -51,7 +52,7 @@ class PrivacyClaim:
             object.__setattr__(self, "relation", "replace")
         if not self.epsilon >= 0 or not 0 <= self.delta <= 1:
             raise ConfigError(
-                f"A claim's epsilon is at least 0 and its delta in 0 .. 1, not {self.epsilon}, {self.delta}."
+                f"A claim's epsilon must be at least 0 and its delta in [0, 1], not {self.epsilon}, {self.delta}."
             )
 
     def __str__(self) -> str:
@@ -64,39 +65,35 @@ class PrivacyClaim:
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""
         epsilon = self.epsilon if math.isfinite(self.epsilon) else None  # JSON knows no infinity
-        return {
-            "kind": self.kind, "unit": self.unit, "relation": self.relation, "epsilon": epsilon, "delta": self.delta,
-            "rounds": self.rounds, "accountant": self.accountant, "assumptions": list(self.assumptions),
-            "publishable": self.publishable,
-        }  # fmt: skip
+        return asdict(self) | {"epsilon": epsilon, "assumptions": list(self.assumptions)}
 
 
 @dataclass(frozen=True)
 class Charge:
-    """What one release or one private fit costs: the events, and what the claim about them will say."""
+    """What one release or one private fit costs: the events, and what the claim about them states."""
 
     events: tuple[Event, ...]
     kind: Kind = "dp"
     unit: Unit = "record"
     relation: Relation = "any"
-    """For which neighbours the events hold; ``any``: for both relations."""
+    """The neighbour relation the events hold for; ``any``: both."""
     delta: float = 1e-5
-    """At which delta its owner wants it reported."""
+    """The delta at which it is reported."""
     assumptions: tuple[str, ...] = ()
     publishable: bool = True
 
     def __post_init__(self) -> None:
         _check(self.kind, self.unit, self.relation)
         if not 0 < self.delta < 1:
-            raise ConfigError(f"delta lies between 0 and 1, not {self.delta}.")
+            raise ConfigError(f"delta must be above 0 and below 1, not {self.delta}.")
 
     @property
     def group(self) -> tuple[str, str]:
-        """Charges of one group may be added up; others never."""
+        """Only charges of the same group may be composed."""
         return self.kind, self.unit
 
     def assuming(self, *assumptions: str) -> Charge:
-        """The same, standing on more."""
+        """The same with further assumptions."""
         return replace(self, assumptions=(*self.assumptions, *(a for a in assumptions if a not in self.assumptions)))
 
     def to_plain(self) -> dict[str, Any]:
@@ -119,19 +116,19 @@ class Charge:
                 tuple(str(each) for each in plain["assumptions"]), plain["publishable"],
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ConfigError(f"This is no privacy charge: {type(error).__name__}.") from None
+            raise ConfigError(f"This is not a privacy charge: {type(error).__name__}.") from None
 
 
 @dataclass(frozen=True)
 class Account:
-    """Charges of one party, by group; what they add up to is worked out when asked."""
+    """Charges of one party; claims are computed on request."""
 
-    charges: tuple[Charge, ...] = field(default=())
+    charges: tuple[Charge, ...] = ()
 
     def claims(self, delta: float | None = None) -> list[PrivacyClaim]:
         """One claim per kind and unit.
 
-        Charges for different neighbours are not added up either: each claim then says what it leaves out.
+        Charges for different neighbours are not composed either: each claim then states what it leaves out.
         """
         from collegium.privacy import accountant
 
@@ -159,4 +156,4 @@ def add_up(charges: Iterable[Charge]) -> Account:
 def _check(kind: str, unit: str, relation: str) -> None:
     for name, value, known in (("kind", kind, Kind), ("unit", unit, Unit), ("relation", relation, Relation)):
         if value not in get_args(known):
-            raise ConfigError(f"A claim's {name} is one of {', '.join(get_args(known))}, not {value!r}.")
+            raise ConfigError(f"A claim's {name} must be one of {', '.join(get_args(known))}, not {value!r}.")

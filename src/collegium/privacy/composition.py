@@ -1,7 +1,7 @@
-"""What private uses add up to, in closed form: pure mechanisms, and Gaussian noise.
+"""Composition in closed form: pure mechanisms, and Gaussian noise.
 
-Every eps-differentially private mechanism is dominated by randomized response on one bit, so that composing the
-latter exactly (a binomial sum) composes any of them, and no bound that knows epsilon alone can be better.
+Every eps-differentially private mechanism is dominated by randomized response on one bit, so composing the latter
+exactly (a binomial sum) composes any of them, and no bound that uses epsilon alone can be better.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collegium.privacy.losses import LARGEST_COUNT, randomized_response_losses
 
 How = Literal["basic", "advanced", "rdp", "exact"]
 Uses = Annotated[int, Ge(1), Le(LARGEST_COUNT)]
-"""How often something was used."""
+"""How often a mechanism was used."""
 RENYI_ORDERS: Final = (*(1 + x / 100 for x in range(2, 1000)), *range(11, 2000))
 
 
@@ -27,9 +27,8 @@ RENYI_ORDERS: Final = (*(1 + x / 100 for x in range(2, 1000)), *range(11, 2000))
 def compose(epsilon: PositiveFloat, rounds: Uses, delta: OpenProbability, how: How = "exact") -> float:
     """The epsilon at `delta` of `rounds` releases that are each (epsilon, 0)-differentially private.
 
-    ``exact`` is the smallest that is true of all such mechanisms. The others are upper bounds, for comparison:
-    ``basic`` (the sum), ``advanced`` (Dwork, Rothblum and Vadhan) and ``rdp`` (the Renyi divergences of randomized
-    response).
+    ``exact`` is the smallest that holds for all such mechanisms. The others are upper bounds, for comparison: ``basic``
+    (the sum), ``advanced`` (Dwork, Rothblum and Vadhan) and ``rdp`` (the Renyi divergences of randomized response).
     """
     if how == "basic":
         return epsilon * rounds
@@ -100,7 +99,7 @@ def gaussian_sigma(epsilon: PositiveFloat, delta: OpenProbability, sensitivity: 
 
 @checked
 def classic_gaussian_sigma(epsilon: PositiveFloat, delta: OpenProbability, sensitivity: PositiveFloat = 1.0) -> float:
-    """The textbook formula, for comparison only: too much noise below epsilon 1 and, above it, sometimes too little."""
+    """The textbook formula, for comparison only: too much noise below epsilon 1, and sometimes too little above."""
     return sensitivity * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
 
 

@@ -1,39 +1,41 @@
-"""The distribution of the privacy loss of a mix of events, on one grid, by Google's dp-accounting.
+"""The privacy loss distribution of a mix of events, on one grid, by Google's dp-accounting.
 
-Rounding to the grid is always upwards in cost, so a coarse grid gives a true bound that is merely less tight. The
-grid is as fine as a bounded number of cells allows: time and memory do not grow with what was spent.
+Rounding to the grid only increases the cost, so a coarse grid gives a valid but looser bound. The grid is as fine as a
+bounded number of cells allows: time and memory do not grow with what was spent.
 """
 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from collegium.errors import ConfigError
-from collegium.privacy.events import Event, Gaussian, Laplace, RandomizedResponse, SampledGaussian
+from collegium.privacy.events import Event, Gaussian, Laplace, RandomizedResponse, Renyi, SampledGaussian
 from collegium.privacy.losses import Losses, randomized_response_losses
 
 FINEST: Final = 1e-4
 COARSEST: Final = 100.0
-"""Its exponential is still a floating-point number."""
+"""Its exponential does not overflow."""
 MOST_CELLS: Final = 2_000_000
 MOST_CELLS_OF_ONE: Final = 100_000
 """One use of Gaussian noise takes dp-accounting a few microseconds per cell."""
 NEGLIGIBLE: Final = 1e-16
-"""Probability that may be moved to an infinite loss."""
+"""Probability mass that may be moved to an infinite loss."""
 TOLERATED: Final = 0.05
-"""By how much, in all, numerical errors may change the total probability: dp-accounting errs upwards."""
+"""How far numerical errors may change the total probability: dp-accounting errs upwards."""
 
 
+@lru_cache(maxsize=2)
 def distribution(events: tuple[Event, ...]) -> Any | None:
-    """dp-accounting's `PrivacyLossDistribution` of all `events` together; None where no grid suits them.
+    """dp-accounting's `PrivacyLossDistribution` of all `events` together; None if no grid suits them.
 
-    That happens with millions of uses that each cost next to nothing: too fine a grid drowns their losses in
-    numerical errors, too coarse a one makes them look far more costly than they are.
+    That happens with events known by Renyi divergences alone, and with millions of uses of negligible cost each: too
+    fine a grid drowns their losses in numerical errors, too coarse a one makes them look far more costly than they are.
     """
-    interval = grid(events)
+    interval = None if any(isinstance(event, Renyi) for event in events) else grid(events)
     if interval is None:
         return None
     total = None
@@ -46,9 +48,9 @@ def distribution(events: tuple[Event, ...]) -> Any | None:
 
 
 def grid(events: tuple[Event, ...]) -> float | None:
-    """The distance of the grid's points; None if the cells that it may have are too few.
+    """The spacing of the grid; None if it would need too many cells.
 
-    It is fine compared with the loss of one use, because its rounding adds up over uses, but never so fine that the
+    It is fine compared with the loss of one use, because rounding errors add up over uses, but never so fine that the
     sum of all uses would spread over too many cells.
     """
     finest, coarsest, extent, of_one = FINEST, COARSEST, 0.0, 0.0
@@ -69,7 +71,7 @@ def grid(events: tuple[Event, ...]) -> float | None:
                 widest = _sampled_loss(event.sampling, far) - _sampled_loss(event.sampling, -far)
                 deviation = min(widest, event.sampling * math.sqrt(math.expm1(min(event.noise_multiplier**-2, 700.0))))
             case _:
-                raise ConfigError(f"The distribution of the privacy loss is not known for {event!r}.")
+                raise ConfigError(f"The privacy loss distribution is not known for {event!r}.")
         extent, of_one = extent + _extent(event.count, widest, deviation), max(of_one, widest)
         finest, coarsest = min(finest, deviation / 10), min(coarsest, deviation / 2)
     interval = max(finest, extent / MOST_CELLS, of_one / MOST_CELLS_OF_ONE)
@@ -82,7 +84,7 @@ def _sampled_loss(sampling: float, loss: float) -> float:
 
 
 def _extent(count: int, widest: float, deviation: float) -> float:
-    """How far dp-accounting lets the sum of `count` losses spread: its tail bounds use these 20 exponents."""
+    """How wide dp-accounting makes the sum of `count` losses: its tail bounds use these 20 exponents."""
     exponents = np.arange(1, 21) / widest
     bounds = 2 * math.log(2 / 1e-15) / exponents + count * deviation**2 * exponents
     return min(count * widest, float(bounds.min()))
@@ -108,9 +110,9 @@ def _part(event: Event, interval: float) -> Any:
 
 
 def _on_grid(losses: Losses, interval: float) -> Any:
-    """Each loss split between its two neighbours on the grid so that both data sets keep their total probability.
+    """Each loss, split between its two neighbors on the grid so that both data sets keep their total probability.
 
-    Putting the two halves together again gives back the original, so what they cost is not less.
+    Merging the two halves gives back the original, so their cost is at least as high.
     """
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld import privacy_loss_distribution as pld

@@ -1,8 +1,8 @@
-"""Privacy events: what one use of private data costs, as data. What they add up to is the accountant's business.
+"""Privacy events: what one use of private data costs, as data. The accountant composes them.
 
-An event says how a mechanism's output may differ between neighbouring data sets, in the terms of one well-studied
-mechanism that it is (or is dominated by), and how often that was used. Events travel and are stored as plain JSON;
-a name in received data selects from the classes of this file, and nothing else.
+An event describes how a mechanism's output may differ between neighbouring data sets, by one well-studied mechanism
+that it is (or is dominated by), and how often that was used. Events travel and are stored as plain JSON; a name in
+received data selects from the classes of this file, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Event(Settings):
         """From plain data; anything unexpected is an error."""
         cls = EVENTS.get(str(plain.get("event")))
         if cls is None:
-            raise ConfigError(f"There is no privacy event {plain.get('event')!r}.")
+            raise ConfigError(f"Unknown privacy event {plain.get('event')!r}.")
         values: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in plain.items() if name != "event"
         }
@@ -66,7 +66,7 @@ class RandomizedResponse(Event):
 
 @dataclass(frozen=True)
 class Pure(Event):
-    """Any mechanism that is (epsilon, 0)-differentially private, and of which nothing more is known."""
+    """Any (epsilon, 0)-differentially private mechanism about which nothing more is known."""
 
     epsilon: PositiveFloat = 1.0
 
@@ -103,4 +103,4 @@ class Renyi(Event):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.orders) != len(self.divergences) or not self.orders:
-            raise ConfigError("Renyi: as many divergences as orders, and at least one.")
+            raise ConfigError("Renyi: give as many divergences as orders, and at least one.")

@@ -1,8 +1,8 @@
-"""What noisy votes cost in hindsight: less than was known beforehand where the voters agree, and never more.
+"""What noisy votes cost in hindsight: less than their data-independent cost if the voters agree, and never more.
 
 Li, He, Song: "Model-Agnostic Round-Optimal Federated Learning via Knowledge Transfer" (FedKT), Theorem 2 with Lemma 7;
-Papernot et al.: "Scalable Private Learning with PATE", for Gaussian noise. Such a figure depends on the votes and so on
-private data: it is marked as not publishable, and a budget is checked against what is known beforehand.
+Papernot et al.: "Scalable Private Learning with PATE", for Gaussian noise. Such a cost depends on the votes and so on
+private data: it is marked as not publishable, and budgets are checked against the data-independent cost.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Accounted = LaplaceNoisyMax | GaussianNoisyMax
 
 
 def check_accounted(where: str, mechanism: NoisyMax) -> Accounted:
-    """A mechanism whose cost can be told from the votes, or an error that says where."""
+    """The mechanism, if its cost can be computed from the votes; else an error that begins with `where`."""
     if not isinstance(mechanism, Accounted):
         raise ConfigError(
             f"{where}: {type(mechanism).__name__} has no data-dependent accounting: use accounting='data_independent'."
@@ -34,10 +34,10 @@ def check_accounted(where: str, mechanism: NoisyMax) -> Accounted:
 
 
 def hindsight_charge(mechanism: NoisyMax, counts: NDArray[Any], beforehand: Charge) -> Charge:
-    """What answering from these counts, of shape (queries, classes), cost; `beforehand` is what it was checked at.
+    """The cost of answering from these counts, of shape (queries, classes); `beforehand` is the cost charged before.
 
-    Where the voters disagree the bound by their votes is the looser one, and what was known beforehand is charged. That
-    is not for publication either, since it tells that they disagreed.
+    If the voters disagree, the bound by their votes is the looser one, and `beforehand` is charged. That is not
+    publishable either, since it reveals that they disagreed.
     """
     accounted = check_accounted("hindsight", mechanism)
     curves = [_curve(accounted, row) for row in np.asarray(counts, dtype=np.float64)]

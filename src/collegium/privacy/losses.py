@@ -1,7 +1,7 @@
-"""The privacy loss of randomized response, composed: a distribution on equally spaced points.
+"""The composed privacy loss of randomized response: a distribution on equally spaced points.
 
-Composing mechanisms adds up independent losses. Those of randomized response lie on a lattice, so their sum needs
-no rounding: its weights are a binomial (two outcomes), or come from one Fourier transform (more outcomes).
+Composing mechanisms adds independent losses. Those of randomized response lie on a lattice, so their sum needs no
+rounding: its weights are binomial (two outcomes), or come from one Fourier transform (more outcomes).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from scipy.signal import lfilter
 
 LARGEST_COUNT: Final = 10**10
-"""More uses than this are not added up: a few million points carry the distribution of that many."""
+"""The most uses that are composed: their distribution takes a few million points."""
 _FURTHER_POINTS: Final = 200
-"""Beyond so many standard deviations: rare outcomes are Poisson, with heavier tails than a Gaussian's."""
+"""Added to a number of standard deviations: rare outcomes are Poisson, with heavier tails than a Gaussian's."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Losses:
 
 
 def randomized_response_losses(count: int, epsilon: float, outcomes: int = 2, delta: float = 1e-300) -> Losses:
-    """`count` uses of randomized response; tails far below `delta` are left out."""
+    """`count` uses of randomized response; tails far below `delta` are omitted."""
     deviations = 8 + math.sqrt(-2 * math.log(delta))
     if outcomes == 2:
         return _binary(count, epsilon, deviations)
@@ -81,8 +81,8 @@ def _many_outcomes(count: int, epsilon: float, outcomes: int, deviations: float)
     rare = (outcomes - 1) * other
     variance = truth * (rare + other) ** 2 + other * (1 + mean) ** 2 + (outcomes - 2) * other * mean**2
     half = math.ceil(deviations * math.sqrt(count * variance)) + _FURTHER_POINTS
-    centre = round(count * mean)
-    lowest, highest = max(-count, centre - half), min(count, centre + half)
+    center = round(count * mean)
+    lowest, highest = max(-count, center - half), min(count, center + half)
     size = highest - lowest + 1
     # The logarithm of the characteristic function of one loss, to full precision near 0: it is multiplied by `count`.
     angles = 2 * np.pi * np.fft.rfftfreq(size)

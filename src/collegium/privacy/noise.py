@@ -1,8 +1,8 @@
 """Where noise comes from: the operating system's secure generator, or a seed in a simulation.
 
-Both give the same few distributions. Decisions with a probability compare 64-bit words, so they are exact to 2^-64.
-Numbers that are released with noise are rounded to a grid far below the noise: the low bits of floating-point sums
-are known to betray the summands.
+Both provide the same few distributions. Random decisions compare 64-bit words, so their probabilities are exact to
+2^-64. Numbers released with noise are rounded to a grid far below the noise: the low bits of floating-point sums are
+known to reveal the summands.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ _UNIT = 2.0**-52
 
 
 class Noise(ABC):
-    """A source of random words and what is made of them."""
+    """A source of random words, and distributions made from them."""
 
     seeded: bool
 
@@ -39,7 +39,7 @@ class Noise(ABC):
     def happens(self, probability: float, shape: int | tuple[int, ...]) -> NDArray[np.bool_]:
         """Independent events of one probability, exact to 2^-64."""
         if not 0 <= probability <= 1:
-            raise ConfigError(f"A probability lies in 0 .. 1, not {probability}.")
+            raise ConfigError(f"A probability must be in [0, 1], not {probability}.")
         n = int(np.prod(shape))
         limit = math.floor(probability * 2.0**64)
         if limit >= 1 << 64:
@@ -47,7 +47,7 @@ class Noise(ABC):
         return (self.words(n) < np.uint64(limit)).reshape(shape)
 
     def below(self, k: int, n: int) -> NDArray[np.int64]:
-        """`n` uniform whole numbers in 0 .. k-1."""
+        """`n` uniform integers in 0 .. k-1."""
         high, low = np.divmod(self.words(n), np.uint64(1 << 32))
         # Multiply and shift over 64 bits in two halves: uniform to k / 2^64.
         carried = (low * np.uint64(k)) >> np.uint64(32)
@@ -64,7 +64,7 @@ class Noise(ABC):
 
 
 class SecureNoise(Noise):
-    """From the operating system. It cannot be repeated."""
+    """From the operating system; not reproducible."""
 
     seeded = False
 
@@ -73,7 +73,7 @@ class SecureNoise(Noise):
 
 
 class SeededNoise(Noise):
-    """From a NumPy generator: for simulations, which say so in their claims."""
+    """From a NumPy generator: for simulations, whose claims say so."""
 
     seeded = True
 
@@ -84,8 +84,12 @@ class SeededNoise(Noise):
         return self._rng.integers(0, 1 << 64, size=n, dtype=np.uint64)
 
 
-def noise_source(rng: Noise | np.random.Generator | int | None) -> Noise:
-    """None: secure noise. A generator or a seed: repeatable noise, for simulations and tests only."""
+NoiseSource: TypeAlias = Noise | np.random.Generator | int | None
+"""None: secure noise. A generator or a seed: reproducible noise, for simulations and tests only."""
+
+
+def noise_source(rng: NoiseSource) -> Noise:
+    """What a `NoiseSource` stands for."""
     if rng is None:
         return SecureNoise()
     if isinstance(rng, Noise):
@@ -94,7 +98,7 @@ def noise_source(rng: Noise | np.random.Generator | int | None) -> Noise:
         return SeededNoise(rng)
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool):
         return SeededNoise(np.random.default_rng(int(rng)))
-    raise ConfigError(f"rng is None (secure), a NumPy generator or a seed, not {type(rng).__name__}.")
+    raise ConfigError(f"rng must be None (secure), a NumPy generator or a seed, not {type(rng).__name__}.")
 
 
 def to_grid(values: NDArray[Any], scale: float) -> NDArray[np.float64]:

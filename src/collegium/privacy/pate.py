@@ -3,7 +3,7 @@
 `partitions` is FedKT's s: how many of the counted votes belong to one party. Replacing a party moves that many votes
 from one class to another.
 
-What uses the counts themselves (`noisy_max_error` and all that is made of it) is private data: such a cost is not to
+Costs that use the counts themselves (`noisy_max_error` and whatever is derived from it) are private data and must not
 be published. `fedkt_epsilon` uses no counts.
 """
 
@@ -34,7 +34,7 @@ def fedkt_epsilon(
 ) -> float:
     """The epsilon at `delta` of `queries` votes with Laplace noise of scale 1 / gamma on every count.
 
-    It holds whatever the votes are: the least, over the moments l = 1, 2, .. (or `orders`), of
+    It holds for any votes: the minimum, over the moments l = 1, 2, .. (or `orders`), of
     k * 2 s^2 gamma^2 (l + 1) + log(1 / delta) / l, and never above the sum 2 s gamma k. The published default;
     `compose(2 * s * gamma, k, delta)` is tighter.
     """
@@ -43,13 +43,13 @@ def fedkt_epsilon(
         best = math.sqrt(-math.log(delta) / slope)
         orders = (max(1, math.floor(best)), math.ceil(best))
     if not orders:
-        raise ConfigError("fedkt_epsilon: orders names at least one moment.")
+        raise ConfigError("fedkt_epsilon: orders must name at least one moment.")
     bound = min(slope * (order + 1) - math.log(delta) / order for order in orders)
     return min(bound, 2 * partitions * gamma * queries)
 
 
 def noisy_max_error(counts: ArrayLike, gamma: float) -> float:
-    """At most how likely Laplace noise of scale 1 / gamma hides the class with most votes (FedKT's Lemma 7)."""
+    """Upper bound on the probability that Laplace noise of scale 1 / gamma changes the winner (FedKT's Lemma 7)."""
     scaled = check(PositiveFloat, gamma, "noisy_max_error: gamma") * _gaps(counts)
     return min(float(np.sum((2 + scaled) / 4 * np.exp(-scaled))), 1 - 1 / (len(scaled) + 1))
 
@@ -58,8 +58,8 @@ def noisy_max_error(counts: ArrayLike, gamma: float) -> float:
 def fedkt_moment(q: NonNegativeFloat, gamma: PositiveFloat, order: Uses, partitions: Uses = 1) -> float:
     """The log-moment of one query (FedKT's Theorem 2).
 
-    q is at most how likely the outcome is not the likeliest one, from `noisy_max_error`. It depends on the votes, so
-    what is made of it is private.
+    q bounds the probability that the outcome is not the likeliest one, from `noisy_max_error`. It depends on the votes,
+    so the result is private.
     """
     epsilon = 2 * partitions * gamma
     always = epsilon**2 / 2 * order * (order + 1)
@@ -71,7 +71,7 @@ def fedkt_moment(q: NonNegativeFloat, gamma: PositiveFloat, order: Uses, partiti
 
 
 def gnmax_log_error(counts: ArrayLike, sigma: float) -> float:
-    """The logarithm of at most how likely Gaussian noise on every count hides the class with most votes."""
+    """The logarithm of an upper bound on the probability that Gaussian noise on every count changes the winner."""
     gaps = _gaps(counts)
     tails = log_ndtr(-gaps / (math.sqrt(2) * check(PositiveFloat, sigma, "gnmax_log_error: sigma")))
     return min(float(logsumexp(tails)), math.log1p(-1 / (len(gaps) + 1)))
@@ -107,7 +107,7 @@ def gnmax_renyi(
 def _gaps(counts: ArrayLike) -> NDArray[np.float64]:
     votes = np.asarray(counts, dtype=np.float64)
     if votes.ndim != 1 or len(votes) < 2 or not np.all(np.isfinite(votes)) or np.any(votes < 0):
-        raise ConfigError("counts are the votes of each class: at least two numbers that are not negative.")
+        raise ConfigError("counts must be the votes of each class: at least two nonnegative numbers.")
     winner = int(votes.argmax())
     return np.delete(votes[winner] - votes, winner)
 

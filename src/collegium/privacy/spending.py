@@ -1,4 +1,4 @@
-"""What was spent of privacy, by a ledger that somebody kept."""
+"""The privacy spent, according to a ledger file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collegium.site.ledger import read_ledger, verify_ledger
 
 
 def spent(ledger: str | Path, delta: float = 1e-5) -> dict[str, float]:
-    """The epsilon that each party of a ledger file has spent so far, at `delta`. The chain is verified first."""
+    """The epsilon that each party in a ledger file has spent so far, at `delta`. Its hash chain is verified first."""
     charges: dict[str, list[Charge]] = {party: [] for party in verify_ledger(ledger)}
     for row in read_ledger(ledger):
         charges[row["party"]] += read_charges(row["event"])[0]

@@ -1,9 +1,10 @@
-"""A run's privacy as a table: what may be said about each site, and what it stands on."""
+"""A run's privacy as a table: what may be claimed about each site, and on what assumptions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from typing import Final
 
 import pandas as pd
@@ -13,16 +14,13 @@ from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import UNPROTECTED, Account, Charge, PrivacyClaim
 
 COORDINATOR: Final = "coordinator"
-COLUMNS: Final = (
-    "party", "kind", "unit", "relation", "epsilon", "delta", "rounds", "accountant", "assumptions", "publishable",
-    "covers",
-)  # fmt: skip
+COLUMNS: Final = ("party", *(field.name for field in fields(PrivacyClaim)), "covers")
 
 
 def privacy_table(
     releases: pd.DataFrame, parties: Sequence[str], made_public: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """One row per party and kind of claim; after them what the coordinator makes public with noise of its own."""
+    """One row per party and kind of claim; then what the coordinator publishes with its own noise."""
     rows = []
     for party in parties:
         rows += _rows_of(party, releases[releases["party"] == party])
@@ -59,11 +57,8 @@ def _row(party: str, claim: PrivacyClaim, covered: list[str], bare: list[str]) -
         words.append(
             f"it does not cover {_counted(bare)}, which left unprotected: the site as a whole has no guarantee"
         )
-    return {
-        "party": party, "kind": claim.kind, "unit": claim.unit, "relation": claim.relation, "epsilon": claim.epsilon,
-        "delta": claim.delta, "rounds": claim.rounds, "accountant": claim.accountant, "assumptions": "; ".join(words),
-        "publishable": claim.publishable, "covers": _counted(covered) or "nothing was released",
-    }  # fmt: skip
+    told = {"assumptions": "; ".join(words), "covers": _counted(covered) or "nothing was released"}
+    return {"party": party, **asdict(claim), **told}
 
 
 def _unprotected(party: str, bare: list[str]) -> dict[str, object]:
@@ -76,7 +71,7 @@ def _unprotected(party: str, bare: list[str]) -> dict[str, object]:
 
 
 def _what_is_learned(kinds: list[str]) -> str:
-    """Cryptography may keep a release from the coordinator's eyes; that is no differential privacy, and says so."""
+    """Cryptography may hide a release from the coordinator; that is not differential privacy, and the text says so."""
     hidden = {kind: KINDS[kind].coordinator_learns for kind in kinds if kind in KINDS}
     texts = [f"from {kind} the coordinator learns {text}" for kind, text in hidden.items() if text is not None]
     words = []

@@ -1,6 +1,6 @@
 """What is proved about federated co-training, what is not, and what a privacy budget leaves of a consensus.
 
-Each function says in its docstring whether its result is proved, corrected, or false as it was printed.
+Each docstring states whether the result is proved, corrected, or false as printed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Vote = Literal["randomized_response", "unary"]
 Start = Literal["printed", "corrected"]
 Delta = Annotated[float, Ge(0), Lt(1)]
 MOST_VOTERS: Final = 150
-"""Their factorial is still a floating-point number."""
+"""Its factorial does not overflow."""
 
 
 @checked
@@ -42,18 +42,18 @@ def convergence_bound(
     public_size: Uses | None = None,
     start: Start = "printed",
 ) -> float:
-    """At most how likely the consensus of `m` sites still changes after round `t0`: the FedCT paper's Proposition 1.
+    """Upper bound on the probability that the consensus of `m` sites changes after round `t0`: FedCT's Proposition 1.
 
     It assumes that site accuracies are at least 1 - c/t in round t, and that the sites err independently of each other,
-    which the paper does not say. Returned as it is: VACUOUS WHEN 1 OR MORE, as with the paper's own |U| = 10,000.
+    which the paper does not state. Not clipped: VACUOUS WHEN 1 OR MORE, as with the paper's own |U| = 10,000.
 
-    `public_size` is |U|; None leaves that factor out, as the numbers quoted in the paper do. ``start="printed"``:
+    `public_size` is |U|; None omits that factor, as do the numbers quoted in the paper. ``start="printed"``:
     |U| (4c)^(m/2) zeta(m/2, t0 + 1), as printed. ``start="corrected"``: the sum in the proof begins with round t0, so
-    the last factor is zeta(m/2, t0), a little more.
+    the last factor is zeta(m/2, t0), slightly larger.
     """
     if t0 < 2 * c:
         raise ConfigError(
-            f"convergence_bound: accuracies reach 1/2 in round 2c = {2 * c:g}; t0 is not before that, as {t0} is."
+            f"convergence_bound: accuracies reach 1/2 in round 2c = {2 * c:g}; t0 must not be before that, but is {t0}."
         )
     samples = 1 if public_size is None else public_size
     return float(samples * (4 * c) ** (m / 2) * zeta(m / 2, t0 + (start == "printed")))
@@ -90,11 +90,11 @@ def consensus_success(
     agree: NonNegativeInt,
     mechanism: Vote = "randomized_response",
 ) -> float:
-    """How likely the consensus of `m` noisy votes is right, with epsilon per label and ties broken uniformly. Exact.
+    """The probability that the consensus of `m` noisy votes is right, with epsilon per label and random ties. Exact.
 
-    `agree` sites hold the right label, and the others all the same wrong one. ``randomized_response``: each site sends
+    `agree` sites have the right label, and the others all the same wrong one. ``randomized_response``: each site sends
     a label, and the most frequent wins. ``unary``: each sends a bit per class, flipped with epsilon / 2 because a
-    label is two bits, and the class with most bits wins.
+    changed label changes two bits, and the class with most bits wins.
     """
     if agree > m:
         raise ConfigError(f"consensus_success: agree must be at most {m}, as many as there are sites, not {agree}.")
@@ -104,7 +104,7 @@ def consensus_success(
 
 @checked
 def flip_probability(epsilon: PositiveFloat, sensitivity: PositiveFloat) -> float:
-    """How likely each bit is flipped if `sensitivity` bits may change and cost epsilon together. Proved.
+    """The probability of flipping each bit if `sensitivity` bits may change and cost epsilon together. Proved.
 
     At the FedCT paper's epsilon 0.1 and sensitivity 3000 it is 0.49999: the labels are coin flips.
     """
@@ -121,7 +121,7 @@ def auc_cap(epsilon: NonNegativeFloat, delta: Delta = 0.0) -> float:
 def epsilon_from_auc(auc: OpenProbability, delta: Delta = 0.0) -> float:
     """The least epsilon of a release on which some attack has this AUC: the inverse of `auc_cap`. Proved."""
     if auc < 0.5:
-        raise ConfigError(f"epsilon_from_auc: an AUC below 1/2 ({auc}) says nothing; turn the scores around.")
+        raise ConfigError(f"epsilon_from_auc: auc must be at least 1/2, not {auc}; negate the scores.")
     odds = (1 - delta) ** 2 / (1 - auc) - 1
     return math.log(odds) if odds > 1 else 0.0
 

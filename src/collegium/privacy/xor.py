@@ -12,18 +12,20 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from collegium.core.settings import PositiveInt, check
 from collegium.errors import ConfigError
 
 
 def xor_epsilon(Pi: ArrayLike, flips: int) -> float:
-    """An epsilon that the mechanism has if neighbouring data sets differ in at most `flips` released bits.
+    """An upper bound on the mechanism's epsilon if neighbouring data sets differ in at most `flips` released bits.
 
     Proved: one bit k changes the exponent by at most g_k, the larger of |Pi_kk + 2 sum of the positive Pi_kl| and
     |Pi_kk + 2 sum of the negative Pi_kl| (l other than k), so `flips` bits change it by the `flips` largest g_k. It is
     exact for one flip and for a diagonal Pi.
     """
     matrix = _symmetric("xor_epsilon", Pi)
-    _check_flips("xor_epsilon", flips, len(matrix))
+    if check(PositiveInt, flips, "xor_epsilon: flips") > len(matrix):
+        raise ConfigError(f"xor_epsilon: flips must be at most {len(matrix)}, the number of bits, not {flips}.")
     diagonal = np.diag(matrix)
     others = matrix - np.diag(diagonal)
     highest = np.abs(diagonal + 2 * np.maximum(others, 0).sum(axis=1))
@@ -32,14 +34,14 @@ def xor_epsilon(Pi: ArrayLike, flips: int) -> float:
 
 
 def xor_claimed_epsilon(theta: ArrayLike, flips: int, associations: Iterable[ArrayLike] = ()) -> float:
-    """The epsilon by the published theorem, which is FALSE unless all matrices are diagonal: for comparison only.
+    """The epsilon of the published theorem, which is FALSE unless all matrices are diagonal: for comparison only.
 
     It takes `flips` times the sum of the norms of the eigenvalues of `theta` and of the `associations` between rows
     (Ji et al. 2021, Theorem 1; the FedCT paper's Corollary 1). With theta = 0.1 everywhere, two bits and one flip it
     claims 0.2, and the mechanism has 0.3.
     """
     matrix = _symmetric("xor_claimed_epsilon", theta)
-    _check_flips("xor_claimed_epsilon", flips, None)
+    check(PositiveInt, flips, "xor_claimed_epsilon: flips")
     norms = [np.linalg.norm(np.linalg.eigvals(each)) for each in (matrix, *map(np.asarray, associations))]
     return float(flips * math.fsum(norms))
 
@@ -48,11 +50,5 @@ def _symmetric(where: str, matrix: ArrayLike) -> NDArray[np.float64]:
     values = np.asarray(matrix, dtype=np.float64)
     square = values.ndim == 2 and values.shape[0] == values.shape[1] and values.size > 0
     if not square or not np.all(np.isfinite(values)) or not np.allclose(values, values.T):
-        raise ConfigError(f"{where}: the matrix is square, symmetric and finite.")
+        raise ConfigError(f"{where}: the matrix must be square, symmetric and finite.")
     return values
-
-
-def _check_flips(where: str, flips: int, most: int | None) -> None:
-    if isinstance(flips, bool) or not isinstance(flips, int | np.integer) or flips < 1 or (most and flips > most):
-        limit = f"1 to {most}" if most else "1"
-        raise ConfigError(f"{where}: flips is a whole number from {limit}, not {flips!r}.")

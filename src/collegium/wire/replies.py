@@ -20,7 +20,7 @@ REFUSAL: Final = "Refusal"
 UNREAD: Final = -1
 """The number of a refusal that answers no order in particular: the site could not read what it was sent."""
 _EXACT: Final = ConfigDict(extra="forbid")
-_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SHA256: Final = re.compile(r"^[0-9a-f]{64}\Z")
 _Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
 _Hash = Annotated[str, Field(strict=True, pattern=_SHA256)]
 

@@ -261,7 +261,7 @@ def test_an_address_from_the_environment(database, monkeypatch):
         ("FROM cases", "FROM cases WHERE 1 = 0", ["data.query", "no rows"]),
         ("age, crp, ill", "age, age, ill", ["data.query", "'age'"]),
         ("age, crp, ill", "age, crp", ["data.query", "'ill'"]),
-        ("age, crp, ill", "ill", ["no columns but the target"]),
+        ("age, crp, ill", "ill", ["no columns besides the target"]),
         ("FROM cases", "FROM casses", ["data.query"]),
         ('target = "ill"', "", ["data.target", "needed"]),
         ('query = "SELECT age, crp, ill FROM cases"', "", ["data.query", "needed"]),

@@ -215,7 +215,7 @@ def test_a_net_with_the_wrong_number_of_outputs(net: Any, blobs: Data) -> None:
         ("mpl", "Did you mean 'mlp'"),
         (42, "net must be a name"),
         (lambda shape, n: "mlp", "net must be a name"),
-        (Net(inputs=9), r"cannot take rows of the shape \(5,\)"),
+        (Net(inputs=9), r"does not take rows of shape \(5,\)"),
         ("cnn_svhn", r"image_shape=\(channels, height, width\)"),
     ],
 )
@@ -513,9 +513,9 @@ def test_a_single_step_reads_only_its_own_rows(blobs: Data) -> None:
     ("X", "text"),
     [
         (pd.DataFrame({"age": [1, 2], "name": ["a", "b"], "born": pd.to_datetime(["2020", "2021"])}), "name, born"),
-        (np.array([["a"], ["b"]]), "must hold real numbers"),
-        (np.array([[1], ["b"]], dtype=object), "must hold real numbers"),
-        (np.array([[1j], [2j]]), "must hold real numbers"),
+        (np.array([["a"], ["b"]]), "must contain real numbers"),
+        (np.array([[1], ["b"]], dtype=object), "must contain real numbers"),
+        (np.array([[1j], [2j]]), "must contain real numbers"),
         (np.array([1.0, 2.0]), "two dimensions"),
         (pd.DataFrame({"age": [1.0, None]}), "NaN"),
         (pd.DataFrame({"age": pd.array([1, None], dtype="Int64")}), "NaN"),
@@ -557,8 +557,8 @@ def test_rows_of_another_shape_are_refused_later(blobs: Data) -> None:
     ("settings", "text"),
     [
         ({"optimizer": "adm"}, "Did you mean 'adam'"),
-        ({"device": "gpu"}, "no device 'gpu'"),
-        ({"device": "meta"}, "no device 'meta'"),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
+        ({"device": "meta"}, "Unknown device 'meta'"),
         ({"epochs": 0}, "epochs must be"),
         ({"steps": 0}, "steps must be"),
         ({"batch_size": 0}, "batch_size must be"),

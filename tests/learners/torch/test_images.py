@@ -54,7 +54,7 @@ def test_values_lie_between_0_and_1_and_come_back_on_their_own_scale() -> None:
         (np.zeros((6, 5, 8, 10)), "1 or 3 channels"),
         (np.zeros(6), "1 or 3 channels"),
         (np.full((6, 1, 8, 8), np.nan), "NaN"),
-        (np.zeros((6, 1, 8, 8)), "all of one value"),
+        (np.zeros((6, 1, 8, 8)), "same value"),
         (COLOUR[:1], "1 are too few"),
         (np.full((6, 1, 8, 8), "a"), "dtype"),
         (sparse.csr_matrix(np.eye(6)), "toarray"),

@@ -105,7 +105,7 @@ def test_every_fault_of_foreign_weights_is_named() -> None:
         model.set_weights(weights, "features")
     with pytest.raises(ConfigError, match="and 1 more"):
         model.set_weights({f"x{i}": np.zeros(1) for i in range(6)} | weights)
-    with pytest.raises(ConfigError, match=r"body\.0\.bias are no numbers"):
+    with pytest.raises(ConfigError, match=r"body\.0\.bias are not numeric"):
         model.set_weights(weights | {"body.0.bias": np.array(list("abcdefgh"))})
     with pytest.raises(ConfigError, match="'all', 'features' or 'head', not 'tail'"):
         model.get_weights("tail")  # type: ignore[arg-type]

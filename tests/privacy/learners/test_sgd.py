@@ -123,8 +123,8 @@ def train(data: Data, steps: int = 1, sampling: float = 1.0, multiplier: float =
         "deterministic": True,
         **settings,
     }
-    training = dp_training.PrivateTraining(net, noise_source(0), RandomStream(0), device=CPU, **options)
-    training.train(rows, SampledGaussian(steps, multiplier, sampling))
+    event = SampledGaussian(steps, multiplier, sampling)
+    dp_training.train_privately(net, rows, event, noise_source(0), RandomStream(0), device=CPU, **options)
     return before, net
 
 

@@ -109,7 +109,7 @@ def test_flips_in_columns_cluster_or_avoid_each_other() -> None:
 @pytest.mark.parametrize("theta", [0, 0.0, float("nan"), float("inf"), "1", None, True, [[1.0]], [1.0, 2.0]], ids=repr)
 @pytest.mark.parametrize("structure", ["independent", "columns"])
 def test_a_theta_that_is_no_number_is_refused(theta: Any, structure: Any) -> None:
-    with pytest.raises(ConfigError, match="theta is a finite number"):
+    with pytest.raises(ConfigError, match="theta must be a finite number"):
         XorMechanism(theta, structure)
 
 

@@ -1,4 +1,4 @@
-"""FedAUX's networks, for 32x32 colour images and small grey ones: the published nets, without their early poolings.
+"""FedAUX's networks, for 32x32 color images and small gray ones: the published nets, without their early poolings.
 
 The first convolution and what follows it have stride 1 where the nets for 224x224 images have stride 2, so that a
 32x32 or 28x28 image is 4x4 before the average pooling. All are ``nn.Sequential``, with the head as their last layer.
@@ -12,8 +12,8 @@ Parameters, with 10 classes:
 | mobilenetv2_half | 587,946 | 587,370 | 640 |
 | shufflenet | 940,858 | 940,426 | 800 |
 
-FedAUX prints 19.79 MB for its ResNet-8 with 100 classes and 512 features: these are the 4,949,412 parameters of this
-one, which has ten weight layers.
+FedAUX reports 19.79 MB for its ResNet-8 with 100 classes and 512 features: the 4,949,412 parameters of this one, which
+has ten weight layers.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-Shape = tuple[int, int, int]
+from collegium.errors import ConfigError
+
+Shape = tuple[int, ...]
+"""Of one row: (channels, height, width)."""
 
 
-def resnet8(image: Shape, n_classes: int) -> nn.Module:
+def resnet8(input_shape: Shape, n_classes: int) -> nn.Module:
     """He et al. (2016): one basic block of 64, 128, 256 and 512 channels each."""
     return nn.Sequential(
-        *_conv_norm(image[0], 64, 3),
+        *_conv_norm(image_of(input_shape, smallest=8)[0], 64, 3),
         nn.ReLU(),
         ResidualBlock(64, 64, stride=1),
         ResidualBlock(64, 128, stride=2),
@@ -55,17 +58,17 @@ class ResidualBlock(nn.Module):
         return added.relu()
 
 
-def mobilenetv2(image: Shape, n_classes: int) -> nn.Module:
+def mobilenetv2(input_shape: Shape, n_classes: int) -> nn.Module:
     """Sandler et al. (2018), Table 2."""
-    return _mobilenet(image, n_classes, channels=(16, 24, 32, 64, 96, 160, 320), features=1280)
+    return _mobilenet(input_shape, n_classes, channels=(16, 24, 32, 64, 96, 160, 320), features=1280)
 
 
-def mobilenetv2_half(image: Shape, n_classes: int) -> nn.Module:
-    """MobileNetV2 with half the channels after the first convolution, as FedAUX's public code has it."""
-    return _mobilenet(image, n_classes, channels=(8, 12, 16, 32, 48, 80, 160), features=640)
+def mobilenetv2_half(input_shape: Shape, n_classes: int) -> nn.Module:
+    """MobileNetV2 with half the channels after the first convolution, as in FedAUX's public code."""
+    return _mobilenet(input_shape, n_classes, channels=(8, 12, 16, 32, 48, 80, 160), features=640)
 
 
-def _mobilenet(image: Shape, n_classes: int, *, channels: Sequence[int], features: int) -> nn.Module:
+def _mobilenet(input_shape: Shape, n_classes: int, *, channels: Sequence[int], features: int) -> nn.Module:
     repeats, strides = (1, 2, 3, 4, 3, 3, 1), (1, 1, 2, 2, 1, 2, 1)
     blocks: list[nn.Module] = []
     inputs = 32
@@ -75,7 +78,7 @@ def _mobilenet(image: Shape, n_classes: int, *, channels: Sequence[int], feature
             blocks.append(InvertedResidual(inputs, outputs, expansion, stride if place == 0 else 1))
             inputs = outputs
     return nn.Sequential(
-        *_conv_norm(image[0], 32, 3),
+        *_conv_norm(image_of(input_shape, smallest=8)[0], 32, 3),
         nn.ReLU6(),
         *blocks,
         *_conv_norm(inputs, features, 1),
@@ -104,7 +107,7 @@ class InvertedResidual(nn.Module):
         return x + narrow if self._has_shortcut else narrow
 
 
-def shufflenet(image: Shape, n_classes: int) -> nn.Module:
+def shufflenet(input_shape: Shape, n_classes: int) -> nn.Module:
     """Zhang et al. (2018), Table 1, with two groups: stages of 4, 8 and 4 units with 200, 400 and 800 channels."""
     blocks: list[nn.Module] = []
     inputs = 24
@@ -112,7 +115,9 @@ def shufflenet(image: Shape, n_classes: int) -> nn.Module:
         for _ in range(repeat):
             blocks.append(ShuffleUnit(inputs, outputs, groups_in=1 if inputs == 24 else 2))
             inputs = outputs
-    return nn.Sequential(*_conv_norm(image[0], 24, 3), nn.ReLU(), *blocks, *_head(800, n_classes))
+    return nn.Sequential(
+        *_conv_norm(image_of(input_shape, smallest=8)[0], 24, 3), nn.ReLU(), *blocks, *_head(800, n_classes)
+    )
 
 
 class ShuffleUnit(nn.Module):
@@ -138,7 +143,7 @@ class ShuffleUnit(nn.Module):
 
 
 def _conv_norm(inputs: int, outputs: int, size: int, *, stride: int = 1, groups: int = 1) -> list[nn.Module]:
-    """A convolution that keeps the image's size (up to its stride), and batch norm, which makes a bias needless."""
+    """A convolution that keeps the image's size (up to its stride), and batch norm, which makes a bias redundant."""
     return [
         nn.Conv2d(inputs, outputs, size, stride=stride, padding=size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),
@@ -147,3 +152,18 @@ def _conv_norm(inputs: int, outputs: int, size: int, *, stride: int = 1, groups:
 
 def _head(features: int, n_classes: int) -> list[nn.Module]:
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, n_classes)]
+
+
+def image_of(input_shape: Shape, smallest: int) -> tuple[int, int, int]:
+    """(channels, height, width), with sides long enough for the net's poolings."""
+    if len(input_shape) != 3:
+        raise ConfigError(
+            f"expected images, but a row has shape {input_shape}: pass image_shape=(channels, height, width)."
+        )
+    channels, height, width = input_shape
+    if min(height, width) < smallest:
+        raise ConfigError(
+            f"images must have at least {smallest}x{smallest} pixels, but image_shape=(channels, height, width) is "
+            f"{input_shape}."
+        )
+    return channels, height, width

@@ -1,33 +1,31 @@
 """The papers' networks, by name.
 
-Each takes the shape of one row, ``(features,)`` or ``(channels, height, width)``, and the number of classes, and gives
-an ``nn.Module`` that returns logits. "FedCT" is the paper "Little is Enough", whose Tables 12 to 16 print the layers.
+Each takes the shape of one row, ``(features,)`` or ``(channels, height, width)``, and the number of classes, and builds
+an ``nn.Module`` that returns logits. "FedCT" is the paper "Little is Enough", whose Tables 12 to 16 list the layers.
 
-What the tables leave open, or print wrongly:
+What the tables leave open, or misprint:
 
 - The size of the last layer follows from the input shape. Tables 14 and 15 print 4,194,306 and 2,636,034 parameters
   for it, which agrees neither with their own Flatten rows nor with the image sizes of the text.
 - A 3x3 convolution from 32 to 64 channels has 18,496 parameters, as Table 12 says; Tables 14 to 16 print 18,464.
 - Tables 14 to 16 name no activations. ReLU follows each batch norm in the nets of Tables 14 and 15, and each
   convolution and the hidden layer in that of Table 16.
-- No table prints dropout rates; each function says which it uses.
+- No table lists dropout rates; each function documents the ones it uses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import gcd, prod
-from typing import Final
+from typing import Final, Literal
 
 from torch import nn
 
+from collegium.core.settings import checked
 from collegium.errors import ConfigError
-from collegium.learners.nets import images as image_nets
+from collegium.learners.nets import images
+from collegium.learners.nets.images import image_of
 from collegium.registry import nearest
-
-__all__ = [
-    "NETS", "build", "cnn_aimhi", "cnn_cifar10", "cnn_mri", "cnn_pneumonia", "cnn_svhn", "lenet", "logistic", "mlp",
-]  # fmt: skip
 
 NetFunction = Callable[[tuple[int, ...], int], nn.Module]
 
@@ -52,9 +50,9 @@ def mlp(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 def cnn_cifar10(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedCT Tab. 12 (CIFAR10): batch norm after the ReLU of every layer.
 
-    The table gives no dropout rates: .2, .3 and .4 after the three blocks and .5 before the last layer are used.
+    The table gives no dropout rates: we use .2, .3 and .4 after the three blocks and .5 before the last layer.
     """
-    channels, height, width = _image(input_shape, smallest=8)
+    channels, height, width = image_of(input_shape, smallest=8)
     return nn.Sequential(
         *_cifar10_block(channels, 32, dropout=0.2),
         *_cifar10_block(32, 64, dropout=0.3),
@@ -82,17 +80,8 @@ def _cifar10_block(inputs: int, outputs: int, *, dropout: float) -> list[nn.Modu
 
 
 def cnn_pneumonia(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """FedCT Tab. 14 (Pneumonia). The last layer is sized by the input, not as the table prints it."""
-    return _x_ray_net(input_shape, n_classes)
-
-
-def cnn_mri(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """FedCT Tab. 15 (MRI): the layers of Tab. 14. The last one is sized by the input, not as the table prints it."""
-    return _x_ray_net(input_shape, n_classes)
-
-
-def _x_ray_net(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    channels, height, width = _image(input_shape, smallest=4)
+    """FedCT Tab. 14 (Pneumonia) and Tab. 15 (MRI): the same layers, the last one sized by the input."""
+    channels, height, width = image_of(input_shape, smallest=4)
     return nn.Sequential(
         _conv(channels, 32),
         nn.BatchNorm2d(32),
@@ -112,7 +101,7 @@ def _x_ray_net(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 
 def cnn_svhn(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedCT Tab. 16 (SVHN). The table gives no dropout rates: .3 after each block and .4 before the last layer."""
-    channels, height, width = _image(input_shape, smallest=8)
+    channels, height, width = image_of(input_shape, smallest=8)
     return nn.Sequential(
         *_svhn_block(channels, 32),
         *_svhn_block(32, 64),
@@ -139,15 +128,11 @@ def _svhn_block(inputs: int, outputs: int) -> list[nn.Module]:
 
 def cnn_aimhi(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """AIMHI Tab. 1 (CIFAR10): two convolutions without padding, as in Keras, and a hidden layer of 64."""
-    channels, height, width = _image(input_shape, smallest=10)
+    channels, height, width = image_of(input_shape, smallest=10)
     rows, columns = (((side - 2) // 2 - 2) // 2 for side in (height, width))
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *_unpadded_block(channels, 32, 3),
+        *_unpadded_block(32, 64, 3),
         nn.Flatten(),
         nn.Linear(64 * rows * columns, 64),
         nn.ReLU(),
@@ -157,15 +142,11 @@ def cnn_aimhi(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 
 def lenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedKT's net for MNIST (Sec. 5): two convolutions of 5x5 with pooling, two hidden layers, as in LeNet-5."""
-    channels, height, width = _image(input_shape, smallest=16)
+    channels, height, width = image_of(input_shape, smallest=16)
     rows, columns = (((side - 4) // 2 - 4) // 2 for side in (height, width))
     return nn.Sequential(
-        nn.Conv2d(channels, 6, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *_unpadded_block(channels, 6, 5),
+        *_unpadded_block(6, 16, 5),
         nn.Flatten(),
         nn.Linear(16 * rows * columns, 120),
         nn.ReLU(),
@@ -175,43 +156,12 @@ def lenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     )
 
 
-def resnet8(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """FedAUX's ResNet-8."""
-    return image_nets.resnet8(_image(input_shape, smallest=8), n_classes)
-
-
-def mobilenetv2(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """MobileNetV2 for small images."""
-    return image_nets.mobilenetv2(_image(input_shape, smallest=8), n_classes)
-
-
-def mobilenetv2_half(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """MobileNetV2 with half the channels, as in FedAUX's public code."""
-    return image_nets.mobilenetv2_half(_image(input_shape, smallest=8), n_classes)
-
-
-def shufflenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """ShuffleNet with two groups, for small images."""
-    return image_nets.shufflenet(_image(input_shape, smallest=8), n_classes)
+def _unpadded_block(inputs: int, outputs: int, size: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, size), nn.ReLU(), nn.MaxPool2d(2)]
 
 
 def _conv(inputs: int, outputs: int) -> nn.Conv2d:
     return nn.Conv2d(inputs, outputs, kernel_size=3, padding=1)
-
-
-def _image(input_shape: tuple[int, ...], smallest: int) -> tuple[int, int, int]:
-    """(channels, height, width), where the sides are long enough for the net's poolings."""
-    if len(input_shape) != 3:
-        raise ConfigError(
-            f"it takes images, but a row has the shape {input_shape}: pass image_shape=(channels, height, width)."
-        )
-    channels, height, width = input_shape
-    if min(height, width) < smallest:
-        raise ConfigError(
-            f"it takes images of at least {smallest}x{smallest} pixels, but image_shape=(channels, height, width) "
-            f"is {input_shape}."
-        )
-    return channels, height, width
 
 
 NETS: Final[dict[str, NetFunction]] = {
@@ -219,21 +169,22 @@ NETS: Final[dict[str, NetFunction]] = {
     "mlp": mlp,
     "cnn_cifar10": cnn_cifar10,
     "cnn_pneumonia": cnn_pneumonia,
-    "cnn_mri": cnn_mri,
+    "cnn_mri": cnn_pneumonia,
     "cnn_svhn": cnn_svhn,
     "cnn_aimhi": cnn_aimhi,
     "lenet": lenet,
-    "resnet8": resnet8,
-    "mobilenetv2": mobilenetv2,
-    "mobilenetv2_half": mobilenetv2_half,
-    "shufflenet": shufflenet,
+    "resnet8": images.resnet8,
+    "mobilenetv2": images.mobilenetv2,
+    "mobilenetv2_half": images.mobilenetv2_half,
+    "shufflenet": images.shufflenet,
 }
 
 
-def build(name: str, input_shape: tuple[int, ...], n_classes: int, norm: str = "batch") -> nn.Module:
+@checked
+def build(
+    name: str, input_shape: Sequence[int], n_classes: int, norm: Literal["batch", "group"] = "batch"
+) -> nn.Module:
     """The net called `name`, with weights drawn from torch's generator and "batch" or "group" norm."""
-    if norm not in ("batch", "group"):
-        raise ConfigError(f"norm is 'batch' or 'group', not {norm!r}.")
     if name not in NETS:
         raise ConfigError(f"There is no net {name!r}.{nearest(name, NETS)} Known: {', '.join(sorted(NETS))}.")
     try:
@@ -246,7 +197,7 @@ def build(name: str, input_shape: tuple[int, ...], n_classes: int, norm: str = "
 
 
 def use_group_norm(net: nn.Module) -> None:
-    """Put group norm in the place of every batch norm: 8 groups, or as many as the number of channels allows."""
+    """Replace every batch norm by group norm, with 8 groups or as many as the number of channels allows."""
     for name, layer in list(net.named_children()):
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
             setattr(net, name, nn.GroupNorm(gcd(8, layer.num_features), layer.num_features))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,29 +14,22 @@ from collegium.core.settings import PositiveInt, TwoOrMore, check_parameters
 from collegium.errors import MissingExtra
 
 
+@dataclass(eq=False, repr=False)
 class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A sparse linear model over rules read from small trees: trees of size 4 and at most 200 rules, as in the paper.
 
-    imodels' own classifier knows two classes only; with more, one model per class is fitted against the rest. Unlike
-    imodels' the penalty is an elastic net, half L1, and the intercept is free (see `sparse_logistic`).
-    `cv` chooses the strength of the penalty by imodels' cross-validation instead of taking the most rules that are
-    allowed; it takes minutes where the other way takes seconds.
+    imodels' own classifier supports two classes only; with more, one model per class is fitted against the rest. Unlike
+    in imodels, the penalty is an elastic net, half L1, and the intercept is not penalized (see `sparse_logistic`).
+    `cv` chooses the penalty by imodels' cross-validation, which takes minutes, instead of keeping as many rules as
+    `max_rules` allows, which takes seconds.
     `model_` is the fitted imodels classifier (or the `OneVsRestClassifier` around several).
     """
 
-    def __init__(
-        self,
-        tree_size: TwoOrMore = 4,
-        max_rules: PositiveInt = 200,
-        n_estimators: PositiveInt = 100,
-        cv: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.tree_size = tree_size
-        self.max_rules = max_rules
-        self.n_estimators = n_estimators
-        self.cv = cv
-        self.random_state = random_state
+    tree_size: TwoOrMore = 4
+    max_rules: PositiveInt = 200
+    n_estimators: PositiveInt = 100
+    cv: bool = False
+    random_state: Any = None
 
     def fit(self, X: Any, y: Any) -> RuleFit:
         """Fit on numeric features."""
@@ -47,13 +41,7 @@ class RuleFit(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from collegium.learners.rulefit.quick_rules import QuickRuleFit
 
         self.classes_, codes = np.unique(np.asarray(y), return_inverse=True)
-        rules = QuickRuleFit(
-            tree_size=self.tree_size,
-            max_rules=self.max_rules,
-            n_estimators=self.n_estimators,
-            cv=self.cv,
-            random_state=self.random_state,
-        )
+        rules = QuickRuleFit(**self.get_params(deep=False))
         self.model_ = rules if len(self.classes_) <= 2 else OneVsRestClassifier(rules)
         self.model_.fit(np.asarray(X, dtype=float), codes)
         return self

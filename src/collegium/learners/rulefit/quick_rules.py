@@ -13,8 +13,7 @@ from scipy.special import expit
 
 from collegium.learners.rulefit.sparse_logistic import least_penalised
 
-# imodels seeds and uses numpy's process-wide generator for the trees: one at a time, and the caller's state is put
-# back.
+# imodels seeds and uses numpy's process-wide generator for the trees: one at a time, restoring the caller's state.
 _GLOBAL_RANDOMNESS = threading.Lock()
 
 
@@ -22,11 +21,11 @@ class QuickRuleFit(RuleFitClassifier):  # type: ignore[misc]
     """imodels tries up to 100 penalties one after the other, with liblinear, and takes the least that leaves at most
     `max_rules` terms. This looks for that one by bisection, and its penalty is an elastic net.
 
-    A penalty that is given or cross-validated is imodels' own business.
+    A given or cross-validated penalty is left to imodels.
     """
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The logistic function of the weighted sum; imodels takes 1/2 for even odds, which favours the first class."""
+        """The logistic function of the weighted sum; imodels says 1/2 for even odds, which favors the first class."""
         second = expit(self._predict_continuous_output(np.asarray(X, dtype=float)))
         return np.column_stack([1 - second, second])
 

@@ -1,8 +1,8 @@
-"""Logistic regression with an elastic net penalty and at most so many weights that are not zero.
+"""Logistic regression with an elastic net penalty and a limited number of nonzero weights.
 
 Each fit is a sequence of weighted least squares with that penalty (as in glmnet: Friedman, Hastie and Tibshirani 2010).
 With a few hundred correlated columns that is many times faster than liblinear, because coordinate descent on the Gram
-matrix does not look at the rows again.
+matrix does not touch the rows again.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from sklearn.linear_model import ElasticNet
 Floats = NDArray[np.float64]
 
 L1_SHARE: Final = 0.5
-"""The rest is a squared penalty, which shares the weight out among columns that say much the same. With few rows, many
-do: L1 alone keeps one of them by chance, and on 27 rows of Wine (12 draws) is right in 0.893 instead of 0.931. Chosen
-from 1, 0.99, 0.9 and 0.5 on small draws of Wine and BreastCancer; on thousands of rows it hardly matters."""
+"""The rest is a squared penalty, which spreads the weight over correlated columns. With few rows there are many: L1
+alone keeps one of them by chance, and its accuracy on 27 rows of Wine (12 draws) is 0.893 instead of 0.931. Chosen from
+1, 0.99, 0.9 and 0.5 on small samples of Wine and BreastCancer; on thousands of rows it hardly matters."""
 ROOM: Final = 1 / 3
-"""Of the columns: where fewer may stay, L1 alone. Columns that share come together, and a net that may keep few of them
-keeps none that matter."""
+"""A share of the columns: if fewer may stay, L1 alone is used. Correlated columns enter together, and a net that may
+keep only a few keeps none that matter."""
 LEAST_PENALTY: Final = 1e-4
-"""Where the search ends when no penalty leaves too many terms: the end of imodels' grid."""
+"""The smallest penalty tried: the end of imodels' grid."""
 LARGE_STEP: Final = 10.0
 CLOSE_ENOUGH: Final = 1.2
-"""The ratio of two penalties between which the search goes no further: the step of imodels' grid."""
+"""The ratio of penalties at which the search stops: the step of imodels' grid."""
 UNEXPLAINED: Final = 1e-3
 NO_WEIGHT: Final = 1e-6
 LONGEST_MOVE: Final = 4.0
-"""How far a row's logit may be asked to move in a step. A row that is far on the wrong side has next to no curvature:
-taken at its word, it would drag all others along."""
+"""The largest change of a row's logit that one step aims for. A row far on the wrong side has almost no curvature, and
+an unlimited step would drag all others along."""
 LEAST_CURVATURE: Final = 1e-10
 MOST_STEPS: Final = 50
 ENOUGH_GAIN: Final = 1e-6
@@ -44,7 +44,7 @@ SHORTEST_STEP: Final = 1e-3
 
 @dataclass(frozen=True)
 class SparseLogistic:
-    """Weights and intercept of one fit, and the penalty that led to them. The intercept is not penalised."""
+    """Weights and intercept of one fit, and its penalty. The intercept is not penalized."""
 
     weights: Floats
     intercept: float
@@ -52,17 +52,17 @@ class SparseLogistic:
 
     @property
     def terms(self) -> int:
-        """How many weights are not zero."""
+        """The number of nonzero weights."""
         return int(np.count_nonzero(self.weights))
 
 
 def least_penalised(X: Floats, y: Floats, max_terms: int) -> SparseLogistic:
-    """The fit with the least penalty that has at most `max_terms` weights; `y` is 0 or 1.
+    """The fit with the smallest penalty that has at most `max_terms` nonzero weights; `y` is 0 or 1.
 
-    From the penalty that leaves no weight it goes down in large steps until there are too many weights, and then halves
-    the last step: the number of weights grows as the penalty falls, but for small exceptions. Each fit starts from the
-    last one that had few enough. It ends early where next to nothing is left to explain, as glmnet does: weights of
-    classes that a plane divides grow for ever.
+    Starting from the penalty at which all weights are zero, it decreases the penalty in large steps until there are too
+    many weights, and then bisects: the number of weights grows as the penalty falls, with small exceptions. Each fit
+    starts from the last one within the limit. Like glmnet, it stops early when almost everything is explained: weights
+    of linearly separable classes would grow without bound.
     """
     share = float(np.mean(y))
     if not 0 < share < 1:

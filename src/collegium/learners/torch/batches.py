@@ -1,4 +1,4 @@
-"""Mini-batches of private and pseudo-labelled rows, from whatever holds them."""
+"""Mini-batches of private and pseudo-labeled rows."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ CHUNK_VALUES = 2**22  # so that a chunk of large images fits into memory too
 
 
 class Rows:
-    """The rows of `X`, read a few at a time as float32 arrays of one `shape`. `X` itself is not copied.
+    """The rows of `X`, read a few at a time as float32 arrays of one `shape`.
 
-    Only a data frame is turned into one array first.
+    `X` itself is not copied, except that a data frame is converted to one array first.
     """
 
     def __init__(self, X: Any, image_shape: Sequence[int] | None = None, *, name: str = "X") -> None:
@@ -49,12 +49,12 @@ class Rows:
             block: Floats = (taken.toarray() if self._is_sparse else taken).astype(np.float32)
         if not np.isfinite(block).all():
             raise ConfigError(
-                f"{self._name} holds NaN, infinite or too large values (beyond float32): impute or drop them first."
+                f"{self._name} contains NaN, infinite or too large values (beyond float32): impute or drop them first."
             )
         return block.reshape(len(block), *self.shape)
 
     def tensor(self, rows: Indices | slice, device: torch.device) -> torch.Tensor:
-        """The same on a device, from the copy of all rows there if there is one."""
+        """The same on a device, from its resident copy of all rows if there is one."""
         everything = self._resident(device)
         if everything is None:
             return torch.from_numpy(self.take(rows)).to(device)
@@ -88,7 +88,7 @@ class Rows:
 
 
 class Labelled:
-    """Rows with their labels; labels are given out as positions in `classes`. `weights`, if any, have the mean 1."""
+    """Rows with their labels, which are returned as positions in `classes`. `weights`, if any, have mean 1."""
 
     def __init__(self, rows: Rows, y: NDArray[Any], classes: NDArray[Any], weights: Floats | None = None) -> None:
         self.rows = rows
@@ -99,16 +99,11 @@ class Labelled:
     def __len__(self) -> int:
         return len(self._y)
 
-    def take(self, rows: Indices | slice) -> tuple[Floats, Codes]:
-        """These rows and their labels' positions."""
-        codes = self.codes(rows)
-        return self.rows.take(rows), codes
-
     def codes(self, rows: Indices | slice) -> Codes:
         """The positions of these rows' labels."""
         codes = [self._position.get(label, -1) for label in self._y[rows].tolist()]
         if -1 in codes:
-            raise ConfigError("Some labels are not among the classes: give all classes of the study, and only those.")
+            raise ConfigError("Some labels are not among the classes: pass all classes of the study.")
         return np.array(codes, dtype=np.int64)
 
     def weights_at(self, rows: Indices) -> Floats:
@@ -122,30 +117,30 @@ class Labelled:
 
 
 class Beside:
-    """Rows without labels and, for soft targets, the class probabilities they should get."""
+    """Rows without labels and, for soft targets, their target class probabilities."""
 
     def __init__(self, rows: Rows, targets: Any, n_classes: int) -> None:
         self.rows = rows
         self._targets = None if targets is None else np.asarray(targets)
         if self._targets is not None and self._targets.shape != (len(rows), n_classes):
             raise ConfigError(
-                f"There are {len(rows)} rows and {n_classes} classes, but the soft targets have the shape "
+                f"Soft targets must have shape {(len(rows), n_classes)}, one column per class, not "
                 f"{self._targets.shape}."
             )
         if len(rows) == 0:
-            raise ConfigError("There are no rows to distil into the net.")
+            raise ConfigError("There are no rows to distill from.")
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def targets(self, rows: Indices | slice) -> Floats | None:
-        """The probabilities of these rows, where there are any."""
+        """The target probabilities of these rows, if any."""
         if self._targets is None:
             return None
         targets: Floats = self._targets[rows].astype(np.float32)
         # Written so that NaN fails too.
         if not (np.all(targets >= 0) and np.all(np.abs(targets.sum(axis=1) - 1) <= 1e-3)):
-            raise ConfigError("Soft targets must be probabilities that add up to 1 in each row: softmax logits first.")
+            raise ConfigError("Soft targets must be probabilities that sum to 1 in each row: softmax logits first.")
         return targets
 
     def check(self, device: torch.device = CPU) -> None:
@@ -162,11 +157,11 @@ class Batch(NamedTuple):
     weights: torch.Tensor | None
     soft: torch.Tensor | None
     beside: torch.Tensor | None = None
-    """Which of the rows beside the labelled ones these are."""
+    """The indices of the rows without labels."""
 
 
 class Deck:
-    """Deals the numbers 0 to n-1 in shuffled order, and shuffles anew whenever all have been dealt."""
+    """Deals the numbers 0 to n-1 in random order, and reshuffles when all have been dealt."""
 
     def __init__(self, n: int, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -198,7 +193,7 @@ class Deck:
 
 
 class Batches:
-    """Draws mini-batches, and remembers across calls which rows are still to come."""
+    """Draws mini-batches, and remembers across calls which rows come next."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -216,7 +211,7 @@ class Batches:
     ) -> Iterator[Batch]:
         """Batches with equal shares of all sets: `steps` of them, or `epochs` sweeps over the largest set.
 
-        The smaller sets are gone through again and again.
+        Smaller sets are repeated.
         """
         every: list[Labelled | Beside] = [*sets, *([] if beside is None else [beside])]
         decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
@@ -240,7 +235,7 @@ class Batches:
             )
 
     def _deck(self, place: int, n: int) -> Deck:
-        """The deck of the set at this place: a new one if the set has another length than last time."""
+        """The deck of the set at this position: a new one if the set's length has changed."""
         if place == len(self._decks):
             self._decks.append(Deck(n, self._rng))
         if len(self._decks[place]) != n:
@@ -259,7 +254,7 @@ def _sweeps(decks: Sequence[Deck], share: int, epochs: int) -> Iterator[int]:
 
 
 def sweep(n: int, size: int) -> list[int]:
-    """Batch sizes that add up to n. A last row on its own joins the batch before it: batch norm needs two."""
+    """Batch sizes that sum to n. A single last row joins the previous batch: batch norm needs two."""
     full, rest = divmod(n, size)
     sizes = [size] * full
     if rest == 1 and full:
@@ -275,7 +270,7 @@ def labels_of(y: Any, rows: Rows, name: str = "y") -> NDArray[Any]:
         raise ConfigError(f"A classifier requires y to be passed, but the target {name} is None.")
     labels = np.asarray(y)
     if labels.ndim != 1:
-        raise ConfigError(f"{name} must hold one label per row, but has {labels.ndim} dimensions.")
+        raise ConfigError(f"{name} must have one label per row, but has {labels.ndim} dimensions.")
     if len(labels) != len(rows):
         raise ConfigError(f"There are {len(rows)} rows, but {len(labels)} labels in {name}.")
     return labels
@@ -285,23 +280,22 @@ def weights_of(sample_weight: Any, rows: Rows) -> Floats | None:
     """`sample_weight` as one number per row, scaled to mean 1; None stays None."""
     if sample_weight is None or len(rows) == 0:
         return None
-    weights = confidences_of(sample_weight, rows, "sample_weight").astype(np.float64)
+    weights = per_row(sample_weight, rows, "sample_weight").astype(np.float64)
     if not 0 < weights.sum() < np.inf:
-        raise ConfigError("sample_weight must not be zero in every row, and its sum must be finite.")
-    normalised: Floats = (weights / weights.mean()).astype(np.float32)
-    return normalised
+        raise ConfigError("sample_weight must not be all zero, and its sum must be finite.")
+    return np.asarray(weights / weights.mean(), dtype=np.float32)
 
 
-def confidences_of(confidences: Any, rows: Rows, name: str = "confidences") -> NDArray[Any]:
-    """`confidences` as an array with one number per row."""
-    numbers: NDArray[Any] = np.asarray(confidences)
+def per_row(values: Any, rows: Rows, name: str) -> NDArray[Any]:
+    """`values` as an array with one number per row."""
+    numbers: NDArray[Any] = np.asarray(values)
     # Written so that NaN fails too.
     if (
         numbers.shape != (len(rows),)
         or numbers.dtype.kind not in "biuf"
         or not np.all((numbers >= 0) & (numbers < np.inf))
     ):
-        raise ConfigError(f"{name} must hold one finite number of at least 0 for each of the {len(rows)} rows.")
+        raise ConfigError(f"{name} must have one finite number of at least 0 for each of the {len(rows)} rows.")
     return numbers
 
 
@@ -310,15 +304,15 @@ def classes_in(labels: Sequence[NDArray[Any]]) -> NDArray[Any]:
     if any(pd.isna(part).any() for part in labels):
         raise ConfigError("Some labels are missing: drop those rows first.")
     if any(part.dtype.kind == "f" and not (np.isfinite(part) & (part == np.round(part))).all() for part in labels):
-        raise ConfigError("The labels are continuous numbers: a classifier needs classes. Unknown label type.")
+        raise ConfigError("The labels are continuous, but a classifier needs classes. Unknown label type.")
     try:
         return np.unique(np.concatenate(labels))
     except TypeError:
-        raise ConfigError("The labels are of different types, such as numbers and text: make them alike.") from None
+        raise ConfigError("The labels have different types, such as numbers and text: convert them to one.") from None
 
 
 def _values(X: Any, name: str) -> Any:
-    """`X` as something whose rows can be taken: an array of numbers, or a csr matrix."""
+    """`X` as an array of numbers or a csr matrix."""
     values: Any = X
     if isinstance(X, pd.DataFrame):
         values = _frame_values(X, name)
@@ -329,21 +323,22 @@ def _values(X: Any, name: str) -> Any:
     if values.ndim < 2:
         raise ConfigError(f"{name} must have at least two dimensions, (rows, features): Reshape your data.")
     if values.dtype.kind not in "biuf":
-        raise ConfigError(f"{name} must hold real numbers, but has dtype {values.dtype}. Encode text first.")
+        raise ConfigError(f"{name} must contain real numbers, but has dtype {values.dtype}. Encode text first.")
     if 0 in values.shape[1:]:
         raise ConfigError(f"{name} has 0 feature(s) (shape={values.shape}) while a minimum of 1 is required.")
     return values
 
 
 def _frame_values(frame: pd.DataFrame, name: str) -> Floats:
-    text = [str(column) for column, dtype in frame.dtypes.items() if not _is_number(dtype)]
+    kinds = pd.api.types
+    text = [
+        str(column)
+        for column, dtype in frame.dtypes.items()
+        if not (kinds.is_any_real_numeric_dtype(dtype) or kinds.is_bool_dtype(dtype))
+    ]
     if text:
-        raise ConfigError(f"Columns of {name} that are not numbers: {', '.join(text)}. Encode or drop them first.")
+        raise ConfigError(f"Some columns of {name} are not numeric: {', '.join(text)}. Encode or drop them first.")
     return frame.to_numpy(dtype=np.float32, na_value=np.nan)
-
-
-def _is_number(dtype: Any) -> bool:
-    return pd.api.types.is_any_real_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype)
 
 
 def _row_shape(given: tuple[int, ...], image_shape: Sequence[int] | None, name: str) -> tuple[int, ...]:
@@ -354,4 +349,4 @@ def _row_shape(given: tuple[int, ...], image_shape: Sequence[int] | None, name: 
     if given == wanted or (1, *given) == wanted or given == (prod(wanted),):
         return wanted
     hint = f"{prod(wanted)} features are needed" if len(given) == 1 else "bring the axes into that order"
-    raise ConfigError(f"A row of {name} has the shape {given}, which is no image_shape={wanted}: {hint}.")
+    raise ConfigError(f"A row of {name} has shape {given}, which does not fit image_shape={wanted}: {hint}.")

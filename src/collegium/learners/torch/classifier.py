@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -36,21 +37,20 @@ from collegium.learners.torch.batches import (
     Labelled,
     Rows,
     classes_in,
-    confidences_of,
     labels_of,
+    per_row,
     weights_of,
 )
 from collegium.learners.torch.devices import find_device
 from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_output
 
-__all__ = ["TorchClassifier"]
 
-
+@dataclass(eq=False, repr=False)
 class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """A neural network as a scikit-learn classifier that can also go on training, round after round.
+    """A neural network as a scikit-learn classifier that can also continue training, round after round.
 
-    X is an array of numbers with one row per case and any further dimensions, a data frame of numbers, or a sparse
-    matrix. It may be memory-mapped: rows are read a batch at a time. Labels may be of any type.
+    X is a numeric array with one row per case and any further dimensions, a numeric data frame, or a sparse matrix. It
+    may be memory-mapped: rows are read a batch at a time. Labels may have any type.
 
     Parameters
     ----------
@@ -58,80 +58,63 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         A name from `learners.nets.named.NETS`, an ``nn.Module`` (copied, never trained in place), or a function
         ``(input_shape, n_classes) -> nn.Module``. The net returns one logit per class.
     norm
-        "group" puts group norm in the place of the batch norm of a net from `NETS`: it has no running statistics, which
-        sites with different data do not share, and lets no row depend on the others in its batch, as DP-SGD needs.
+        "group" replaces the batch norm of a net from `NETS` by group norm: it has no running statistics, which differ
+        between sites, and no row depends on the others in its batch, as DP-SGD requires.
     lr, weight_decay, optimizer
-        The optimizer is "adam", "adamw", "sgd" or "momentum" (sgd with momentum .9); it is made together with the net
-        and reset only by an update whose terms say so.
+        The optimizer is "adam", "adamw", "sgd" or "momentum" (sgd with momentum .9). Its state is kept between updates,
+        except where local terms reset it.
     batch_size
-        Rows per mini-batch. With pseudo-labelled rows, a batch has as many of those again.
+        Rows per mini-batch. With pseudo-labeled rows, a mini-batch has as many of those in addition.
     epochs, steps
         How long `fit` and `update` train: `epochs` sweeps over the data or, when given, `steps` mini-batches.
     augment
-        Whether training sees a random view of each row: a shifted image, mirrored too where it is in colour, or a row
-        some of whose features are another row's (`collegium.learners.torch.views`).
+        Whether to train on a random view of each row: a shifted image, also mirrored if in color, or a row with some
+        features swapped with another row's (`collegium.learners.torch.views`).
     warm_start
-        Whether `fit` goes on from the present weights, as `update` always does.
+        Whether `fit` continues from the current weights, as `update` always does.
     device
-        Where it trains: "cpu" or "cuda". Where there is no CUDA, the CPU takes its place and a `CollegiumWarning` says
-        so; `last_update_.device` tells where it was.
+        Where to train: "cpu" or "cuda". Without CUDA, it falls back to the CPU with a `CollegiumWarning`;
+        `last_update_.device` is the device used.
     image_shape
-        (channels, height, width), when the rows of X are flat but the net takes images.
+        (channels, height, width), if the rows of X are flat but the net takes images.
     random_state
-        An integer makes the weights the same, bit for bit, on the same CPU, torch version and number of torch
-        threads. None starts from fresh entropy. torch's own generator is left as it was. Nets with dropout, and all
-        nets that are not from `NETS`, train one at a time within a process, since torch's layers share one generator;
-        code of your own that draws from it in another thread meanwhile would disturb them.
+        An integer makes the weights reproducible, bit for bit, on the same CPU, torch version and number of torch
+        threads. None uses fresh entropy. torch's global generator is left unchanged. Nets with dropout, and all nets
+        that are not from `NETS`, train one at a time within a process, because torch's layers share that generator;
+        your own code must not draw from it in another thread meanwhile.
 
     Attributes
     ----------
     classes_ : the classes, in the order of the columns of `predict_proba`.
     input_shape_ : the shape of a row as the net sees it.
-    last_update_ : an `UpdateReport` of the last `fit`, `update` or `distill`: steps, learning rate, mean loss, device.
+    last_update_ : the `UpdateReport` of the last `fit`, `update` or `distill`.
     diverged_ : whether some weight is NaN or infinite.
     """
 
-    _training: Training
-    classes_: NDArray[Any]
-    input_shape_: tuple[int, ...]
-    last_update_: UpdateReport
-
-    def __init__(
-        self,
-        net: Any = "mlp",
-        *,
-        norm: Literal["batch", "group"] = "batch",
-        lr: NonNegativeFloat = 1e-3,
-        batch_size: PositiveInt = 64,
-        epochs: PositiveInt = 10,
-        steps: PositiveInt | None = None,
-        optimizer: Optimizer = "adam",
-        weight_decay: NonNegativeFloat = 0.0,
-        augment: bool = False,
-        warm_start: bool = False,
-        device: str = "cpu",
-        image_shape: Sequence[int] | None = None,
-        random_state: NonNegativeInt | None = None,
-    ) -> None:
-        self.net = net
-        self.norm = norm
-        self.lr = lr
-        self.batch_size = batch_size
-        self.epochs = epochs
-        self.steps = steps
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.augment = augment
-        self.warm_start = warm_start
-        self.device = device
-        self.image_shape = image_shape
-        self.random_state = random_state
+    net: Any = "mlp"
+    _: KW_ONLY
+    norm: Literal["batch", "group"] = "batch"
+    lr: NonNegativeFloat = 1e-3
+    batch_size: PositiveInt = 64
+    epochs: PositiveInt = 10
+    steps: PositiveInt | None = None
+    optimizer: Optimizer = "adam"
+    weight_decay: NonNegativeFloat = 0.0
+    augment: bool = False
+    warm_start: bool = False
+    device: str = "cpu"
+    image_shape: Sequence[int] | None = None
+    random_state: NonNegativeInt | None = None
+    _training: Training = field(init=False)
+    classes_: NDArray[Any] = field(init=False)
+    input_shape_: tuple[int, ...] = field(init=False)
+    last_update_: UpdateReport = field(init=False)
 
     def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TorchClassifier:
-        """Train anew (or go on, with `warm_start`) on (X, y) and the pseudo-labelled rows `pseudo=(U, L)`, if any.
+        """Train from scratch (or continue, with `warm_start`) on (X, y) and on pseudo-labeled rows `pseudo=(U, L)`.
 
-        The classes are all those in y and L. Every row is checked before the training starts. `sample_weight` holds
-        the weights of the rows of X, whose mean is brought to 1, the weight of a pseudo-labelled row.
+        The classes are those in y and L. Every row is checked before training starts. `sample_weight` weights the rows
+        of X and is scaled to mean 1, the weight of a pseudo-labeled row.
         """
         anew = not (self.warm_start and self.__sklearn_is_fitted__())
         given = self._read(X, y, pseudo, sample_weight, anew=anew)
@@ -139,9 +122,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._train(given, classes, self.epochs, self.steps, anew=anew, check_all=True)
 
     def initialize(self, X: Any, classes: Any) -> TorchClassifier:
-        """Make the net for rows like those of X and for these classes, with new weights, and train nothing.
+        """Create the net for rows like those of X and for these classes, without training it.
 
-        The weights are those that `update` would start from.
+        Its weights are those that `update` would start from.
         """
         check_parameters(self)
         order = _class_order(classes)
@@ -161,15 +144,15 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight: Any = None,
         terms: LocalTerms | None = None,
     ) -> TorchClassifier:
-        """Go on training from the present weights, optimizer state and place in the shuffled data.
+        """Continue training from the current weights, optimizer state and position in the shuffled data.
 
-        `classes` are all classes of the study, also those that this site has no case of; they must be the same in
+        `classes` are all classes of the study, including those without a case at this site; they must be the same in
         every call. Each mini-batch has `batch_size` rows of X and as many of `pseudo=(U, L)`; an epoch covers the
-        larger of the two once. `epochs` or `steps` stand in for the constructor's in this call. With `steps`, only
-        the rows that are drawn are checked, so that a single step is cheap however long the data.
+        larger of the two once. `epochs` or `steps` override the constructor's. With `steps`, only the drawn rows are
+        checked, so that a single mini-batch step is cheap however large the data.
 
         `terms` add to the loss or the gradient, or train the head only: see `LocalTerms`. With terms the optimizer is
-        made anew, unless they say `keep_optimizer`. Rows that they bring are one more share of each mini-batch.
+        reset, unless they set `keep_optimizer`. Rows that they bring are added to each mini-batch.
         """
         anew = not self.__sklearn_is_fitted__()
         order = _class_order(classes)
@@ -195,10 +178,10 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         temperature: PositiveFloat = 1.0,
         train: Trained = "all",
     ) -> TorchClassifier:
-        """Learn to answer the rows of X with the class probabilities `targets`, from the present weights.
+        """Learn to predict the class probabilities `targets` for the rows of X, from the current weights.
 
-        The loss is KL(targets || answers), the optimizer an Adam of this call's own; that of `update` stays as it is.
-        A `temperature` T softens both: targets to their power 1/T, and logits divided by T. The defaults are FedAUX's.
+        The loss is KL(targets || predictions). The optimizer is a new Adam; that of `update` is unchanged.
+        A `temperature` T softens both: targets to the power 1/T, and logits divided by T. The defaults are FedAUX's.
         """
         check_is_fitted(self)
         terms = LocalTerms([SoftTargets(X, targets, temperature=temperature)], train=train)
@@ -227,22 +210,22 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._training.logits(rows, len(self.classes_), find_device(self.device, quietly=True))
 
     def embed(self, X: Any) -> Floats:
-        """The features of each row: what the net's last linear layer is given."""
+        """The features of each row: the input of the net's last linear layer."""
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         return self._training.embed(rows, find_device(self.device, quietly=True))
 
     def get_weights(self, part: Part = "all") -> dict[str, NDArray[np.float32]]:
-        """A copy of the weights by name; `part` may be the "features" or the "head", the last linear layer.
+        """A copy of the weights by name; `part` may be "features" or "head" (the last linear layer).
 
-        Batch norm's running means and variances are among them, since a net that is sent or averaged without them
-        predicts nonsense: average them like weights. Its `num_batches_tracked` is not: it only counts batches.
+        Batch norm's running means and variances are included: average them like weights. Its `num_batches_tracked` is
+        not.
         """
         check_is_fitted(self)
         return self._training.get_weights(part)
 
     def set_weights(self, weights: Weights, part: Part = "all") -> TorchClassifier:
-        """Put in weights of the names and shapes that `get_weights(part)` has. The optimizer's state stays as it is."""
+        """Set weights with the names and shapes of `get_weights(part)`. The optimizer's state is unchanged."""
         check_is_fitted(self)
         self._training.set_weights(weights, part)
         return self
@@ -277,13 +260,15 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         anew: bool,
         terms: LocalTerms = NO_TERMS,
     ) -> list[_Given]:
-        """The private and, if there are any, the pseudo-labelled rows, each with their labels."""
+        """The private and, if any, the pseudo-labeled rows, with their labels."""
         private = self._rows(X, None if anew else self.input_shape_)
         given = [_Given(private, labels_of(y, private), weights_of(sample_weight, private))]
         if pseudo is not None:
-            public = self._rows(pseudo[0], private.shape, name="the pseudo-labelled X")
+            public = self._rows(pseudo[0], private.shape, name="the pseudo-labeled X")
             labels = labels_of(pseudo[1], public, name="the pseudo-labels")
-            sure = None if terms.confidences is None else confidences_of(terms.confidences, public).astype(np.float32)
+            sure = None
+            if terms.confidences is not None:
+                sure = per_row(terms.confidences, public, "confidences").astype(np.float32)
             given.append(_Given(public, labels, sure))
         learned = [each for each in given if len(each.rows) > 0]
         if not learned and terms.unlabeled is None:
@@ -297,7 +282,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif expected is None:
             self.n_features_in_ = prod(rows.shape)
         if expected not in (None, rows.shape):
-            raise ConfigError(f"A row of {name} has the shape {rows.shape}, but the net takes {expected}.")
+            raise ConfigError(f"A row of {name} has shape {rows.shape}, but the net takes {expected}.")
         return rows
 
     def _train(
@@ -327,7 +312,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _beside(self, terms: LocalTerms, shape: tuple[int, ...], n_classes: int) -> Beside | None:
-        """The rows that a step has beside those with labels."""
+        """The rows of a step without labels."""
         if terms.unlabeled is None:
             return None
         X, targets = terms.unlabeled
@@ -346,7 +331,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(self.net, str):
             return nets.build(self.net, input_shape, n_classes, self.norm)
         if self.norm != "batch":
-            raise ConfigError(f"norm={self.norm!r} is for nets by name: build your own net with nn.GroupNorm.")
+            raise ConfigError(f"norm={self.norm!r} applies to named nets only: build your own with nn.GroupNorm.")
         if isinstance(self.net, nn.Module):
             net = copy.deepcopy(self.net)
         else:

@@ -1,7 +1,7 @@
-"""Steps of training on a GPU, recorded as a CUDA graph and replayed.
+"""Mini-batch steps on a GPU, recorded as a CUDA graph and replayed.
 
-A step of a small net is a hundred pieces of work of a few microseconds each. Starting them one by one takes longer than
-doing them; a graph starts them all at once. It does what the step does, on a batch that is put where the first one was.
+A step of a small net is a hundred kernels of a few microseconds each. Launching them one by one takes longer than
+running them; a graph launches them all at once, on a batch that is copied to where the first one was.
 
 The environment variable COLLEGIUM_CUDA_GRAPHS=0 turns recording off.
 """
@@ -22,10 +22,10 @@ from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.descent import Descent
 
 WARM_UP: Final = 3
-"""Steps before the first recording: libraries set themselves up in them, which no graph may hold."""
+"""Steps before the first recording: libraries initialize in them, which a graph must not record."""
 
 MOST_IDLE: Final = 2**31
-"""Bytes that PyTorch may hold of the GPU's memory without using them, after a recording."""
+"""Bytes of unused GPU memory that PyTorch may keep reserved after a recording."""
 
 # While one net is recorded on the side stream, no other may put its work there, and none asks for memory.
 _one_at_a_time = threading.RLock()
@@ -38,7 +38,7 @@ class _Recording(NamedTuple):
 
 
 class Replayed:
-    """A step that is recorded when batches of one shape come again. The net must not draw random numbers."""
+    """A step that is recorded when a batch shape repeats. The net must not draw random numbers."""
 
     def __init__(self, descent: Descent) -> None:
         self._descent = descent
@@ -47,7 +47,7 @@ class Replayed:
         self._recordings: dict[Any, _Recording] = {}
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        """Take the step; the loss before it, which the next call overwrites."""
+        """Take the step and return the loss before it, which the next call overwrites."""
         shapes = tuple(None if part is None else tuple(part.shape) for part in batch)
         self._taken += 1
         if shapes not in self._recordings:
@@ -64,11 +64,11 @@ class Replayed:
         return recording.loss
 
     def _record(self, batch: Batch) -> _Recording:
-        """Write the step down. Nothing is done yet: neither weights nor optimizer change."""
+        """Record the step without running it: neither weights nor optimizer change."""
         places = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
         with _capturable(self._descent.optimizer), _no_garbage_collected():
-            # Other threads may go on working with the GPU meanwhile. Each graph has memory of its own, which goes with
+            # Other threads may keep using the GPU meanwhile. Each graph has its own memory, which is freed with
             # it: PyTorch 2.11 does not record into a pool again after the last graph in it has gone.
             graph.capture_begin(capture_error_mode="thread_local")
             try:
@@ -80,7 +80,7 @@ class Replayed:
 
 @contextmanager
 def turn(device: torch.device) -> Iterator[None]:
-    """Work with a GPU by itself: sites in threads of one process take turns there."""
+    """Exclusive use of a GPU: sites in threads of one process take turns."""
     if device.type != "cuda":
         yield
         return
@@ -90,7 +90,7 @@ def turn(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def stepping(descent: Descent, device: torch.device, *, recorded: bool) -> Iterator[Callable[[Batch], torch.Tensor]]:
-    """How to take steps of this descent, inside the block: as they are, or recorded where there is a GPU."""
+    """A function that takes steps of this descent, recorded on a GPU; valid inside the block."""
     if not recorded or device.type != "cuda" or os.environ.get("COLLEGIUM_CUDA_GRAPHS") == "0":
         yield descent.step
         return
@@ -107,7 +107,7 @@ def stepping(descent: Descent, device: torch.device, *, recorded: bool) -> Itera
 
 
 def put_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:
-    """Bring its state to where the parameters are. On a GPU Adam is one piece of work, and counts its steps there."""
+    """Move its state to where the parameters are. On a GPU, Adam is fused and counts its steps there."""
     fused = True if device.type == "cuda" else None
     state = optimizer.state_dict()
     adams = [group for group in state["param_groups"] if "capturable" in group]
@@ -125,7 +125,7 @@ def put_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> Non
 
 @contextmanager
 def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
-    """Adam wants to be told that it is recorded; told at other times, it warns."""
+    """Adam must be told that it is being recorded; at other times that would make it warn."""
     groups = [group for group in optimizer.param_groups if "capturable" in group]
     for group in groups:
         group["capturable"] = True
@@ -138,7 +138,7 @@ def _capturable(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 
 @contextmanager
 def _no_garbage_collected() -> Iterator[None]:
-    """An old graph that is thrown away in the middle of a recording would break it."""
+    """Collecting an old graph in the middle of a recording would break it."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""How a net goes down: the loss of a mini-batch, its gradient with what local terms add, a step of the optimizer."""
+"""One mini-batch step: the loss, its gradient with what local terms add, and the optimizer's step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collegium.learners.torch.losses import LocalLoss, cross_entropy
 
 
 class Descent:
-    """The steps of one update. Losses after the first are around it: the last one's `step` is the outermost."""
+    """The mini-batch steps of one update. Each loss's `step` wraps the ones before it: the last is the outermost."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Descent:
             self.step = partial(each.step, take=self.step)
 
     def parts(self) -> dict[str, Weights]:
-        """Weights beside the net's own, by name."""
+        """Weights besides the net's own, by name."""
         return {name: part for each in self._losses for name, part in each.parts().items()}
 
     def _go_down(self, batch: Batch) -> torch.Tensor:
@@ -48,7 +48,7 @@ class Descent:
         return loss.detach()
 
     def _loss(self, batch: Batch) -> torch.Tensor:
-        """The cross-entropy of the labelled rows, which come first, plus what each term adds."""
+        """The cross-entropy of the labeled rows, which come first, plus what each term adds."""
         logits, n = self._net(views.weak(batch.X) if self._augment else batch.X), len(batch.codes)
         labelled = [cross_entropy(logits if n == len(logits) else logits[:n], batch)] if n > 0 else []
         added = (each.loss(batch, logits) for each in self._losses)

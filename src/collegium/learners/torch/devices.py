@@ -14,23 +14,23 @@ from collegium.errors import CollegiumWarning, ConfigError
 
 CPU: Final = torch.device("cpu")
 
-# Initialisation and dropout draw from torch's process-wide generator: one stream of our own at a time plays through it.
+# Initialization and dropout draw from torch's process-wide generator: one of our streams at a time plays through it.
 GLOBAL_GENERATOR = threading.RLock()
 
 
 def find_device(name: str, *, quietly: bool = False) -> torch.device:
-    """The device of this name; without CUDA the CPU takes its place, with a warning unless `quietly`."""
+    """The device of this name; without CUDA, the CPU, with a warning unless `quietly`."""
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
         device = torch.device("meta")
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"There is no device {name!r}: use 'cpu', 'cuda' or 'cuda:<number>'.")
+        raise ConfigError(f"Unknown device {name!r}: use 'cpu', 'cuda' or 'cuda:<number>'.")
     if device.type == "cpu":
         return CPU
     if not torch.cuda.is_available():
         if not quietly:
-            text = f"device={name!r}, but torch finds no CUDA device here: the CPU is used. Use device='cpu' there."
+            text = f"device={name!r}, but torch finds no CUDA device here: the CPU is used. Set device='cpu' instead."
             warnings.warn(text, CollegiumWarning, stacklevel=4)
         return CPU
     number = torch.cuda.current_device() if device.index is None else device.index
@@ -40,7 +40,7 @@ def find_device(name: str, *, quietly: bool = False) -> torch.device:
 
 
 class RandomStream:
-    """A stream of random numbers of one's own, played through torch's process-wide generators."""
+    """A private stream of random numbers, played through torch's process-wide generators."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -48,7 +48,7 @@ class RandomStream:
 
     @contextmanager
     def playing(self, device: torch.device) -> Iterator[None]:
-        """torch draws from this stream, which goes on where it last stopped; then torch's own is put back."""
+        """torch draws from this stream, continuing where it last stopped; afterwards torch's own state is restored."""
         devices = {CPU, device}
         with GLOBAL_GENERATOR, torch.random.fork_rng(devices=devices - {CPU}):
             for each in devices:

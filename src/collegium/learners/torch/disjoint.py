@@ -1,4 +1,4 @@
-"""FedMatch's training: one part of the weights learns from labels, the other from rows without."""
+"""FedMatch's training: one part of the weights learns from labeled rows, the other from unlabeled ones."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class DisjointLoss(LocalLoss):
-    """sigma goes down for the labelled rows, psi for those without labels, each with an optimizer of its own.
+    """sigma learns from the labeled rows, psi from the unlabeled ones, each with its own optimizer.
 
-    The net's weights are sigma + psi, so that the gradient of either is the net's. What keeps psi near sigma and sparse
-    is a proximal step after psi's own: it survives any learning rate, and what is small becomes 0.
+    The net's weights are sigma + psi, so the gradient of either is the net's. A proximal step after psi's own keeps psi
+    close to sigma and sparse: it is stable at any learning rate, and small values become 0.
     """
 
     term: Disjoint
 
     def begin(self) -> None:
-        """Take the weights apart."""
+        """Split the weights."""
         learned = {name: each for name, each in self.net.named_parameters() if each.requires_grad}
         given = named.for_parameters(self.net, self.term.psi, "The arrays of psi")
         self._names, self._parameters = list(learned), list(learned.values())
@@ -39,7 +39,7 @@ class DisjointLoss(LocalLoss):
         self._helpers = _as_probabilities(self.term, self._parameters[0].device)
 
     def step(self, batch: Batch, take: Callable[[Batch], torch.Tensor]) -> torch.Tensor:
-        """One step of sigma, then one of psi, in the place of the usual one."""
+        """One step of sigma, then one of psi, instead of the usual one."""
         X, n = batch.X, len(batch.codes)
         total = torch.zeros((), device=X.device)
         if n > 0:
@@ -54,14 +54,14 @@ class DisjointLoss(LocalLoss):
         return total
 
     def parts(self) -> dict[str, named.Arrays]:
-        """Both parts, which add up to the net's weights. Of buffers, psi has what it had."""
+        """Both parts, whose sum is the net's weights. psi's buffers are unchanged."""
         whole = named.read(self.net)
         own = {name: each.detach().cpu().numpy() for name, each in zip(self._names, self._psi, strict=True)}
         psi = {name: own.get(name, self.term.psi[name]) for name in whole}
         return {"sigma": {name: whole[name] - psi[name] for name in whole}, "psi": psi}
 
     def _unsupervised(self, X: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """Inter-client consistency and agreement-based pseudo-labels, of the rows that the net is sure of."""
+        """Inter-client consistency and agreement-based pseudo-labels, for rows that the net is confident about."""
         logits = self.net(X)
         certainty, own = logits.detach().softmax(dim=1).max(dim=1)
         sure = (certainty >= self.term.confidence).float()
@@ -97,8 +97,8 @@ class DisjointLoss(LocalLoss):
 
 
 def _as_probabilities(term: Disjoint, device: torch.device) -> torch.Tensor:
-    """What the helpers say, (helpers, rows, classes)."""
+    """The helpers' predictions, (helpers, rows, classes)."""
     said = [torch.as_tensor(each, dtype=torch.float32, device=device) for each in term.helpers]
     if any(each.ndim != 2 or len(each) != term.X.shape[0] for each in said):
-        raise ConfigError("A helper of FedMatch says the class probabilities of every row without a label.")
+        raise ConfigError("Each FedMatch helper must give class probabilities for every unlabeled row.")
     return torch.stack(said) if said else torch.zeros(0, term.X.shape[0], 1, device=device)

@@ -1,4 +1,4 @@
-"""Unlabeled images in any usual layout, and SimCLR's random views of them, made a batch at a time on the device."""
+"""Unlabeled images in any common layout, and SimCLR's random views of them, made a batch at a time on the device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collegium.errors import ConfigError
 from collegium.learners.torch.rows_on_gpu import MOST_VALUES
 
 _COLOUR_OR_GREY = (1, 3)
-# NTSC: brightness, and two axes of colour. A hue is an angle in the plane of these two, a saturation a length.
+# NTSC: brightness, and two axes of color. A hue is an angle in the plane of these two, a saturation a length.
 _YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
 
 
@@ -28,13 +28,13 @@ class Images:
     def __init__(self, X: Any, image_shape: Sequence[int] | None = None) -> None:
         self.values = _channels_first(_array(X), image_shape)
         if len(self.values) < 2:
-            raise ConfigError(f"Pre-training compares images with one another: {len(self.values)} are too few.")
+            raise ConfigError(f"Pre-training compares images with each other: {len(self.values)} are too few.")
         is_byte = self.values.dtype == np.uint8
         self.low, self.high = (0.0, 255.0) if is_byte else (float(self.values.min()), float(self.values.max()))
         if not np.isfinite([self.low, self.high]).all():
-            raise ConfigError("The images hold NaN or infinite values: drop those images first.")
+            raise ConfigError("The images contain NaN or infinite values: drop those images first.")
         if self.low == self.high:
-            raise ConfigError("The images are all of one value: there is nothing to learn from them.")
+            raise ConfigError("All pixels have the same value: there is nothing to learn.")
         self._there: torch.Tensor | None = None
 
     def __len__(self) -> int:
@@ -50,44 +50,44 @@ class Images:
         """These images, with values from 0 to 1."""
         if self._there is not None:
             return self._scaled(self._there[torch.from_numpy(rows).to(device)])
-        taken = np.ascontiguousarray(self.values[rows])
-        if taken.dtype != np.uint8:  # bytes go to the device as they are: a quarter of the way
-            taken = taken.astype(np.float32)
-        return self._scaled(torch.from_numpy(taken).to(device))
+        return self._scaled(_copied(self.values[rows], device))
 
     def stay_on(self, device: torch.device) -> None:
-        """Bring all images to a GPU, if they are not too many, so that batches need not come one by one."""
+        """Copy all images to a GPU, if they fit, so that batches need not be copied one by one."""
         if device.type == "cuda" and self.values.size <= MOST_VALUES:
-            values = np.ascontiguousarray(self.values)
-            is_byte = values.dtype == np.uint8
-            self._there = torch.from_numpy(values if is_byte else values.astype(np.float32)).to(device)
+            self._there = _copied(self.values, device)
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         return (images.float() - self.low) / (self.high - self.low)
 
     def as_given(self, images: torch.Tensor) -> torch.Tensor:
-        """Values from 0 to 1 back on the scale of the images as given, on which a classifier sees them too."""
+        """Values from 0 to 1 scaled back to the range of the given images, as a classifier sees them."""
         return images * (self.high - self.low) + self.low
+
+
+def _copied(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Bytes are copied as they are, which is a quarter of the traffic; everything else as float32."""
+    kept = values if values.dtype == np.uint8 else values.astype(np.float32)
+    return torch.from_numpy(np.ascontiguousarray(kept)).to(device)
 
 
 @dataclass(frozen=True)
 class Augmentation(Settings):
     """SimCLR's random views (Chen et al. 2020, App. A), as tensor operations on a whole batch.
 
-    Differs from the paper in two ways that change little: colours are jittered in a fixed order, and hue is turned in
-    YIQ instead of HSV, which makes hue and saturation one matrix per image. Grey images are only made brighter or
-    darker, with more or less contrast.
+    Differs from the paper in two minor ways: colors are jittered in a fixed order, and hue is rotated in YIQ instead of
+    HSV, which makes hue and saturation one matrix per image. Gray images only change in brightness and contrast.
     """
 
     smallest_crop: Share = 0.08
     """A crop covers from this share of the image up to all of it."""
     flip: bool = True
-    """Whether half of the views are mirrored. Turn it off for digits and letters."""
+    """Whether to mirror half of the views. Turn it off for digits and letters."""
     jitter: NonNegativeFloat = 0.5
-    """The strength of the colour jitter: .5 for small images, 1 for ImageNet."""
+    """The strength of the color jitter: .5 for small images, 1 for ImageNet."""
     jitter_share: Probability = 0.8
     grey_share: Probability = 0.2
-    """The share of colour views that lose their colours."""
+    """The share of color views that are turned gray."""
     blur_share: Probability = 0.0
     """The share of views that are blurred: 0 for small images, .5 for ImageNet."""
 
@@ -97,14 +97,14 @@ class Augmentation(Settings):
         if self.jitter > 0 and self.jitter_share > 0:
             views = _sometimes(self.jitter_share, self._jitter(views), views)
         if images.shape[1] == 3 and self.grey_share > 0:
-            grey = (views * _YIQ[0].to(views).view(1, 3, 1, 1)).sum(dim=1, keepdim=True).expand_as(views)
-            views = _sometimes(self.grey_share, grey, views)
+            gray = (views * _YIQ[0].to(views).view(1, 3, 1, 1)).sum(dim=1, keepdim=True).expand_as(views)
+            views = _sometimes(self.grey_share, gray, views)
         if self.blur_share > 0:
             views = _sometimes(self.blur_share, _blur(views), views)
         return views
 
     def _crop(self, images: torch.Tensor) -> torch.Tensor:
-        """A random part of each image, of random proportions, brought to the size of the whole; perhaps mirrored."""
+        """A random crop of each image, with a random aspect ratio, resized to the whole; perhaps mirrored."""
         n = len(images)
         share = _uniform(images, self.smallest_crop, 1)
         # At most 4:3, and no wider or higher than the image.
@@ -129,7 +129,7 @@ class Augmentation(Settings):
         return self._recolour(views) if images.shape[1] == 3 else views
 
     def _recolour(self, images: torch.Tensor) -> torch.Tensor:
-        """Saturation and hue: colours in YIQ scaled and turned around grey, as one 3x3 matrix per image."""
+        """Saturation and hue: colors in YIQ scaled and rotated around gray, as one 3x3 matrix per image."""
         most = 0.8 * self.jitter
         saturation = _uniform(images, max(0.0, 1 - most), 1 + most)
         angle = 2 * pi * _uniform(images, -0.2 * self.jitter, 0.2 * self.jitter)
@@ -138,12 +138,12 @@ class Augmentation(Settings):
         turn[:, 1, 1] = turn[:, 2, 2] = saturation * angle.cos()
         turn[:, 1, 2], turn[:, 2, 1] = -saturation * angle.sin(), saturation * angle.sin()
         to_yiq = _YIQ.to(images)
-        colours = torch.linalg.inv(to_yiq) @ turn @ to_yiq
-        return torch.einsum("nij,njhw->nihw", colours, images).clamp(0, 1)
+        recolor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
+        return torch.einsum("nij,njhw->nihw", recolor, images).clamp(0, 1)
 
 
 def _sometimes(share: float, changed: torch.Tensor, images: torch.Tensor) -> torch.Tensor:
-    """The changed images in this share of cases, else the images as they are."""
+    """The changed images in this share of cases, else the originals."""
     return torch.where(_uniform(images, 0, 1).view(-1, 1, 1, 1) < share, changed, images)
 
 
@@ -154,7 +154,7 @@ def _blur(images: torch.Tensor) -> torch.Tensor:
     offsets = torch.arange(-reach, reach + 1, device=images.device)
     kernel = torch.exp(-0.5 * (offsets / _uniform(images, 0.1, 2).view(-1, 1)) ** 2)
     kernel = (kernel / kernel.sum(dim=1, keepdim=True)).repeat_interleave(channels, dim=0)
-    # Each channel of each image is a channel of one big image, with a kernel of its own.
+    # Each channel of each image is a channel of one big image, with its own kernel.
     flat = functional.pad(images, (reach,) * 4, mode="reflect").reshape(1, n * channels, height + 2 * reach, -1)
     flat = functional.conv2d(flat, kernel.view(n * channels, 1, 1, -1), groups=n * channels)
     flat = functional.conv2d(flat, kernel.view(n * channels, 1, -1, 1), groups=n * channels)
@@ -171,7 +171,7 @@ def _array(X: Any) -> NDArray[Any]:
         raise ConfigError("Images are arrays, not sparse matrices: use X.toarray().")
     values = np.asarray(X)
     if values.dtype.kind not in "uif":
-        raise ConfigError(f"Images hold numbers, but these have dtype {values.dtype}.")
+        raise ConfigError(f"Images must be numeric, but these have dtype {values.dtype}.")
     return values
 
 
@@ -180,7 +180,7 @@ def _channels_first(values: NDArray[Any], image_shape: Sequence[int] | None) -> 
     if values.ndim == 2:
         if image_shape is None or len(image_shape) != 3 or values.shape[1] != np.prod(image_shape):
             raise ConfigError(
-                f"Rows of {values.shape[1]} values are images of no known shape: give the learner "
+                f"Rows of {values.shape[1]} values have no known image shape: give the learner an "
                 "image_shape=(channels, height, width)."
             )
         return values.reshape(len(values), *image_shape)
@@ -191,6 +191,6 @@ def _channels_first(values: NDArray[Any], image_shape: Sequence[int] | None) -> 
     if values.ndim == 4 and values.shape[3] in _COLOUR_OR_GREY:
         return values.transpose(0, 3, 1, 2)
     raise ConfigError(
-        "Images are (n, channels, height, width) or (n, height, width, channels) with 1 or 3 channels, "
+        "Images must have shape (n, channels, height, width) or (n, height, width, channels) with 1 or 3 channels, "
         f"not {values.shape}."
     )

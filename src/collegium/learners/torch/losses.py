@@ -1,4 +1,4 @@
-"""What local terms do to the training of a net: a `LocalLoss` for each kind of term."""
+"""How local terms change the training of a net: a `LocalLoss` for each kind of term."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 
 
 class LocalLoss:
-    """What one local term does in each step of an update. A subclass says what is different."""
+    """What one local term does in each mini-batch step of an update. Subclasses override what differs."""
 
     term: Any
-    """A subclass gives it the type of its term."""
+    """Subclasses narrow its type to that of their term."""
     recordable: ClassVar[bool] = False
-    """Whether all steps are the same work on other numbers, none of them drawn at random and none read back to Python:
-    only then may a GPU record a step and replay it. Otherwise it draws from the learner's own stream."""
+    """Whether every step runs the same operations, without random numbers and without reading values back to Python:
+    only then may a GPU record and replay it. Otherwise it draws from the learner's own stream."""
     augments: ClassVar[bool] = False
-    """Whether the net sees a random view of each row, as with `augment`; `batch.X` stays as it is."""
+    """Whether the net sees a random view of each row, as with `augment`; `batch.X` is unchanged."""
 
     def __init__(self, term: Any, net: nn.Module, make_optimizer: MakeOptimizer) -> None:
-        """`make_optimizer` makes one with the learner's settings, for a loss with parameters of its own."""
+        """`make_optimizer` makes one with the learner's settings, for losses with their own parameters."""
         self.term, self.net, self.make_optimizer = term, net, make_optimizer
         self.begin()
 
     def begin(self) -> None:
-        """Get ready, when the net has the weights that the update starts from, on the device that it is trained on."""
+        """Prepare, when the net has its initial weights for this update and is on its training device."""
 
     def loss(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor | None:
-        """What is added to the cross-entropy of the labelled rows, given what the net says of all rows."""
+        """Added to the cross-entropy of the labeled rows, given the net's logits of all rows."""
         return None
 
     def add_to_gradients(self) -> None:
-        """What is added to the gradients of the net's parameters before each step."""
+        """Change the gradients of the net's parameters before each optimizer step."""
 
     def step(self, batch: Batch, take: Callable[[Batch], torch.Tensor]) -> torch.Tensor:
-        """One step; the batch's loss before it. `take` takes it: do more before or after that, or all by yourself."""
+        """One step; returns the batch's loss before it. `take` does the usual step: extend or replace it."""
         return take(batch)
 
     def parts(self) -> Mapping[str, Weights]:
-        """Weights beside the net's own that the update reports, by name."""
+        """Weights besides the net's own that the update reports, by name."""
         return {}
 
 
 def cross_entropy(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """The mean (weighted) cross-entropy of the labelled rows."""
+    """The mean (weighted) cross-entropy of the labeled rows."""
     if batch.weights is None:
         return functional.cross_entropy(logits, batch.codes)
     return (batch.weights * functional.cross_entropy(logits, batch.codes, reduction="none")).mean()
@@ -109,7 +109,7 @@ class CorrectionLoss(LocalLoss):
     recordable = True
 
     def begin(self) -> None:
-        """Bring the correction to the net."""
+        """Copy the correction to the net's device."""
         self._corrected = _by_parameter(self.net, self.term.arrays, "The correction's arrays")
 
     @torch.no_grad()

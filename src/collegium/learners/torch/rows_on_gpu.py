@@ -1,6 +1,6 @@
-"""Rows that cannot change stay on the GPU: one copy of each such array there, for as long as the array itself lives.
+"""Keeps read-only rows on the GPU: one copy of each such array, for as long as the array itself lives.
 
-A run reads its public set again and again. Sent to the GPU each time, it would take longer on the way than there.
+A run reads its public set again and again, and copying it to the GPU takes longer than using it there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 MOST_VALUES: Final = 2**29
-"""Of float32, so 2 GiB: larger arrays go to the GPU a batch at a time."""
+"""2 GiB of float32: larger arrays are copied to the GPU a batch at a time."""
 
 _kept: dict[tuple[int, torch.device], torch.Tensor] = {}
 _lock = threading.Lock()
 
 
 def can_stay(values: Any) -> bool:
-    """Whether it is an array in memory that says of itself that it is read-only, and is not too large."""
+    """Whether it is a read-only array in memory that is not too large."""
     return type(values) is np.ndarray and not values.flags.writeable and values.size <= MOST_VALUES
 
 

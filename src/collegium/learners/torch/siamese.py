@@ -1,4 +1,4 @@
-"""FedSiam's training: a net, and a target that follows it and that it agrees with."""
+"""FedSiam's training: a net, and a target net that follows it by a moving average."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class SiameseLoss(LocalLoss):
-    """The net's answers to one view of all rows, and its target's to another, should be the same."""
+    """The net's predictions for one view of all rows should match its target's for another."""
 
     term: Siamese
     augments = True
@@ -30,7 +30,7 @@ class SiameseLoss(LocalLoss):
         named.write(self._target, self.term.target)
 
     def loss(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor:
-        """The squared difference of the answers."""
+        """The squared difference of the predictions."""
         with torch.no_grad():
             wanted = self._target(views.weak(batch.X)).softmax(dim=1)
         return self.term.weight * functional.mse_loss(logits.softmax(dim=1), wanted)

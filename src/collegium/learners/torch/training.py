@@ -1,4 +1,4 @@
-"""The training of one net: its weights, its optimizer, its random stream, and the rows still to come."""
+"""The training state of one net: its weights, optimizer, random stream, and the rows still to come."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_TERMS: Final = LocalTerms(keep_optimizer=True)
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast a net is trained: `steps` mini-batches, or `epochs` sweeps where they are None."""
+    """How long and how fast a net is trained: `steps` mini-batches, or `epochs` sweeps if that is None."""
 
     batch_size: int
     epochs: int
@@ -42,7 +42,7 @@ class Schedule:
     weight_decay: float
     device: torch.device
     augment: bool = False
-    """Whether the net sees a random view of each row."""
+    """Whether to train on a random view of each row."""
 
     def draw(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Iterator[Batch]:
         """The mini-batches of these sets."""
@@ -57,7 +57,7 @@ class Schedule:
 
 
 class Training:
-    """A net and all that its training goes on from. It can be pickled and then goes on with the same bits."""
+    """A net and its training state. It can be pickled and then continues with the same bits."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Training:
         *,
         optimizer: str,
     ) -> UpdateReport:
-        """Go on training with batches of equal shares of all sets; `optimizer` is made anew where the terms say so."""
+        """Continue training with equal shares of all sets in each batch; the terms may reset the `optimizer`."""
         self._check_batch_norm([*sets, *([] if beside is None else [beside])], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device)
@@ -100,7 +100,7 @@ class Training:
             return self._go_down(batches, schedule, terms, self._optimizer, OPTIMIZERS[optimizer])
 
     def distill(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> UpdateReport:
-        """Teach the net these answers, from its present weights. The optimizer, Adam, is of this call only."""
+        """Train the net to predict these targets, from its current weights, with a new Adam optimizer."""
         self._check_batch_norm([soft], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device)
@@ -117,11 +117,11 @@ class Training:
         optimizer: torch.optim.Optimizer,
         make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
     ) -> UpdateReport:
-        """A step for each batch, with what the terms' losses add to it."""
+        """One mini-batch step per batch, with what the terms' losses add."""
         device, taken = schedule.device, 0
         total = torch.zeros((), device=device)
         with self._learning(terms.train):
-            with self._stream.playing(device):  # a loss may draw what it starts from
+            with self._stream.playing(device) if terms.added else nullcontext():  # a loss may draw its first values
                 losses = [
                     lookup("local_loss", term.loss)(term, self._net, lambda part: schedule.applied_to(make(part)))
                     for term in terms.added
@@ -137,7 +137,7 @@ class Training:
 
     @contextmanager
     def _learning(self, train: Trained) -> Iterator[None]:
-        """The net in training mode; or its head alone learns, from what the rest gives in eval mode."""
+        """The net in training mode; or only its head learns, and the rest is frozen in eval mode."""
         if train == "all":
             self._net.train()
             yield
@@ -157,9 +157,7 @@ class Training:
         smallest_batch = len(sets) * min(schedule.batch_size, max(map(len, sets)))
         learns_by_batch = train == "all" and has_layer(self._net, nn.modules.batchnorm._BatchNorm)
         if smallest_batch == 1 and learns_by_batch:
-            raise ConfigError(
-                "Batch norm cannot learn from batches of one row: give two rows and batch_size=2 or more."
-            )
+            raise ConfigError("Batch norm cannot learn from batches of one row: use two rows and batch_size=2 or more.")
 
     @cached_property
     def head(self) -> str:
@@ -171,7 +169,7 @@ class Training:
         return self._answers(rows, n_classes, device, self._net)
 
     def embed(self, rows: Rows, device: torch.device) -> Floats:
-        """What the last linear layer is given, in eval mode."""
+        """The input of the last linear layer, in eval mode."""
         head = named.head_of(self._net, self.head)
         seen: list[torch.Tensor] = []
 
@@ -205,7 +203,7 @@ class Training:
             self._device = device
 
     def _move(self, net: nn.Module, device: torch.device) -> nn.Module:
-        """The net on this device. Our own nets have images pixel by pixel on a GPU, which likes that better."""
+        """The net on this device. Our own nets use channels-last on a GPU, where that is faster."""
         if not self._is_ours:
             return net.to(device)
         layout = torch.contiguous_format if device == CPU else torch.channels_last
@@ -232,7 +230,7 @@ class Training:
             return named.read(self._net, part, "" if part == "all" else self.head)
 
     def set_weights(self, weights: Weights, part: Part) -> None:
-        """Put weights into this part of the net; names and shapes must be those of `get_weights`."""
+        """Set the weights of this part of the net; names and shapes must be those of `get_weights`."""
         with turn(self._device):
             named.write(self._net, weights, part, "" if part == "all" else self.head)
 
@@ -248,15 +246,15 @@ def has_layer(net: nn.Module, kind: type[nn.Module]) -> bool:
 
 
 def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
-    """The net as it is, or a ConfigError if it does not give one number per class for such rows."""
+    """The net, or a ConfigError if it does not return one number per class for such rows."""
     if not isinstance(net, nn.Module):
-        raise ConfigError(f"net must be a name, a torch.nn.Module or a function that gives one, not {type(net)}.")
+        raise ConfigError(f"net must be a name, a torch.nn.Module or a function that returns one, not {type(net)}.")
     net.to(CPU).eval()
     try:
         with torch.no_grad():
             shape = tuple(net(torch.zeros(2, *input_shape)).shape)
     except Exception as misfit:
-        raise ConfigError(f"The net cannot take rows of the shape {input_shape}: {misfit}") from misfit
+        raise ConfigError(f"The net does not take rows of shape {input_shape}: {misfit}") from misfit
     if shape != (2, n_classes):
         outputs = shape[1] if len(shape) == 2 else f"a tensor of shape {shape[1:]}"
         raise ConfigError(f"The net must give {n_classes} outputs per row, one per class, but gives {outputs}.")

@@ -1,9 +1,9 @@
-"""Random views of rows: what a net should answer alike, since it shows the same case.
+"""Random views of rows, for which a net should predict the same class.
 
-Images are shifted by up to an eighth of their side, and colour images mirrored, as is usual for CIFAR-10; grey ones are
-often digits or letters, which are not themselves in a mirror. A strong view of an image is SimCLR's. Rows of features
-have some of them swapped with those of another row of the batch (Bahri et al., "SCARF", ICLR 2022), which takes no
-scale. All numbers are drawn from torch's generator, on the rows' device.
+Images are shifted by up to an eighth of their side, and color images mirrored, as is usual for CIFAR-10; gray ones are
+often digits or letters, which mirroring would change. A strong view of an image is SimCLR's. In rows of features, some
+are swapped with those of another row of the batch (Bahri et al., "SCARF", ICLR 2022), which needs no scale. All numbers
+are drawn from torch's generator, on the rows' device.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _IMAGES: Final = 4  # dimensions of a batch of them
 
 
 def weak(X: torch.Tensor) -> torch.Tensor:
-    """Views that nobody would take for another class."""
+    """Views that clearly keep their class."""
     return _shifted(X) if X.ndim == _IMAGES else _swapped(X, _WEAK_SWAPS)
 
 
 def strong(X: torch.Tensor) -> torch.Tensor:
-    """Views that are hard to tell."""
+    """Views that are hard to classify."""
     if X.ndim != _IMAGES:
         return _swapped(X, _STRONG_SWAPS)
     low, high = X.min(), X.max()

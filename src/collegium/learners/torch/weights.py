@@ -1,7 +1,7 @@
 """A net's weights as named float32 arrays, and its two parts: the features and the head, its last linear layer.
 
-Batch norm's running means and variances travel with the weights and may be averaged like them. Buffers that hold whole
-numbers, such as batch norm's count of batches, say how long one site trained, not what it learned: they stay there.
+Batch norm's running means and variances travel with the weights and may be averaged like them. Integer buffers, such
+as batch norm's count of batches, describe how long one site trained, not what it learned: they stay there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def read(net: nn.Module, part: Part = "all", head: str = "") -> Arrays:
 
 
 def write(net: nn.Module, weights: Weights, part: Part = "all", head: str = "") -> None:
-    """Put these weights into the net; names and shapes must be those of `read`."""
+    """Set the net's weights; names and shapes must be those of `read`."""
     state = _state(net, part, head)
     check(weights, {name: tuple(value.shape) for name, value in state.items()}, f"These {_NAMES[part]}")
     with torch.no_grad():
@@ -37,7 +37,7 @@ def write(net: nn.Module, weights: Weights, part: Part = "all", head: str = "") 
 def for_parameters(net: nn.Module, given: Weights, what: str) -> list[torch.Tensor | None]:
     """`given` as one tensor per parameter, in the net's order; None for a parameter that is not trained.
 
-    It must name every trained parameter. What it holds for buffers and for frozen parameters is of no use here.
+    It must name every trained parameter. Values for buffers and frozen parameters are ignored.
     """
     state = _state(net, "all")
     trained = {name for name, parameter in net.named_parameters() if parameter.requires_grad}
@@ -55,13 +55,13 @@ def check(given: Weights, wanted: Mapping[str, tuple[int, ...]], what: str) -> N
     for name in sorted(wanted.keys() & given.keys()):
         shape = np.shape(given[name])
         if shape != wanted[name]:
-            faults.append(f"{name} has the shape {shape}, not {wanted[name]}")
+            faults.append(f"{name} has shape {shape}, not {wanted[name]}")
     if faults:
         raise ConfigError(f"{what} are of another net: {'; '.join(faults)}. Use the same net, with the same classes.")
 
 
 def find_head(net: nn.Module, input_shape: tuple[int, ...]) -> str:
-    """The name of the linear layer whose output is the net's answer."""
+    """The name of the linear layer whose output is the net's output."""
     linear: dict[nn.Module, str] = {layer: name for name, layer in net.named_modules() if isinstance(layer, nn.Linear)}
     outputs: list[tuple[str, torch.Tensor]] = []
 
@@ -78,7 +78,7 @@ def find_head(net: nn.Module, input_shape: tuple[int, ...]) -> str:
         for hook in hooks:
             hook.remove()
     if not outputs or outputs[-1][1] is not answer:
-        raise ConfigError("This net has no head: let it return what an nn.Linear layer, its last, puts out.")
+        raise ConfigError("This net has no head: it must return the output of its last nn.Linear layer.")
     return outputs[-1][0]
 
 
@@ -86,7 +86,7 @@ def head_of(net: nn.Module, head: str) -> nn.Linear:
     """The last linear layer itself."""
     layer = net.get_submodule(head)
     if not isinstance(layer, nn.Linear):
-        raise ConfigError(f"{head!r} is no nn.Linear layer of this net.")
+        raise ConfigError(f"{head!r} is not an nn.Linear layer of this net.")
     return layer
 
 
@@ -95,7 +95,7 @@ _NAMES: dict[Part, str] = {"all": "weights", "features": "weights of the feature
 
 def _state(net: nn.Module, part: Part, head: str = "") -> dict[str, torch.Tensor]:
     if part not in _NAMES:
-        raise ConfigError(f"part is 'all', 'features' or 'head', not {part!r}.")
+        raise ConfigError(f"part must be 'all', 'features' or 'head', not {part!r}.")
     state = {name: value for name, value in net.state_dict().items() if value.is_floating_point()}
     if part == "all":
         return state
@@ -107,7 +107,7 @@ def _numbers(name: str, value: Any) -> NDArray[np.float32]:
     try:
         return np.array(value, dtype=np.float32)
     except (TypeError, ValueError):
-        raise ConfigError(f"The weights {name} are no numbers.") from None
+        raise ConfigError(f"The weights {name} are not numeric.") from None
 
 
 def _listed(fault: str, names: Iterable[str], most: int = 5) -> list[str]:

@@ -1,7 +1,7 @@
 """Which teacher learns from which record: decided by the record alone.
 
-No record's presence may move another one, so a record goes where a hash of its own values sends it. Copies of a
-record meet at the same teacher. The types of the columns count as known beforehand, as their names do.
+No record's presence may move another one, so a hash of a record's own values decides. Copies of a record go to the same
+teacher. Column types are treated as public, as column names are.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _sparse_rows(X: Any) -> Iterator[bytes]:
 
 
 def _cells(column: pd.Series[Any]) -> Iterable[Any]:
-    """Cells as numbers, texts or None. One missing value elsewhere makes a column of integers one of floats."""
+    """Cells as floats, texts or None: one missing value elsewhere would turn a column of integers into floats."""
     if pd.api.types.is_numeric_dtype(column.dtype) or pd.api.types.is_bool_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64, na_value=np.nan).tolist()
     return [None if missing else _cell(cell) for cell, missing in zip(column, column.isna(), strict=True)]

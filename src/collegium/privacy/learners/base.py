@@ -1,8 +1,8 @@
-"""What a private learner promises its site: every model it gives was made with noise, and its cost is known before.
+"""The interface of private learners: every model is trained with noise, and its cost is known beforehand.
 
-The site asks for the `charge`, books it, lets the learner touch the private records once (`fit_private`) and goes on
-with the `public_learner`, which sees public samples only: the labels that come out of a private fit, and all that is
-learnt from them, are post-processing and cost nothing more.
+The site asks for the `charge`, records it, lets the learner use the private records once (`fit_private`) and continues
+with the `public_learner`, which sees public samples only: the labels from a private fit, and everything learned from
+them, are post-processing and cost nothing more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PrivateLearner(ABC):
 
     @abstractmethod
     def charge(self, n_records: int, n_public: int, n_classes: int) -> Charge:
-        """What one fit costs, known before it runs: it depends on no value of any record."""
+        """The cost of one fit, known beforehand: it does not depend on the values of any record."""
 
     @abstractmethod
     def fit_private(
@@ -36,10 +36,10 @@ class PrivateLearner(ABC):
         """One private fit.
 
         `public` are the unlabeled public rows. `pseudo=(X_pub, y_pub)` are public rows with labels that depend on the
-        private records through paid-for releases only. `classes` are all classes of the study; without them those in
-        y are used, and the claim says that this was assumed to be harmless.
+        private records only through releases already charged for. `classes` are all classes of the study; by default
+        those in y are used, and the claim states this as an assumption.
         """
 
     @abstractmethod
     def public_learner(self) -> Any:
-        """An unfitted ordinary learner for the site to go on with, on public samples only."""
+        """An unfitted ordinary learner for the site to continue with, on public samples only."""

@@ -27,10 +27,9 @@ KNOWN_SIZE: Final = "the number of records is treated as public"
 class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A private learner with the scikit-learn interface.
 
-    After a fit, `charge_` and `privacy_` say what that one fit cost. `epsilon` and `delta` cover `fits` such fits
-    together. ``random_state=None`` draws secure noise from the operating system; an integer makes a simulation that can
-    be repeated, and the claim says so. Give every fit of a simulation an integer of its own: noise that is used twice
-    protects nothing.
+    After a fit, `charge_` and `privacy_` are its cost. `epsilon` and `delta` cover `fits` such fits together.
+    ``random_state=None`` draws secure noise from the operating system; an integer makes a reproducible simulation, and
+    the claim says so. Give every fit of a simulation its own integer: noise that is used twice protects nothing.
     """
 
     needs_public: ClassVar[bool] = True
@@ -44,7 +43,7 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
 
     @abstractmethod
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
-        """Fit with the noise that `charge` is about. Codes are positions in `classes_`."""
+        """Fit with the noise described by `charge`. Codes are positions in `classes_`."""
 
     @abstractmethod
     def _predict_codes(self, X: Any) -> Codes:
@@ -67,7 +66,7 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         if tables.n_rows(records) != len(labels):
             raise ConfigError(f"{self._name}: X has {tables.n_rows(records)} rows and y has {len(labels)} labels.")
         if classes is None and not len(labels):
-            raise ConfigError(f"{self._name}: there are no records, and so no classes: give `classes`.")
+            raise ConfigError(f"{self._name}: there are no records and therefore no classes: pass `classes`.")
         unlabeled = self._public_rows(public)
         self.classes_ = np.unique(labels if classes is None else as_labels(classes, f"{self._name}: classes"))
         n_public = 0 if unlabeled is None else tables.n_rows(unlabeled)
@@ -93,14 +92,14 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         return type(self).__name__
 
     def _noise_and_rng(self) -> tuple[Noise, np.random.Generator]:
-        """Where noise comes from, and a generator for all that needs no protection."""
+        """The source of noise, and a generator for everything that needs no protection."""
         if self.random_state is None:
             return noise_source(None), np.random.default_rng()
         for_noise, for_rest = np.random.SeedSequence(self.random_state).spawn(2)
         return noise_source(np.random.default_rng(for_noise)), np.random.default_rng(for_rest)
 
     def _seeding(self) -> tuple[str, ...]:
-        """What the claim has to say about the noise."""
+        """The claim's assumption about the noise, if any."""
         return () if self.random_state is None else (SEEDED_NOISE,)
 
     def _public_rows(self, public: Any) -> Any:
@@ -108,8 +107,8 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         if rows is None:
             if self.needs_public:
                 raise ConfigError(
-                    f"{self._name} learns from public samples: give unlabeled ones as `public`, to fit() or to "
-                    f"{self._name}() itself; in a study, give it a public set."
+                    f"{self._name} learns from public samples: pass unlabeled ones as `public`, to fit() or to "
+                    f"{self._name}(); in a study, add a public set."
                 )
             return None
         table = tables.as_table(rows, f"{self._name}: public")
@@ -120,11 +119,9 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
     def _pseudo_rows(self, pseudo: tuple[Any, Any] | None) -> LabelledData | None:
         if pseudo is None or not tables.n_rows(pseudo[0]):
             return None
-        rows, labels = (
-            tables.as_table(pseudo[0], f"{self._name}: pseudo"),
-            as_labels(pseudo[1], f"{self._name}: pseudo-labels"),
-        )
-        return LabelledData(rows, encode_labels(labels, self.classes_, f"{self._name}: pseudo"))
+        where = f"{self._name}: pseudo"
+        codes = encode_labels(as_labels(pseudo[1], f"{where}-labels"), self.classes_, where)
+        return LabelledData(tables.as_table(pseudo[0], where), codes)
 
 
 def _claim(charge: Charge) -> PrivacyClaim:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, Final
 
@@ -32,100 +31,89 @@ _VALUES_AT_ONCE: Final = 2**26
 
 
 class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
-    """Opacus' optimizer with noise from our source: the operating system's, unless it is a simulation."""
+    """Opacus' optimizer with our source of noise: the operating system, except in simulations."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, noise: Noise, **settings: Any) -> None:
         super().__init__(optimizer, **settings)
         self._noise = noise
 
     def clip_and_accumulate(self) -> None:
-        """As opacus does, but a gradient that is no number counts as zero: clipping would not bound it."""
+        """As opacus does, but NaN and infinite gradients count as zero: clipping would not bound them."""
         for p in self.params:
             if not p.grad_sample.sum().isfinite():
                 p.grad_sample.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         super().clip_and_accumulate()
 
     def add_noise(self) -> None:
-        """Noise on every sum of clipped gradients."""
+        """Add noise to every sum of clipped gradients."""
         for p in self.params:
             drawn = self._noise.normal(self.noise_multiplier * self.max_grad_norm, tuple(p.shape))
             p.grad = p.summed_grad + torch.as_tensor(drawn, dtype=p.dtype, device=p.device)
 
 
-class PrivateTraining:
-    """Trains one net, in place."""
+def train_privately(
+    net: nn.Module,
+    data: Labelled,
+    event: SampledGaussian,
+    noise: Noise,
+    stream: RandomStream,
+    *,
+    optimizer: str,
+    lr: float,
+    weight_decay: float,
+    max_grad_norm: float,
+    device: torch.device,
+    deterministic: bool,
+) -> None:
+    """Train the net in place: as many noisy mini-batch steps as the event counts, each on a Poisson sample."""
+    wrapped = GradSampleModule(check_net(net).to(device).train())
+    inner = OPTIMIZERS[optimizer](net.parameters())
+    for group in inner.param_groups:
+        group.update(lr=lr, weight_decay=weight_decay)
+    noisy = NoisyOptimizer(
+        inner,
+        noise,
+        noise_multiplier=event.noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        expected_batch_size=event.sampling * len(data),
+    )
+    is_random = not deterministic or has_layer(net, nn.modules.dropout._DropoutNd)
+    at_once = max(1, _VALUES_AT_ONCE // max(1, sum(p.numel() for p in net.parameters())))
+    for _ in range(event.count):
+        drawn = np.flatnonzero(noise.happens(event.sampling, len(data)))
+        parts = [drawn[start : start + at_once] for start in range(0, max(1, len(drawn)), at_once)]
+        with stream.playing(device) if is_random else nullcontext():
+            for number, part in enumerate(parts, start=1):
+                noisy.zero_grad()
+                _find_gradients(wrapped, noisy, data, part, device)
+                noisy.signal_skip_step(number < len(parts))
+                noisy.step()
+    noisy.zero_grad(set_to_none=True)  # no sum without noise stays with the net
+    wrapped.to_standard_module()
 
-    def __init__(
-        self,
-        net: nn.Module,
-        noise: Noise,
-        stream: RandomStream,
-        *,
-        optimizer: str,
-        lr: float,
-        weight_decay: float,
-        max_grad_norm: float,
-        device: torch.device,
-        deterministic: bool,
-    ) -> None:
-        self._net = check_net(net).to(device)
-        self._noise = noise
-        self._stream = stream
-        self._device = device
-        self._max_grad_norm = max_grad_norm
-        self._inner = OPTIMIZERS[optimizer](self._net.parameters())
-        for group in self._inner.param_groups:
-            group.update(lr=lr, weight_decay=weight_decay)
-        self._is_random = not deterministic or has_layer(net, nn.modules.dropout._DropoutNd)
-        values = sum(p.numel() for p in self._net.parameters())
-        self._rows_at_once = max(1, _VALUES_AT_ONCE // max(1, values))
 
-    def train(self, data: Labelled, event: SampledGaussian) -> None:
-        """As many noisy steps as the event counts, each on a Poisson sample of the records."""
-        wrapped = GradSampleModule(self._net.train())
-        optimizer = NoisyOptimizer(
-            self._inner,
-            self._noise,
-            noise_multiplier=event.noise_multiplier,
-            max_grad_norm=self._max_grad_norm,
-            expected_batch_size=event.sampling * len(data),
-        )
-        for _ in range(event.count):
-            drawn = np.flatnonzero(self._noise.happens(event.sampling, len(data)))
-            with self._stream.playing(self._device) if self._is_random else nullcontext():
-                self._step(wrapped, optimizer, data, drawn)
-        optimizer.zero_grad(set_to_none=True)  # no sum without noise stays with the net
-        wrapped.to_standard_module()
-
-    def _step(self, wrapped: Any, optimizer: NoisyOptimizer, data: Labelled, drawn: NDArray[np.intp]) -> None:
-        parts = list(self._parts(drawn))
-        for number, part in enumerate(parts, start=1):
-            optimizer.zero_grad()
-            if len(part):
-                X, y = (torch.from_numpy(values).to(self._device) for values in data.take(part))
-                # torch warns of opacus' hooks where inputs want no gradient; a clone may still be changed in place.
-                outputs = wrapped(X.requires_grad_().clone())
-                functional.cross_entropy(outputs, y).backward()  # type: ignore[no-untyped-call]
-            else:  # nobody was drawn: the step is noise alone
-                for p in optimizer.params:
-                    p.grad_sample = p.new_zeros((0, *p.shape))
-            optimizer.signal_skip_step(number < len(parts))
-            optimizer.step()
-
-    def _parts(self, drawn: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
-        size = self._rows_at_once
-        return (drawn[start : start + size] for start in range(0, max(1, len(drawn)), size))
+def _find_gradients(
+    wrapped: Any, noisy: NoisyOptimizer, data: Labelled, rows: NDArray[np.intp], device: torch.device
+) -> None:
+    """The gradient of each of these records, where opacus looks for it."""
+    if len(rows):
+        X, y = (torch.from_numpy(values).to(device) for values in (data.rows.take(rows), data.codes(rows)))
+        # torch warns of opacus' hooks where inputs want no gradient; a clone may still be changed in place.
+        functional.cross_entropy(wrapped(X.requires_grad_().clone()), y).backward()  # type: ignore[no-untyped-call]
+    else:  # nobody was drawn: the step is noise alone
+        for p in noisy.params:
+            p.grad_sample = p.new_zeros((0, *p.shape))
 
 
 def check_net(net: nn.Module) -> nn.Module:
-    """The net as it is, or a ConfigError if its gradients cannot be told apart by record."""
+    """The net, or a ConfigError if it has no per-record gradients."""
     net.train()
     mixes = has_layer(net, nn.modules.batchnorm._BatchNorm)
     problems = [*ModuleValidator.validate(net), *GradSampleModule.validate(net)]
     if mixes or problems:
         what = "it has batch norm, which mixes the records of a batch" if mixes else str(problems[0]).strip()
         raise ConfigError(
-            f"PrivateTorch cannot train this net: {what}. Put nn.GroupNorm in the place of such layers "
-            "(opacus.validators.ModuleValidator.fix(net) does), or use a net by its name."
+            f"PrivateTorch cannot train this net: {what}. Replace such layers by nn.GroupNorm "
+            "(opacus.validators.ModuleValidator.fix(net) does), or use a named net."
         )
     return net

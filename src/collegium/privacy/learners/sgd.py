@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -29,87 +30,66 @@ if TYPE_CHECKING:
     from collegium.learners.torch.classifier import TorchClassifier
 
 
+@dataclass(eq=False, repr=False)
 class PrivateTorch(PrivateClassifier):
-    """A neural network trained by DP-SGD: every record's gradient is clipped, and noise covers their sum.
+    """A neural network trained by DP-SGD: every record's gradient is clipped, and noise is added to their sum.
 
-    Neighbouring data sets differ by one record more or less. A private fit sees the records only: pseudo-labelled rows
-    are for the learner that the site goes on with.
+    Neighbouring data sets differ by one record more or less. A private fit uses the records only: pseudo-labeled rows
+    are for the learner that the site continues with.
 
     Parameters
     ----------
     net
-        As for `TorchClassifier`: a name from `learners.nets.named.NETS`, here with group norm in the place of batch
-        norm; an ``nn.Module`` or a function. In a net of your own, the records of a batch must not influence each
-        other: batch norm is refused, but the code of its `forward` is not looked into.
+        As for `TorchClassifier`: a name from `learners.nets.named.NETS`, here with group norm instead of batch norm; an
+        ``nn.Module`` or a function. In your own net, the records of a batch must not influence each other: batch norm
+        is refused, but the code of `forward` is not inspected.
     epsilon, delta
         The privacy of all `fits` fits together.
     max_grad_norm
         The length to which a record's gradient is clipped.
     epochs, batch_size, steps
-        `steps` steps (None: `epochs` times the records over `batch_size`), each on a Poisson sample: every record
-        with probability `batch_size` over the number of records, which is treated as public.
+        `steps` mini-batch steps (None: `epochs` times the records over `batch_size`), each on a Poisson sample: every
+        record with probability `batch_size` over the number of records, which is treated as public.
     lr, optimizer, weight_decay, device, image_shape
-        As for `TorchClassifier`. The default is for "linear", which tolerates the most noise: on the census records
-        (Adult), 6200 of them and epsilon 1, it is right in .847 and "mlp" (with lr=.001) in .762 of new cases; deeper
-        nets want a smaller `lr`, more records or a larger epsilon.
+        As for `TorchClassifier`. The default is for "linear", which tolerates the most noise: on 6200 census records
+        (Adult) with epsilon 1, its test accuracy is .847, and that of "mlp" (with lr=.001) .762; deeper nets need a
+        smaller `lr`, more records or a larger epsilon.
     fits
-        How many fits on private data `epsilon` and `delta` have to last for.
+        How many private fits `epsilon` and `delta` cover.
     noise_multiplier
-        The noise over `max_grad_norm`, instead of that which `epsilon` asks for: the claim then follows from it.
+        The noise relative to `max_grad_norm`, instead of deriving it from `epsilon`; the claim follows from it.
     student
-        What the site goes on with, on public samples labelled by the net and by consensus (None: the same net).
+        What the site continues with, on public samples labeled by the net and by consensus (None: the same net).
     prepare
         A transformer that turns rows into what the net takes. It is fitted on the public rows, never on the records.
         (A scaler in front of this learner in a Pipeline would be fitted on the records without any protection.)
     public
-        Public rows, for a `fit` that is given none. Only `prepare` needs them.
+        Public rows, used if `fit` is given none. Only `prepare` needs them.
     random_state
-        None: secure noise and samples. An integer: a simulation that can be repeated.
+        None: secure noise and samples. An integer: a reproducible simulation.
     """
 
     needs_public: ClassVar[bool] = False
-    model_: TorchClassifier
-
-    def __init__(
-        self,
-        net: Any = "linear",
-        epsilon: PositiveFloat = 8.0,
-        delta: OpenProbability = 1e-5,
-        *,
-        max_grad_norm: PositiveFloat = 1.0,
-        epochs: PositiveInt = 20,
-        batch_size: PositiveInt = 256,
-        steps: PositiveInt | None = None,
-        lr: PositiveFloat = 0.01,
-        optimizer: Optimizer = "adam",
-        weight_decay: NonNegativeFloat = 0.0,
-        device: str = "cpu",
-        image_shape: Sequence[int] | None = None,
-        fits: PositiveInt = 1,
-        noise_multiplier: PositiveFloat | None = None,
-        student: Any = None,
-        prepare: Any = None,
-        public: Any = None,
-        random_state: NonNegativeInt | None = None,
-    ) -> None:
-        self.net = net
-        self.epsilon = epsilon
-        self.delta = delta
-        self.max_grad_norm = max_grad_norm
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.steps = steps
-        self.lr = lr
-        self.optimizer = optimizer
-        self.weight_decay = weight_decay
-        self.device = device
-        self.image_shape = image_shape
-        self.fits = fits
-        self.noise_multiplier = noise_multiplier
-        self.student = student
-        self.prepare = prepare
-        self.public = public
-        self.random_state = random_state
+    net: Any = "linear"
+    epsilon: PositiveFloat = 8.0
+    delta: OpenProbability = 1e-5
+    _: KW_ONLY
+    max_grad_norm: PositiveFloat = 1.0
+    epochs: PositiveInt = 20
+    batch_size: PositiveInt = 256
+    steps: PositiveInt | None = None
+    lr: PositiveFloat = 0.01
+    optimizer: Optimizer = "adam"
+    weight_decay: NonNegativeFloat = 0.0
+    device: str = "cpu"
+    image_shape: Sequence[int] | None = None
+    fits: PositiveInt = 1
+    noise_multiplier: PositiveFloat | None = None
+    student: Any = None
+    prepare: Any = None
+    public: Any = None
+    random_state: NonNegativeInt | None = None
+    model_: TorchClassifier = field(init=False)
 
     def check(self) -> None:
         """A ConfigError if the settings, or what is installed, cannot work."""
@@ -134,7 +114,7 @@ class PrivateTorch(PrivateClassifier):
         return Charge((event,), relation="add_remove", delta=self.delta, assumptions=(KNOWN_SIZE, *self._seeding()))
 
     def with_preparation(self, wrap: Callable[[Any], Any]) -> PrivateTorch:
-        """The same behind what the data asks for, learned from public rows; a `prepare` of its own is left alone."""
+        """The same with the preprocessing the data needs, fitted on public rows; an explicit `prepare` is kept."""
         prepared: PrivateTorch = clone(self, safe=False)
         if self.student is not None:
             prepared.set_params(student=wrap(self.student))
@@ -144,9 +124,9 @@ class PrivateTorch(PrivateClassifier):
         return prepared
 
     def public_learner(self) -> Any:
-        """A `student`, or a `TorchClassifier` of the same net: from the privately trained weights on, if there are any.
+        """The `student`, or a `TorchClassifier` of the same net, starting from the privately trained weights if any.
 
-        With `prepare`, the latter is a Pipeline that starts anew.
+        With `prepare`, the latter is a Pipeline with new weights.
         """
         if self.student is not None:
             return clone(self.student, safe=False)
@@ -164,7 +144,7 @@ class PrivateTorch(PrivateClassifier):
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
         from collegium.learners.torch.batches import Labelled, Rows
         from collegium.learners.torch.devices import RandomStream, find_device
-        from collegium.privacy.learners.dp_training import PrivateTraining
+        from collegium.privacy.learners.dp_training import train_privately
 
         (event,) = charge.events
         self._fit_preparation(public)
@@ -174,8 +154,10 @@ class PrivateTorch(PrivateClassifier):
         noise, rng = self._noise_and_rng()
         model = self._classifier(self.net, int(rng.integers(2**31))).initialize(X, codes)
         net = model.to_module()
-        training = PrivateTraining(
+        train_privately(
             net,
+            data,
+            cast("SampledGaussian", event),
             noise,
             RandomStream(int(rng.integers(2**31))),
             optimizer=self.optimizer,
@@ -185,7 +167,6 @@ class PrivateTorch(PrivateClassifier):
             device=find_device(self.device),
             deterministic=isinstance(self.net, str),
         )
-        training.train(data, cast("SampledGaussian", event))
         self.model_ = model.set_weights({name: value.cpu().numpy() for name, value in net.state_dict().items()})
 
     def _classifier(self, net: Any, seed: int | None) -> TorchClassifier:
@@ -206,7 +187,7 @@ class PrivateTorch(PrivateClassifier):
         if self.prepare is None:
             return
         if public is None:
-            raise ConfigError("PrivateTorch: `prepare` is fitted on public rows, never on the records: give `public`.")
+            raise ConfigError("PrivateTorch: `prepare` is fitted on public rows, never on the records: pass `public`.")
         self.prepare_ = clone(self.prepare).fit(public)
 
     def _prepared(self, X: Any) -> Any:

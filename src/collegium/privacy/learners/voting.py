@@ -1,26 +1,27 @@
-"""A differentially private learner made of any learner: teachers vote with noise, a student learns the votes (PATE).
+"""Makes any learner differentially private: teachers vote with noise, a student learns the votes (PATE).
 
 Papernot, Abadi, Erlingsson, Goodfellow, Talwar: "Semi-supervised Knowledge Transfer for Deep Learning from Private
 Training Data", arXiv 1610.05755; with Gaussian noise as in their "Scalable Private Learning with PATE", arXiv
 1802.08908. It is the first tier of FedKT's example-level privacy (arXiv 2010.01017).
 
-The records are divided among teachers, each of which learns from its own and votes on some public samples. A record
-that is added or removed changes one teacher, so at most one vote per sample moves from one class to another: the counts
-of a sample change by 2 in L1 and by sqrt(2) in L2. A record that is replaced may leave one teacher and join another:
-two votes move, both perhaps from the same class to the same other one: 4 in L1 and 2 sqrt(2) in L2.
+The records are divided among teachers, each of which learns from its own and votes on some public samples. Adding or
+removing a record changes one teacher, so at most one vote per sample moves from one class to another: the counts of a
+sample change by 2 in L1 and by sqrt(2) in L2. Replacing a record may affect two teachers: two votes move, perhaps both
+between the same two classes: 4 in L1 and 2 sqrt(2) in L2.
 
 Deviation from the papers: the accounting does not look at the votes, so the stated epsilon may be published.
 
-What to expect: at epsilon 1, the noise on each of 100 queries is that of 53 votes. On the census records (Adult), with
-6200 at each of five sites and 10,000 public samples, one student is right in .79 of new cases, be its teachers trees or
-logistic regressions, and FedCT's sites in .78 to .81; without privacy they reach .86, with `PrivateTorch` .848. One
-student, by teachers: 50 .71, 100 .79, 200 .80, 300 .77 (20 records teach little); by queries: 50 .79, 100 .79, 500 .75,
-2000 .65. Where a linear model or a net can learn the task at all, prefer `PrivateTorch`.
+What to expect: at epsilon 1, the noise on each of 100 queries is that of 53 votes. On census records (Adult), with 6200
+at each of five sites and 10,000 public samples, one student's test accuracy is .79, with trees or logistic regressions
+as teachers, and that of FedCT's sites .78 to .81; without privacy it is .86, with `PrivateTorch` .848. One student, by
+teachers: 50 .71, 100 .79, 200 .80, 300 .77 (20 records teach little); by queries: 50 .79, 100 .79, 500 .75, 2000 .65.
+If a linear model or a net can learn the task at all, prefer `PrivateTorch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from math import sqrt
 from typing import Any, Final, Literal
 
@@ -50,36 +51,37 @@ _L1: Final = {"add_remove": 2.0, "replace": 4.0}
 _L2: Final = {"add_remove": sqrt(2), "replace": 2 * sqrt(2)}
 
 
+@dataclass(eq=False, repr=False)
 class PrivateVoting(PrivateClassifier):
     """Teachers on disjoint records vote with noise on public samples; a student learns the winners.
 
     Parameters
     ----------
     base
-        The teachers' learner: any classifier or Pipeline (None: a decision tree). What prepares the data belongs into
-        its Pipeline, where each teacher fits its own; in front of this learner it would see all records unprotected.
+        The teachers' learner: any classifier or Pipeline (None: a decision tree). Put preprocessing into its Pipeline,
+        where each teacher fits its own; in front of this learner it would see all records unprotected.
     teachers
-        How many. More of them outvote more noise but know fewer records each; 50 records for each are a good start.
-        Do not let the number follow from the exact number of records: one more would then move them all.
+        How many. More of them outvote more noise but have fewer records each; start with 50 records for each. Do not
+        derive the number from the exact number of records: one more would then move them all.
     epsilon, delta
         The privacy of all `fits` fits together.
     student
-        What learns the votes (None: like `base`, or a random forest where that is None too). Some of the labels are
-        wrong: a learner that averages, such as a forest, does better than one that believes them all, such as a tree.
+        What learns the votes (None: like `base`, or a random forest if that is None too). Some of the labels are wrong:
+        a learner that averages, such as a forest, does better than one that fits them all, such as a tree.
     noise
         "gaussian" or "laplace". Gaussian is better for more than a few queries.
     queries
         How many public samples the teachers vote on, drawn at random (None: 100, or all if there are fewer). Twice the
         queries means 1.4 times the noise on each.
     fits
-        How many fits on private data `epsilon` and `delta` have to last for.
+        How many private fits `epsilon` and `delta` cover.
     relation
-        What a neighbouring data set is: one with a record more or less ("add_remove"), or with another record in its
-        place ("replace", twice the noise).
+        What a neighbouring data set is: one with a record more or less ("add_remove"), or with one record replaced
+        ("replace", twice the noise).
     public
-        Public rows, for a `fit` that is given none.
+        Public rows, used if `fit` is given none.
     random_state
-        None: secure noise. An integer: a simulation that can be repeated.
+        None: secure noise. An integer: a reproducible simulation.
 
     Attributes
     ----------
@@ -88,37 +90,22 @@ class PrivateVoting(PrivateClassifier):
     charge_, privacy_ : what this fit cost.
     """
 
-    student_: SiteModel
-
-    def __init__(
-        self,
-        base: Any = None,
-        teachers: PositiveInt = 100,
-        epsilon: PositiveFloat = 1.0,
-        delta: OpenProbability = 1e-5,
-        *,
-        student: Any = None,
-        noise: Literal["gaussian", "laplace"] = "gaussian",
-        queries: PositiveInt | None = None,
-        fits: PositiveInt = 1,
-        relation: Literal["add_remove", "replace"] = "add_remove",
-        public: Any = None,
-        random_state: NonNegativeInt | None = None,
-    ) -> None:
-        self.base = base
-        self.teachers = teachers
-        self.epsilon = epsilon
-        self.delta = delta
-        self.student = student
-        self.noise = noise
-        self.queries = queries
-        self.fits = fits
-        self.relation = relation
-        self.public = public
-        self.random_state = random_state
+    base: Any = None
+    teachers: PositiveInt = 100
+    epsilon: PositiveFloat = 1.0
+    delta: OpenProbability = 1e-5
+    _: KW_ONLY
+    student: Any = None
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+    queries: PositiveInt | None = None
+    fits: PositiveInt = 1
+    relation: Literal["add_remove", "replace"] = "add_remove"
+    public: Any = None
+    random_state: NonNegativeInt | None = None
+    student_: SiteModel = field(init=False)
 
     def charge(self, n_records: int, n_public: int, n_classes: int) -> Charge:
-        """One noisy count of votes per query. Neither the records' number nor the classes' changes the cost."""
+        """One noisy count of votes per query. The numbers of records and classes do not change the cost."""
         from collegium.privacy import accountant
 
         queries = self._n_queries(n_public)
@@ -130,7 +117,7 @@ class PrivateVoting(PrivateClassifier):
         return Charge((event,), relation=self.relation, delta=self.delta, assumptions=self._seeding())
 
     def with_preparation(self, wrap: Callable[[Any], Any]) -> PrivateVoting:
-        """The same with teachers and student behind what the data asks for: each teacher prepares its own records."""
+        """The same with the preprocessing that the data needs: each teacher prepares its own records."""
         prepared: PrivateVoting = clone(self, safe=False)
         prepared.set_params(base=wrap(self._base()), student=wrap(self._student()))
         return prepared
@@ -170,15 +157,15 @@ class PrivateVoting(PrivateClassifier):
     def _opinion(
         self, records: LabelledData, queried: Any, pseudo: LabelledData | None, rng: np.random.Generator
     ) -> Codes | int:
-        """One teacher's votes: a function of its own records (and of what is public), whatever happens."""
+        """One teacher's votes: a function of its own records and of public data only, whatever happens."""
         try:
             return _fit(self._base(), self.classes_, records, rng, pseudo).predict_codes(queried)
         except Exception:
-            # An error that gets out would tell of these records, and no other teacher's votes may depend on it.
+            # An error that escapes would reveal something about these records.
             return int(np.bincount(records.codes).argmax())
 
     def _rehearse(self, public: Any, rng: np.random.Generator) -> None:
-        """Let a teacher learn public samples with made-up labels, so that a learner that cannot work fails here."""
+        """Fit a teacher on public samples with made-up labels, so that a learner that cannot work fails here."""
         rows = tables.take(public, np.arange(min(_REHEARSAL_ROWS, tables.n_rows(public))))
         made_up = (np.arange(tables.n_rows(rows)) % len(self.classes_)).astype(np.int64)
         _fit(self._base(), self.classes_, LabelledData(rows, made_up), rng).predict_codes(rows)
@@ -213,6 +200,6 @@ def _fit(
     rng: np.random.Generator,
     pseudo: LabelledData | None = None,
 ) -> SiteModel:
-    """A fresh model of the data, of whatever classes it has; it knows the positions of all `classes`."""
+    """A new model of the data, whatever classes it has, that knows the positions of all `classes`."""
     nothing = LabelledData(tables.take(data.X, np.zeros(0, dtype=np.intp)), data.codes[:0])
     return Trainer(learner, classes).fit(data + (pseudo or nothing), None, rng, LocalUpdate())

@@ -1,7 +1,7 @@
-"""What a mechanism is: noise on one kind of release, with events that say what it costs.
+"""The base of mechanisms: noise on one kind of release, with events that describe its cost.
 
-The site's gate applies it, after the step and before anything leaves; a step cannot go around it. The coordinator
-sends a mechanism's name and settings, and the gate builds it from what is installed at the site.
+The site's gate applies it, after the step and before anything leaves; a step cannot bypass it. The coordinator sends a
+mechanism's name and settings, and the gate builds it from what is installed at the site.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _DELTA: Final = Annotated[float, Ge(0), Lt(1)]
 class Mechanism(ABC):
     """Noise on one kind of release.
 
-    A subclass's ``__init__``, which is `checked`, names its settings, with types and defaults, and hands their values
-    to `_keep`; from then on nothing about it changes.
+    A subclass declares its settings, with types and defaults, in a `checked` ``__init__`` or as dataclass fields, and
+    passes their values to `_keep`. Instances are immutable.
     """
 
     name: ClassVar[str]
     """Its name in study files and orders."""
     takes: ClassVar[type[Release]]
-    """The kind of release that it protects."""
+    """The kind of release it protects."""
     gives: ClassVar[type[Release]]
-    """The kind that leaves instead."""
+    """The kind of release that leaves instead."""
     neighbours: int | None = None
-    """How many neighbours of its data the site samples, to measure how many values change; None where it need not."""
+    """How many neighbours of its data the site samples, to measure how many values change; None: no measurement."""
     _settings: Mapping[str, Any]
 
     @abstractmethod
@@ -54,20 +54,20 @@ class Mechanism(ABC):
         Parameters
         ----------
         release_size, n_classes:
-            How many samples or queries the release is about, and the number of classes.
+            The number of samples or queries in the release, and the number of classes.
         records:
-            How many private records the site has.
+            The number of the site's private records.
         observed:
-            How many values were seen to change at once, where the mechanism asks the site to measure that.
+            How many values were seen to change at once, for a mechanism that has the site measure that.
         """
 
     def settings(self) -> dict[str, Any]:
-        """Plain data from which the site builds the same mechanism: all that differs from the defaults."""
+        """Plain data from which the site builds the same mechanism: all settings that differ from their defaults."""
         parameters = inspect.signature(type(self)).parameters
         return {name: value for name, value in self._settings.items() if value != parameters[name].default}
 
     def to_plain(self) -> dict[str, Any]:
-        """For an order."""
+        """As plain data, for an order."""
         return {"name": self.name, **self.settings()}
 
     def _keep(self, settings: Mapping[str, Any], **attributes: Any) -> None:
@@ -76,10 +76,10 @@ class Mechanism(ABC):
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise FrozenInstanceError(f"{type(self).__name__} does not change: make another one instead of setting {name}.")
+        raise FrozenInstanceError(f"{type(self).__name__} is immutable: cannot set {name}. Make a new one.")
 
     def __delattr__(self, name: str) -> NoReturn:
-        raise FrozenInstanceError(f"{type(self).__name__} does not change: {name} cannot be deleted.")
+        raise FrozenInstanceError(f"{type(self).__name__} is immutable: cannot delete {name}.")
 
     def __repr__(self) -> str:
         inner = ", ".join(f"{name}={value!r}" for name, value in self.settings().items())
@@ -93,7 +93,7 @@ class Mechanism(ABC):
 
 
 def total_epsilon(used: Iterable[events.Event], rounds: int, delta: float) -> float:
-    """Epsilon of events that happen `rounds` times; with delta = 0 the plain sum, infinite where there is none."""
+    """The epsilon of events that happen `rounds` times; with delta = 0 the sum, or infinity if there is none."""
     rounds, delta = check(PositiveInt, rounds, "epsilon: rounds"), check(_DELTA, delta, "epsilon: delta")
     repeated = [event.times(rounds) for event in used]
     if delta == 0:

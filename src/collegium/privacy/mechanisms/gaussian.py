@@ -16,7 +16,7 @@ from collegium.privacy.noise import Noise
 
 
 class Gaussian(NumberMechanism):
-    """Gaussian noise of a given sigma, or of the smallest sigma that makes one release (epsilon, delta)-private.
+    """Gaussian noise with a given sigma, or with the smallest sigma that makes one release (epsilon, delta)-private.
 
     Parameters
     ----------
@@ -24,11 +24,11 @@ class Gaussian(NumberMechanism):
         The cost of one release at `delta`, or the standard deviation of the noise: one of the two. From epsilon and
         delta, sigma follows by the analytic Gaussian mechanism (Balle and Wang 2018), which holds for any epsilon.
     sensitivity:
-        By how much the numbers change at most (L2 norm). This is its user's promise; nothing here checks it.
+        The largest possible change of the numbers (L2 norm). It is up to the user to get this right: it is not checked.
     delta:
-        Also at which the cost of many releases is reported.
+        Also the delta at which the cost of many releases is reported.
     unit, relation:
-        What may change, and how, where the sensitivity holds.
+        What may change, and how, for this sensitivity.
     """
 
     name: ClassVar[str] = "gaussian"

@@ -1,11 +1,10 @@
-"""What all mechanisms on hard labels share: how many labels may change at once, and what is said about it.
+"""What all mechanisms on hard labels share: how many labels may change at once, and what may be claimed.
 
-One changed record may change every label that a site gives. How many are charged for is a choice with three honest
-names:
+One changed record may change every label that a site gives. How many are charged for is a choice:
 
 - ``worst_case``: all of them. The only one that gives differential privacy.
-- ``assumed_stability``: as many as Proposition 2 of the FedCT paper says for a learner of a given stability. It holds
-  if the assumption does, which nobody has verified, and the proposition is false as it is stated.
+- ``assumed_stability``: as many as Proposition 2 of the FedCT paper states for a learner of a given stability. This
+  rests on an unverified assumption, and the proposition is false as stated.
 - ``observed_max_change``: as many as the site saw change over sampled neighbours of its data. A diagnostic.
 """
 
@@ -43,7 +42,7 @@ PROPOSITION_IS_FALSE = (
 
 
 class LabelMechanism(Mechanism):
-    """Noise on hard labels. Subclasses say what noise, and what it costs if some labels change."""
+    """Noise on hard labels. Subclasses define the noise, and its cost if some labels change."""
 
     takes: ClassVar[type[Release]] = HardLabels
     delta: float
@@ -88,16 +87,16 @@ class LabelMechanism(Mechanism):
 
     @abstractmethod
     def label_events(self, changes: int, release_size: int, n_classes: int) -> tuple[Event, ...]:
-        """What a release of `release_size` labels costs if `changes` (at least 1) of them may change at once."""
+        """The cost of a release of `release_size` labels if `changes` (at least 1) of them may change at once."""
 
     @checked
     def epsilon(
         self, public_size: PositiveInt = 1, n_classes: TwoOrMore = 2, rounds: int = 1, delta: float = 0.0
     ) -> float:
-        """What `rounds` releases of labels of `public_size` samples cost in all, every label changing.
+        """The total cost of `rounds` releases of `public_size` labels, if every label may change.
 
-        That is the guarantee, whatever `sensitivity` says. With delta = 0 the costs add up; with a delta above 0 the
-        accountant finds a smaller epsilon where there are many.
+        That is the guarantee, whatever `sensitivity` is. With delta = 0 the costs are added; with a delta above 0 the
+        accountant finds a smaller epsilon for many labels.
         """
         return total_epsilon(self.label_events(public_size, public_size, n_classes), rounds, delta)
 
@@ -157,21 +156,22 @@ class LabelMechanism(Mechanism):
 
 
 class PerLabelMechanism(LabelMechanism):
-    """Noise on hard labels that is given as the cost of one label.
+    """Noise on hard labels, given by the cost of one label.
 
     Parameters
     ----------
     epsilon:
-        The cost of one label. A release costs as much for every label that may change.
+        The cost of one label. A release costs this for every label that may change.
     delta:
-        At which the cost of many releases is reported.
+        The delta at which the cost of many releases is reported.
     sensitivity:
         How many labels may change at once: ``worst_case`` (all; the only guarantee), ``assumed_stability`` or
         ``observed_max_change`` (see :mod:`collegium.privacy.mechanisms.labels`).
     stability_rate, stability_failure:
-        For ``assumed_stability``: how likely one label changes with one record, and how likely more change than said.
+        For ``assumed_stability``: the probability that one label changes with one record, and the probability that
+        more labels change than charged for.
     neighbours:
-        For ``observed_max_change``: how many neighbours of its data a site samples (5).
+        For ``observed_max_change``: how many neighbours of its data a site samples (default 5).
     """
 
     per_label: float
@@ -193,16 +193,18 @@ class PerLabelMechanism(LabelMechanism):
 
 
 def true_codes(where: str, labels: Labels | ArrayLike, n_classes: int) -> Codes:
-    """Labels that noise can be put on: one class in 0 .. n_classes - 1 for every sample."""
+    """Labels that noise can be added to: one class in 0 .. n_classes - 1 for every sample."""
     n_classes = check(TwoOrMore, n_classes, f"{where}: n_classes")
     if isinstance(labels, Labels) and labels.n_classes != n_classes:
-        raise ConfigError(f"{where}: the labels are of {labels.n_classes} classes, not of {n_classes}.")
+        raise ConfigError(f"{where}: the labels have {labels.n_classes} classes, not {n_classes}.")
     codes = np.asarray(labels.codes if isinstance(labels, Labels) else labels)
     if codes.ndim != 1 or (codes.size and codes.dtype.kind not in "iu"):
-        raise ConfigError(f"{where}: labels are one class code per sample, not {codes.dtype} of shape {codes.shape}.")
+        raise ConfigError(
+            f"{where}: labels must be one class code per sample, not {codes.dtype} of shape {codes.shape}."
+        )
     if codes.size and (int(codes.min()) < 0 or int(codes.max()) >= n_classes):
         raise ConfigError(
-            f"{where}: every label lies in 0 .. {n_classes - 1}, and some here do not. An abstention (-1) would leave "
+            f"{where}: every label must be in 0 .. {n_classes - 1}, but some are not. An abstention (-1) would leave "
             "without noise: let every site vote on every sample (no voters setting), or share without a mechanism."
         )
     return codes.astype(np.int64)

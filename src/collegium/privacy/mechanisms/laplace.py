@@ -15,19 +15,18 @@ from collegium.privacy.noise import Noise
 
 
 class Laplace(NumberMechanism):
-    """Laplace noise of a given scale, or of the scale sensitivity / epsilon.
+    """Laplace noise with a given scale, or with scale sensitivity / epsilon.
 
     Parameters
     ----------
     epsilon, scale:
         The cost of one release, or the scale of the noise: one of the two.
     sensitivity:
-        By how much the numbers change at most, added up over all of them (L1 norm). This is its user's promise;
-        nothing here checks it.
+        The largest possible change of the numbers (L1 norm). It is up to the user to get this right: it is not checked.
     delta:
-        At which the cost of many releases is reported.
+        The delta at which the cost of many releases is reported.
     unit, relation:
-        What may change, and how, where the sensitivity holds.
+        What may change, and how, for this sensitivity.
     """
 
     name: ClassVar[str] = "laplace"

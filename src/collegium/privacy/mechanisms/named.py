@@ -1,4 +1,4 @@
-"""Mechanisms by their registered names, as they stand in orders and plans."""
+"""Mechanisms by their registered names, as in orders and plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collegium.privacy.mechanisms.base import Mechanism
 
 
 def build_mechanism(plain: Mapping[str, Any]) -> Mechanism:
-    """A mechanism by the name in an order: one that is installed here, never code that was sent."""
+    """Build the mechanism that an order names: one that is installed here, never code that was sent."""
     settings = dict(plain)
     cls = registry.lookup("mechanism", str(settings.pop("name", "")))
     try:
@@ -19,5 +19,5 @@ def build_mechanism(plain: Mapping[str, Any]) -> Mechanism:
     except TypeError:
         raise ConfigError(f"{cls.__name__} does not take the settings {sorted(settings)}.") from None
     if not isinstance(mechanism, Mechanism):
-        raise ConfigError(f"{cls.__name__} is no mechanism.")
+        raise ConfigError(f"{cls.__name__} is not a mechanism.")
     return mechanism

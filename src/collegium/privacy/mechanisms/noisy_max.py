@@ -1,13 +1,15 @@
-"""The class with most votes, by counts with noise: how teachers or parties answer queries in PATE and FedKT.
+"""The class with the most votes, by noisy counts: how teachers or parties answer queries in PATE and FedKT.
 
-A changed vote moves from one count to another. `changed_votes` says how many may move at once: 1 if a record belongs to
-one teacher, s if a party has s students. What is charged does not depend on the votes, and so may be published.
+A changed vote moves from one count to another. `changed_votes` is how many may move at once: 1 if a record belongs to
+one teacher, s if a party has s students. The charge does not depend on the votes, and so may be published.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
 from abc import abstractmethod
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,48 +17,63 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release, VoteCounts
-from collegium.core.settings import FiniteFloat, NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt, checked
+from collegium.core.settings import (
+    FiniteFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+    Settings,
+    checked,
+)
 from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import Charge, Unit
 from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 Counts = NDArray[np.float64]
 
 
-class NoisyMax(Mechanism):
-    """Noisy counts of votes, of which only the winner is told. Subclasses say what noise."""
+@dataclass(frozen=True, eq=False, repr=False)
+class NoisyMax(Mechanism, Settings):
+    """Noisy vote counts of which only the winner is released. Subclasses define the noise.
+
+    Parameters
+    ----------
+    changed_votes:
+        How many votes one record (or party) may change at once.
+    delta:
+        The delta at which the cost of many queries is reported.
+    unit:
+        Whose change `changed_votes` is about: ``record`` or ``party``.
+    """
 
     takes: ClassVar[type[Release]] = VoteCounts
     gives: ClassVar[type[Release]] = HardLabels
-    changed_votes: int
-    delta: float
-    unit: Unit
+    changed_votes: PositiveInt = field(default=1, kw_only=True)
+    delta: OpenProbability = field(default=1e-5, kw_only=True)
+    unit: Unit = field(default="record", kw_only=True)
 
-    def __init__(self, own: dict[str, Any], changed_votes: int, delta: float, unit: Unit) -> None:
-        common = {"changed_votes": changed_votes, "delta": delta, "unit": unit}
-        self._keep({**own, **common}, **own, **common)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._keep({name: getattr(self, name) for name in inspect.signature(type(self)).parameters})
 
     @abstractmethod
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
-        """What answering `queries` (at least 1) costs."""
+        """The cost of answering `queries` (at least 1)."""
 
     @abstractmethod
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        """The winner of each row, -1 where there is none."""
+        """The winner of each row, or -1 if there is none."""
 
-    def release(self, counts: ArrayLike, rng: Noise | np.random.Generator | int | None = None) -> Codes:
-        """The winning class of each query, by counts of shape (queries, classes); -1 where none is told.
-
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
-        """
+    def release(self, counts: ArrayLike, rng: NoiseSource = None) -> Codes:
+        """The winning class of each query, by counts of shape (queries, classes); -1 if none. `rng`: `NoiseSource`."""
         votes = np.asarray(counts)
         if votes.ndim != 2 or votes.dtype.kind not in "iuf" or votes.shape[1] < 2 or not np.isfinite(votes).all():
             raise ConfigError(
-                f"{type(self).__name__}: counts are finite numbers of shape (queries, classes), with two classes or "
-                f"more, not {votes.dtype} of shape {votes.shape}."
+                f"{type(self).__name__}: counts must be finite numbers of shape (queries, classes), with two classes "
+                f"or more, not {votes.dtype} of shape {votes.shape}."
             )
         won = self.winners(votes.astype(np.float64), noise_source(rng))
         return won.astype(code_dtype(votes.shape[1]))
@@ -67,7 +84,7 @@ class NoisyMax(Mechanism):
 
     @checked
     def epsilon(self, queries: PositiveInt = 1, rounds: int = 1, delta: float = 0.0) -> float:
-        """What `rounds` times `queries` answers cost in all; infinite where this delta gives no guarantee."""
+        """The total cost of `rounds` times `queries` answers; infinite if there is no guarantee at this delta."""
         return total_epsilon(self.query_events(queries), rounds, delta)
 
     @checked
@@ -77,34 +94,15 @@ class NoisyMax(Mechanism):
         return Charge(self.query_events(release_size) if release_size else (), unit=self.unit, delta=self.delta)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class LaplaceNoisyMax(NoisyMax):
-    """Laplace noise of scale 1 / gamma on each count: 2 gamma per query and changed vote.
+    """Laplace noise of scale 1 / `gamma` on each count: 2 gamma per query and changed vote.
 
-    Parameters
-    ----------
-    gamma:
-        The inverse scale of the noise.
-    changed_votes:
-        How many votes one record (or party) may change at once.
-    delta:
-        At which the cost of many queries is reported.
-    unit:
-        Whose change the votes' change stands for: ``record`` or ``party``.
+    Its other settings are those of :class:`NoisyMax`.
     """
 
     name: ClassVar[str] = "laplace_noisy_max"
-    gamma: float
-
-    @checked
-    def __init__(
-        self,
-        gamma: PositiveFloat,
-        *,
-        changed_votes: PositiveInt = 1,
-        delta: OpenProbability = 1e-5,
-        unit: Unit = "record",
-    ) -> None:
-        super().__init__({"gamma": gamma}, changed_votes, delta, unit)
+    gamma: PositiveFloat
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         return (events.Pure(queries, 2 * self.changed_votes * self.gamma),)
@@ -113,34 +111,15 @@ class LaplaceNoisyMax(NoisyMax):
         return np.asarray(np.argmax(counts + noise.laplace(1 / self.gamma, counts.shape), axis=1))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianNoisyMax(NoisyMax):
-    """Gaussian noise on each count (GNMax).
+    """Gaussian noise with standard deviation `sigma` on each count (GNMax).
 
-    Parameters
-    ----------
-    sigma:
-        The standard deviation of the noise.
-    changed_votes:
-        How many votes one record (or party) may change at once.
-    delta:
-        At which the cost of many queries is reported.
-    unit:
-        Whose change the votes' change stands for: ``record`` or ``party``.
+    Its other settings are those of :class:`NoisyMax`.
     """
 
     name: ClassVar[str] = "gaussian_noisy_max"
-    sigma: float
-
-    @checked
-    def __init__(
-        self,
-        sigma: PositiveFloat,
-        *,
-        changed_votes: PositiveInt = 1,
-        delta: OpenProbability = 1e-5,
-        unit: Unit = "record",
-    ) -> None:
-        super().__init__({"sigma": sigma}, changed_votes, delta, unit)
+    sigma: PositiveFloat
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         return (_moved_votes(self.sigma, self.changed_votes, queries),)
@@ -149,48 +128,28 @@ class GaussianNoisyMax(NoisyMax):
         return np.asarray(np.argmax(counts + noise.normal(self.sigma, counts.shape), axis=1))
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class ConfidentNoisyMax(NoisyMax):
     """Gaussian noise twice (Confident-GNMax): is the largest count above a threshold, and if so, which one is it?
 
-    Where the noisy largest count is below the threshold the answer is -1. All queries are charged for both, unless
-    `max_answers` limits the answers.
+    If the noisy largest count is below the threshold, the answer is -1. All queries are charged for both, unless
+    `max_answers` limits the answers. Its other settings are those of :class:`NoisyMax`.
 
     Parameters
     ----------
     threshold:
-        What the noisy largest count has to reach.
+        The least noisy largest count that is answered.
     sigma1, sigma2:
         The standard deviation of the noise on the check and on the answer.
     max_answers:
         The most queries answered in one release; later ones get -1.
-    changed_votes:
-        How many votes one record (or party) may change at once.
-    delta:
-        At which the cost of many queries is reported.
-    unit:
-        Whose change the votes' change stands for: ``record`` or ``party``.
     """
 
     name: ClassVar[str] = "confident_noisy_max"
-    threshold: float
-    sigma1: float
-    sigma2: float
-    max_answers: int | None
-
-    @checked
-    def __init__(
-        self,
-        threshold: FiniteFloat,
-        sigma1: PositiveFloat,
-        sigma2: PositiveFloat,
-        *,
-        max_answers: PositiveInt | None = None,
-        changed_votes: PositiveInt = 1,
-        delta: OpenProbability = 1e-5,
-        unit: Unit = "record",
-    ) -> None:
-        own = {"threshold": threshold, "sigma1": sigma1, "sigma2": sigma2, "max_answers": max_answers}
-        super().__init__(own, changed_votes, delta, unit)
+    threshold: FiniteFloat
+    sigma1: PositiveFloat
+    sigma2: PositiveFloat
+    max_answers: PositiveInt | None = field(default=None, kw_only=True)
 
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         # The largest count moves by one vote only for each that is changed.
@@ -206,5 +165,5 @@ class ConfidentNoisyMax(NoisyMax):
 
 
 def _moved_votes(sigma: float, changed_votes: int, queries: int) -> events.Event:
-    """Votes that move from one count to another change both: the square root of 2 in the L2 norm for each."""
+    """Votes that move from one count to another change both: by sqrt(2) in the L2 norm for each."""
     return events.Gaussian(queries, sigma / (math.sqrt(2) * changed_votes))

@@ -14,16 +14,16 @@ from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge, Relation, Unit
 from collegium.privacy.events import Event
 from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
-from collegium.privacy.noise import Noise, noise_source, to_grid
+from collegium.privacy.noise import Noise, NoiseSource, noise_source, to_grid
 
 
 class NumberMechanism(Mechanism):
-    """Noise on an array of numbers whose sensitivity its user knows. Subclasses say what noise."""
+    """Noise on an array of numbers of known sensitivity. Subclasses define the noise."""
 
     takes: ClassVar[type[Release]] = Numbers
     gives: ClassVar[type[Release]] = Numbers
     norm: ClassVar[str]
-    """In which `sensitivity` is measured."""
+    """The norm in which `sensitivity` is measured."""
     spread: float
     """The size of the noise: its scale or standard deviation."""
     sensitivity: float
@@ -46,31 +46,27 @@ class NumberMechanism(Mechanism):
     @property
     @abstractmethod
     def event(self) -> Event:
-        """What one release costs."""
+        """The cost of one release."""
 
     @abstractmethod
     def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
         """The noise."""
 
-    def release(self, values: ArrayLike, rng: Noise | np.random.Generator | int | None = None) -> NDArray[np.float64]:
-        """Noisy values of the same shape, rounded to a grid far below the noise.
-
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
-        """
+    def release(self, values: ArrayLike, rng: NoiseSource = None) -> NDArray[np.float64]:
+        """Noisy values of the same shape, rounded to a grid far below the noise. `rng`: see `NoiseSource`."""
         try:
             exact = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             exact = np.full(1, np.nan)
         if not np.isfinite(exact).all():
-            raise ConfigError(f"{type(self).__name__}: values are finite numbers, and some here are not.")
+            raise ConfigError(f"{type(self).__name__}: values must be finite numbers.")
         return to_grid(exact + self.draw(noise_source(rng), exact.shape), self.spread)
 
     def apply(self, release: Any, noise: Noise) -> Numbers:
         return Numbers(self.release(release.values, noise))
 
     def epsilon(self, rounds: int = 1, delta: float = 0.0) -> float:
-        """What `rounds` releases cost in all; infinite where the noise gives no guarantee without a delta."""
+        """The total cost of `rounds` releases; infinite if the noise gives no guarantee at this delta."""
         return total_epsilon([self.event], rounds, delta)
 
     def charge(
@@ -81,8 +77,8 @@ class NumberMechanism(Mechanism):
 
 
 def one_of(where: str, **given: float | None) -> tuple[str, float]:
-    """The one setting that was given, or an error that says where."""
+    """The one setting that was given, or an error that begins with `where`."""
     named = [(name, value) for name, value in given.items() if value is not None]
     if len(named) != 1:
-        raise ConfigError(f"{where}: give {' or '.join(given)}, exactly one of them.")
+        raise ConfigError(f"{where}: give exactly one of {' and '.join(given)}.")
     return named[0]

@@ -1,4 +1,4 @@
-"""k-ary randomized response: the true label, or now and then another one."""
+"""k-ary randomized response: the true label, or sometimes another one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collegium.core.releases import HardLabels, Release
 from collegium.core.settings import TwoOrMore, checked
 from collegium.privacy import events
 from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 
 class RandomizedResponse(PerLabelMechanism):
-    """Every label is told truly with probability e^epsilon / (e^epsilon + C - 1), else as another class, uniformly.
+    """Every label is kept with probability e^epsilon / (e^epsilon + C - 1), else replaced by another, uniformly.
 
     Its settings are those of :class:`~collegium.privacy.mechanisms.labels.PerLabelMechanism`.
     """
@@ -27,17 +27,11 @@ class RandomizedResponse(PerLabelMechanism):
 
     @checked
     def keep_probability(self, n_classes: TwoOrMore) -> float:
-        """How likely a label is told truly."""
+        """The probability that a label is kept."""
         return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))
 
-    def release(
-        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
-    ) -> Codes:
-        """Noisy labels: one class code per sample.
-
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
-        """
+    def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> Codes:
+        """Noisy labels: one class code per sample. `rng`: see `NoiseSource`."""
         codes = true_codes(type(self).__name__, labels, n_classes)
         noise = noise_source(rng)
         kept = noise.happens(self.keep_probability(n_classes), len(codes))

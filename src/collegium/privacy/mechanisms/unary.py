@@ -1,4 +1,4 @@
-"""Unary encoding: a label as one-hot bits, each of them flipped now and then."""
+"""Unary encoding: a label as one-hot bits, each flipped at random."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collegium.core.labels import Codes, Labels
 from collegium.core.releases import ApprovalBits, Release
 from collegium.privacy import events
 from collegium.privacy.mechanisms.labels import PerLabelMechanism, true_codes
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 # Every bit takes a random word of 64: flip a few megabytes of words at a time.
 _BITS_AT_A_TIME: Final = 1 << 20
@@ -21,8 +21,8 @@ _BITS_AT_A_TIME: Final = 1 << 20
 class UnaryEncoding(PerLabelMechanism):
     """A label's one-hot bits, each flipped with probability 1 / (1 + e^(epsilon/2)).
 
-    Another label is two other bits, so that each of them may cost half of `epsilon`. What leaves are approvals: a
-    sample may have several classes or none, and the consensus counts them (never the first bit that is set).
+    A changed label changes two bits, so each of them may cost half of `epsilon`. The release holds approvals: a sample
+    may have several classes or none, and the consensus counts them (never the first bit that is set).
 
     Its settings are those of :class:`~collegium.privacy.mechanisms.labels.PerLabelMechanism`.
     """
@@ -32,17 +32,11 @@ class UnaryEncoding(PerLabelMechanism):
 
     @property
     def flip_probability(self) -> float:
-        """How likely a bit is flipped."""
+        """The probability that a bit is flipped."""
         return float(expit(-self.per_label / 2))
 
-    def release(
-        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
-    ) -> NDArray[np.bool_]:
-        """Noisy bits of shape (samples, classes).
-
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
-        """
+    def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> NDArray[np.bool_]:
+        """Noisy bits of shape (samples, classes). `rng`: see `NoiseSource`."""
         codes = true_codes(type(self).__name__, labels, n_classes)
         return flipped(one_hot(codes, n_classes), self.flip_probability, noise_source(rng))
 
@@ -54,14 +48,14 @@ class UnaryEncoding(PerLabelMechanism):
 
 
 def one_hot(codes: Codes, n_classes: int) -> NDArray[np.bool_]:
-    """A row per label with one bit set."""
+    """One row per label, with one bit set."""
     bits = np.zeros((len(codes), n_classes), dtype=np.bool_)
     bits[np.arange(len(codes)), codes] = True
     return bits
 
 
 def flipped(bits: NDArray[np.bool_], probability: float, noise: Noise) -> NDArray[np.bool_]:
-    """`bits`, each flipped on its own; in place."""
+    """`bits`, each flipped independently, in place."""
     flat = bits.reshape(-1)
     for start in range(0, flat.size, _BITS_AT_A_TIME):
         part = flat[start : start + _BITS_AT_A_TIME]

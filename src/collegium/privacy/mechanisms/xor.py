@@ -25,7 +25,7 @@ from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.mechanisms.labels import LabelMechanism, Sensitivity, true_codes
 from collegium.privacy.mechanisms.unary import flipped, one_hot
-from collegium.privacy.noise import Noise, noise_source
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 Structure = Literal["independent", "rows", "columns"]
 Theta = float | Sequence[Sequence[float]] | NDArray[np.float64]
@@ -39,16 +39,16 @@ class XorMechanism(LabelMechanism):
     Parameters
     ----------
     theta:
-        A number: the larger its size, the fewer bits are flipped. For ``rows``: the paper's symmetric C x C matrix;
-        a negative diagonal makes flips rare.
+        A number: the larger its absolute value, the fewer bits are flipped. For ``rows``: the paper's symmetric C x C
+        matrix; a negative diagonal makes flips rare.
     structure:
-        ``independent``: each bit on its own, with probability 1 / (1 + exp(abs(theta))). ``rows``: the C bits of a
-        sample together, q(b) = b' theta b, up to 16 classes. ``columns``: the bits of one class in all samples
-        together, q(b) = -abs(theta) * sum of b_k + coupling * sum of b_k b_l over all ordered pairs.
+        ``independent``: each bit independently, with probability 1 / (1 + exp(abs(theta))). ``rows``: the C bits of a
+        sample jointly, q(b) = b' theta b, up to 16 classes. ``columns``: the bits of one class in all samples jointly,
+        q(b) = -abs(theta) * sum of b_k + coupling * sum of b_k b_l over all ordered pairs.
     coupling:
-        For ``columns``: above 0 flips come in clusters, below 0 they avoid each other.
+        For ``columns``: above 0, flips cluster; below 0, they avoid each other.
     delta:
-        At which the cost of many releases is reported.
+        The delta at which the cost of many releases is reported.
     sensitivity, stability_rate, stability_failure, neighbours:
         How many labels may change at once, see :mod:`collegium.privacy.mechanisms.labels`.
     """
@@ -75,18 +75,12 @@ class XorMechanism(LabelMechanism):
         if coupling and structure != "columns":
             raise ConfigError(f"XorMechanism: coupling belongs to structure='columns', not to {structure!r}.")
         kept = _checked_matrix(theta) if structure == "rows" else _checked_number(theta, structure)
-        own = {"theta": kept, "structure": structure, "coupling": coupling}
+        own: dict[str, Any] = {"theta": kept, "structure": structure, "coupling": coupling}
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
-        super().__init__(own, *common, theta=kept, structure=structure, coupling=coupling)
+        super().__init__(own, *common, **own)
 
-    def release(
-        self, labels: Labels | ArrayLike, n_classes: int, rng: Noise | np.random.Generator | int | None = None
-    ) -> NDArray[np.bool_]:
-        """Noisy bits of shape (samples, classes).
-
-        `rng` None takes noise from the operating system's secure generator; a NumPy generator or a seed gives
-        repeatable noise, for simulations only.
-        """
+    def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> NDArray[np.bool_]:
+        """Noisy bits of shape (samples, classes). `rng`: see `NoiseSource`."""
         bits = one_hot(true_codes("XorMechanism", labels, n_classes), n_classes)
         noise = noise_source(rng)
         if self.structure == "independent":
@@ -99,7 +93,7 @@ class XorMechanism(LabelMechanism):
         return ApprovalBits.from_bits(self.release(release.labels, release.labels.n_classes, noise))
 
     def flip_probability(self, n_classes: int, release_size: int = 1) -> float:
-        """How likely a bit is flipped; for ``rows``, the bit for which this is likeliest."""
+        """The probability that a bit is flipped; for ``rows``, the largest of all bits."""
         if self.structure == "independent":
             return float(expit(-abs(self._theta)))
         if self.structure == "rows":
@@ -131,7 +125,7 @@ class XorMechanism(LabelMechanism):
         if len(matrix) != n_classes:
             raise ConfigError(
                 f"XorMechanism: theta is {len(matrix)} x {len(matrix)}, but there are {n_classes} classes: "
-                "it has a row and a column for each class."
+                "it must have a row and a column for each class."
             )
         return _row_noise(matrix)
 
@@ -142,7 +136,7 @@ class XorMechanism(LabelMechanism):
         if not self.flip_probability(n_classes, n) < 0.5:
             raise ConfigError(
                 f"XorMechanism: with coupling {self.coupling} and {n} samples most bits are flipped, and votes would "
-                "say the opposite of the labels. Take a smaller coupling (well below abs(theta) / samples)."
+                "be the opposite of the labels. Use a smaller coupling (well below abs(theta) / samples)."
             )
         # How many bits of a column, exact to 2^-53, and then which ones.
         chances = np.cumsum(_flip_counts(self._theta, self.coupling, n))
@@ -154,7 +148,7 @@ class XorMechanism(LabelMechanism):
 
 @lru_cache(maxsize=8)
 def _flip_counts(theta: float, coupling: float, n: int) -> NDArray[np.float64]:
-    """How likely 0 .. n bits of one column are flipped."""
+    """The probabilities that 0 .. n bits of one column are flipped."""
     k = np.arange(n + 1, dtype=np.float64)
     ways = gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
     weights = ways - abs(theta) * k + coupling * k * (k - 1)
@@ -162,16 +156,16 @@ def _flip_counts(theta: float, coupling: float, n: int) -> NDArray[np.float64]:
 
 
 class _RowNoise(NamedTuple):
-    """The noise of one row of bits, by enumeration of all its states; the first bit is the highest."""
+    """The noise of one row of bits, by enumerating all its states; the first bit is the highest."""
 
     epsilon: float
-    """What one changed label, two changed bits, costs."""
+    """The cost of one changed label, that is two changed bits."""
     flip_probability: float
     chances: tuple[NDArray[np.float64], ...]
-    """Per bit: how likely it is set, given the bits before it (as a number)."""
+    """Per bit: the probability that it is set, given the bits before it (as a number)."""
 
     def draw(self, n: int, noise: Noise) -> NDArray[np.bool_]:
-        """`n` rows, bit by bit: no decision hangs on the chance of a whole row, too small for a 64-bit word."""
+        """`n` rows, bit by bit: the probability of a whole row may be too small for a 64-bit word."""
         bits = np.empty((n, len(self.chances)), dtype=np.bool_)
         before = np.zeros(n, dtype=np.int64)
         for k, chance in enumerate(self.chances):
@@ -199,7 +193,7 @@ def _row_noise(theta: Matrix) -> _RowNoise:
 def _checked_number(theta: Any, structure: str) -> float:
     if isinstance(theta, bool) or not isinstance(theta, int | float) or not np.isfinite(theta) or theta == 0:
         raise ConfigError(
-            f"XorMechanism: for structure={structure!r} theta is a finite number other than 0, not {theta!r}."
+            f"XorMechanism: for structure={structure!r} theta must be a finite number other than 0, not {theta!r}."
         )
     return float(theta)
 
@@ -210,19 +204,19 @@ def _checked_matrix(theta: Any) -> Matrix:
     except (TypeError, ValueError):
         matrix = np.zeros(0)
     if matrix.ndim != 2 or len(matrix) != matrix.shape[1] or len(matrix) < 2 or not np.isfinite(matrix).all():
-        raise ConfigError("XorMechanism: for structure='rows' theta is a matrix of numbers, a row for each class.")
+        raise ConfigError("XorMechanism: for structure='rows' theta must be a matrix of numbers, with a row per class.")
     if not (matrix == matrix.T).all():
         raise ConfigError("XorMechanism: theta is not symmetric; give (theta + theta') / 2, which has the same noise.")
     if len(matrix) > MOST_CLASSES:
         raise ConfigError(
-            f"XorMechanism: structure='rows' enumerates all bits of a row, which ends at {MOST_CLASSES} classes, not "
-            f"{len(matrix)}: take structure='independent'."
+            f"XorMechanism: structure='rows' enumerates all bits of a row and supports at most {MOST_CLASSES} classes, "
+            f"not {len(matrix)}: use structure='independent'."
         )
     kept: Matrix = tuple(map(tuple, matrix.tolist()))
     if not _row_noise(kept).flip_probability < 0.5:
         raise ConfigError(
             "XorMechanism: with this theta a bit is flipped with probability "
-            f"{_row_noise(kept).flip_probability:.3g}, and votes would say the opposite of the labels, or nothing. "
+            f"{_row_noise(kept).flip_probability:.3g}, and votes would be the opposite of the labels, or random. "
             "The density is exp(b' theta b), where b = 1 flips: make the diagonal more negative."
         )
     return kept
