@@ -13,7 +13,7 @@ from rich.console import Console
 from collegium.cli.options import AsJson, AtDelta
 from collegium.errors import ConfigError
 from collegium.privacy.budget import read_charges, spent_claim
-from collegium.reports.tables import frame_table, print_ledger
+from collegium.reports.tables import frame_table, ledger_table
 from collegium.site.ledger import read_ledger, read_refusals, verify_ledger
 
 LedgerFile = Annotated[Path, typer.Argument(help="A ledger file (ledger.db).")]
@@ -24,7 +24,7 @@ def show(file: LedgerFile, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(read_ledger(file), indent=1))
     else:
-        print_ledger(file)
+        Console().print(ledger_table(file))
 
 
 def verify(file: LedgerFile) -> None:
