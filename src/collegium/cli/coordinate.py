@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final
 
-import pandas as pd
 import typer
 from rich.console import Console
 
+from collegium.cli.demo import clear_demo, split_patients
 from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
 from collegium.cli.studies import carry_out, folder_for
 from collegium.errors import ConfigError, MissingExtra
@@ -66,9 +66,8 @@ def coordinate(
     folder = folder_for(study, out, resume=resume, force=force)
     console = Console(stderr=True, highlight=False)
     with _host(*_kits(kits, server, lead)) as host:
-        carry_out(
-            study, folder, lambda: _coordinate(study, host, file.parent, folder, console, resume), as_json=as_json
-        )
+        make = partial(_coordinate, study, host, file.parent, folder, console, resume)
+        carry_out(study, folder, make, as_json=as_json)
 
 
 def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Console, resume: bool = False) -> Run:
@@ -140,10 +139,7 @@ def federation_demo(
     from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
 
     console = Console(highlight=False)
-    if out.exists() and any(out.iterdir()):
-        if not force and not (out / "federation-demo").is_file():
-            raise ConfigError(f"{out} is not empty and not an earlier demo: choose another folder with --out.")
-        shutil.rmtree(out)
+    clear_demo(out, "federation-demo", force=force)
     out.mkdir(parents=True, exist_ok=True)
     (out / "federation-demo").touch()
     start = time.perf_counter()
@@ -167,19 +163,13 @@ def federation_demo(
         for name in _HOSPITALS
         for report in sorted((federation.site_kit(name) / "agent" / "runs").glob("*/report.html"))
     ]
-    console.print(frame_table(pd.DataFrame(rows), "What each hospital keeps for itself"))
+    console.print(frame_table(rows, "What each hospital keeps for itself"))
     console.print(f"All processes have ended. Done in {time.perf_counter() - start:.1f} s.")
 
 
 def _write_patients(out: Path, kit: Callable[[str], Path]) -> None:
     """The public cases beside the study; each hospital's patients into its kit."""
-    from sklearn.datasets import load_breast_cancer
-
-    import collegium as cg
-
-    data = load_breast_cancer(as_frame=True)
-    labels = data.target.map(dict(enumerate(data.target_names)))
-    split = cg.split(data.data, labels, sites=len(_HOSPITALS), public=370, test=0, seed=0)
+    split = split_patients(sites=len(_HOSPITALS), test=0)
     split.public.to_csv(out / "public.csv", index=False)
     for name, (X, y) in zip(_HOSPITALS, split.sites, strict=True):
         X.assign(diagnosis=y).to_csv(kit(name) / "patients.csv", index=False)

@@ -53,17 +53,17 @@ def _list(approvals: Approvals, *, as_json: bool) -> None:
     plans, orders = approvals.pending(), approvals.pending_orders()
     if as_json:
         waiting = [{"digest": plan.digest, "study": plan.study, "algorithm": plan.algorithm["name"]} for plan in plans]
-        print(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders]}))  # noqa: T201
+        typer.echo(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders]}))
         return
     console = Console()
     if not plans and not orders:
         console.print("Nothing waits for a decision.")
     if plans:
         rows = [{"plan": p.digest[:12], "study": p.study, "algorithm": p.algorithm["name"]} for p in plans]
-        console.print(frame_table(pd.DataFrame(rows), "Plans that wait"))
+        console.print(frame_table(rows, "Plans that wait"))
     if orders:
         lines = [{"order": f"{o.run}:{o.number}", "steps": _shown(o.steps), "releases": o.kinds[-1]} for o in orders]
-        console.print(frame_table(pd.DataFrame(lines), "Orders that wait"))
+        console.print(frame_table(lines, "Orders that wait"))
 
 
 def _approve_plan(approvals: Approvals, plan: Plan, file: SiteFile, *, yes: bool, as_json: bool) -> None:

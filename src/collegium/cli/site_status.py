@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import pandas as pd
 import typer
 from rich.console import Console
 
@@ -44,7 +43,7 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
         "orders": [f"{order.run}:{order.number}" for order in approvals.pending_orders()],
     }
     if as_json:
-        print(json.dumps(facts))  # noqa: T201
+        typer.echo(json.dumps(facts))
         return
     console = Console()
     agent = "not running" if facts["agent"] is None else f"running as process {facts['agent']}"
@@ -54,7 +53,7 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     )
     if runs:
         shown = [{**run, "bytes": bytes_text(run["bytes"])} for run in runs]
-        console.print(frame_table(pd.DataFrame(shown), "What has left this site"))
+        console.print(frame_table(shown, "What has left this site"))
     else:
         console.print("Nothing has left this site.")
     for row in facts["refusals"]:

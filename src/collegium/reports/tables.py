@@ -31,9 +31,9 @@ def ledger_table(path: Path, most: int | None = None) -> Table:
     return frame_table(shorter, f"What left ({path.name}{part})")
 
 
-def frame_table(frame: pd.DataFrame, title: str) -> Table:
-    """Any DataFrame for the terminal: numbers to the right, words to the left."""
-    table = Table(title=title)
+def frame_table(rows: pd.DataFrame | list[dict[str, Any]], title: str) -> Table:
+    """Any rows for the terminal: numbers to the right, words to the left."""
+    frame, table = pd.DataFrame(rows), Table(title=title)
     numeric = set(frame.select_dtypes("number").columns)
     for column in frame.columns:
         table.add_column(str(column), justify="right" if column in numeric else "left")

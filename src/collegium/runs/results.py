@@ -96,23 +96,15 @@ class Run:
     ) -> Run:
         """Build from what the coordinator noted."""
         costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
-        rows = {
-            "metrics": observed.metrics,
-            "releases": observed.releases,
-            "costs": costs,
-            "refusals": observed.refusals,
-            "orders": observed.orders,
-        }
         activities = sorted({name for row in costs for name in row} - set(_COLUMNS["costs"]))
         columns = _COLUMNS | {"costs": (*_COLUMNS["costs"], *activities)}
-        frames: dict[str, Any] = {
-            name: _tidy(pd.DataFrame(rows[name], columns=list(columns[name])), about["parties"]) for name in rows
-        }
+        frames: dict[str, Any] = {}
+        for name, named in columns.items():
+            rows = costs if name == "costs" else getattr(observed, name)
+            frames[name] = _tidy(pd.DataFrame(rows, columns=list(named)), about["parties"])
         frames["costs"] = frames["costs"].fillna(0.0).astype({"bytes_up": "int64", "bytes_down": "int64"})
-        counts = pd.DataFrame.from_dict(
-            class_counts, orient="index", columns=[str(value) for value in classes.tolist()]
-        )
-        counts.index.name = "party"
+        names = [str(value) for value in classes.tolist()]
+        counts = pd.DataFrame.from_dict(class_counts, orient="index", columns=names).rename_axis("party")
         return cls(
             **frames,
             about=about,
@@ -161,9 +153,7 @@ class Run:
     def one_shot(self) -> pd.DataFrame:
         """What a method of one round costs: rounds, bytes, seconds per site; the coordinator fits the final model."""
         parts = ("seconds_teachers", "seconds_students", "seconds_final")
-        spent = self.costs.reindex(
-            columns=[*self.costs.columns, *(p for p in parts if p not in self.costs)], fill_value=0.0
-        )
+        spent = self.costs.assign(**{part: 0.0 for part in parts if part not in self.costs})
         table = spent.groupby("party")[["bytes_up", "bytes_down", *parts]].sum()
         table.insert(0, "rounds", self.releases.groupby("party")["round"].nunique())
         parties = [*self.about["parties"], "coordinator"]
@@ -186,12 +176,9 @@ class Run:
         table["failures"] = self.refusals.groupby("party").size().reindex(parties, fill_value=0)
         numbers = table.drop(columns="learner", errors="ignore")
         mean = pd.DataFrame([numbers.mean(skipna=True)], index=["mean"]).assign(learner="")
-        counts = ["samples", "bytes_up", "bytes_down", "releases", "failures"]
-        counts = [column for column in counts if column in table]
+        counts = numbers.columns.drop(["first_accuracy", "accuracy"])
         mean[counts] = mean[counts].round().astype("int64")
-        both = pd.concat([table, mean[table.columns]])
-        both.index.name = "party"
-        return both
+        return pd.concat([table, mean[table.columns]]).rename_axis("party")
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Accuracy per site over rounds, the consensus, and what left each site; saved where a path is given."""
@@ -261,7 +248,8 @@ class Run:
                     what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
                     warnings.warn(what, CollegiumWarning, stacklevel=2)
                     continue
-                files[name] = f"{prefix}{number}-{_file_name(name)}.pkl"
+                clean = re.sub(r"[^\w.-]", "_", name)
+                files[name] = f"{prefix}{number}-{clean}.pkl"
                 write_file(folder / "models" / files[name], lambda file, d=data: file.write(d))
             written.append(files)
         return written[0], written[1]
@@ -307,9 +295,8 @@ def load(path: str | Path) -> Run:
 def _tidy(frame: pd.DataFrame, parties: list[str]) -> pd.DataFrame:
     """Rows by round, then by party in the sites' order: replies come in any order."""
     order = {party: number for number, party in enumerate(parties)}
-    ranks = frame["party"].map(lambda party: order.get(party, len(order)))
-    keyed = frame.assign(_rank=ranks.astype("int64") if len(frame) else ranks)
-    return keyed.sort_values(["round", "_rank"], kind="stable").drop(columns="_rank").reset_index(drop=True)
+    ranked = frame.assign(_rank=[order.get(party, len(order)) for party in frame["party"]])
+    return ranked.sort_values(["round", "_rank"], kind="stable").drop(columns="_rank").reset_index(drop=True)
 
 
 def _read_model(stored: Any) -> Any:
@@ -340,10 +327,6 @@ def _read_by_site(path: Path) -> dict[str, NDArray[Any]]:
 
 def _text(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def _file_name(party: str) -> str:
-    return re.sub(r"[^\w.-]", "_", party)
 
 
 def write_file(path: Path, write: Any) -> None:

@@ -192,8 +192,11 @@ class Course:
         for callback in self._callbacks:
             callback.on_start(dict(self._about))
         self._fed.observed.on_round_end = self._round_ends
+        self._snapshot()
+
+    def _snapshot(self, *, now: bool = False) -> None:
         if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, {}, {}))
+            self._folder.snapshot(self.outcome({}, {}, {}), now=now)
 
     def complete(self, algorithm: Algorithm, learners: Sequence[Any], *, progress: bool | None) -> dict[str, SiteModel]:
         """The whole run, from its beginning to its global models; the first of `learners` that there is makes one."""
@@ -219,9 +222,8 @@ class Course:
             self._fed.flush()
             self._fed.observed.end_round()
         except BaseException:
-            if self._folder is not None:
-                with suppress(StorageError):
-                    self._folder.snapshot(self.outcome({}, {}, {}), now=True)
+            with suppress(StorageError):
+                self._snapshot(now=True)
             raise
 
     def _round_ends(self, number: int, of: int) -> bool:
@@ -234,12 +236,8 @@ class Course:
                     self._fed.note(metric, value, split="callback")
             elif answer is not None and bool(answer):
                 stop = True
-        if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, {}, {}))
+        self._snapshot()
         return stop
-
-    def _claims(self) -> dict[str, str]:
-        return {what: write_charges(charges) for what, charges in self._fed.observed.claims.items()}
 
     def outcome(
         self,
@@ -252,9 +250,10 @@ class Course:
         classes = self._hosting.classes
         counts = {site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in self._known}
         now = {"seconds": time.perf_counter() - self._clock, "parties": list(self._fed.parties)}  # some may have joined
+        claims = {what: write_charges(charges) for what, charges in self._fed.observed.claims.items()}
         return Run.from_observations(
             self._fed.observed,
-            about=self._about | now | {"claims": self._claims()},
+            about=self._about | now | {"claims": claims},
             classes=classes,
             labels=self._fed.final_labels,
             models=models,

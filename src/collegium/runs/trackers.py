@@ -19,6 +19,7 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,17 +44,13 @@ class _Names:
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
-        self._taken: set[str] = set()
 
     def __call__(self, name: str) -> str:
         if name not in self._given:
             clean = re.sub(r"[^\w.-]|^\.+", "_", name)[:_LONGEST_NAME]
-            unique, number = clean, 1
-            while unique in self._taken:
-                number += 1
-                unique = f"{clean}_{number}"
-            self._given[name] = unique
-            self._taken.add(unique)
+            taken = set(self._given.values())
+            choice = chain([clean], (f"{clean}_{number}" for number in count(2)))
+            self._given[name] = next(each for each in choice if each not in taken)
         return self._given[name]
 
 
@@ -79,7 +76,7 @@ class _Tracker(Callback):
 
     def on_end(self, run: Run) -> None:
         """Log what came after the last round ended, the summary and the costs."""
-        self._attempt(lambda: self._log_rows(_rows(run)))
+        self._attempt(lambda: self._log_rows(run.metrics.to_dict("records")))
         self._attempt(lambda: self._log(self._finals(run), 0))
         self._attempt(lambda: self._finish(run))
 
@@ -108,7 +105,7 @@ class _Tracker(Callback):
                 stacklevel=3,
             )
 
-    def _log_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _log_rows(self, rows: Iterable[Mapping[Any, Any]]) -> None:
         """Rows of `run.metrics`; of two numbers for the same thing in a round the last counts."""
         rounds: dict[int, dict[str, dict[str, float]]] = {}
         for row in rows:
@@ -177,9 +174,8 @@ class MLflowTracker(_Tracker):
         self._id = run.info.run_id
         self._resumed = bool(earlier)
         settings = {key: value for key, value in _settings(about).items() if key not in run.data.params}
-        self._client.log_batch(
-            self._id, params=[Param(key, value[:_LONGEST_SETTING]) for key, value in settings.items()]
-        )
+        params = [Param(key, value[:_LONGEST_SETTING]) for key, value in settings.items()]
+        self._client.log_batch(self._id, params=params)
 
     def _experiment_id(self) -> str:
         name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
@@ -251,10 +247,6 @@ class TensorBoardTracker(_Tracker):
         from tensorboardX.proto.event_pb2 import Event
 
         self._file.write_event(Event(wall_time=time.time(), step=step, **content))
-
-
-def _rows(run: Run) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in run.metrics.to_dict("records")]
 
 
 def _settings(about: Mapping[str, Any]) -> dict[str, str]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import tomli_w
 from pydantic import ConfigDict, Field, model_validator
@@ -18,6 +17,10 @@ from collegium.core.building import build, needed_of, nested_kind, settings_of
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, schema_of
 from collegium.errors import ConfigError
 from collegium.study.sections import File, Section, located, read_toml, validate
+
+if TYPE_CHECKING:
+    from collegium.runs.results import Run
+    from collegium.study.preparing import Prepared
 
 Count = int | float
 _COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
@@ -106,24 +109,6 @@ class FederationSection(Section):
     outage: float = Field(600.0, ge=0, description="seconds to wait for a server that is away before giving up")
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A study with its data loaded and its components built: what `cg.run` takes."""
-
-    algorithm: Any
-    sites: list[Any]
-    public: Any
-    public_truth: Any
-    test: tuple[Any, Any] | None
-    classes: Any
-    global_learner: Any
-
-    @property
-    def shared(self) -> Any:
-        """What `cg.run` takes as public: with labels only where the algorithm learns from them."""
-        return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
-
-
 class Study(File):
     """One experiment: data, partition, algorithm, sites, engine."""
 
@@ -209,7 +194,7 @@ class Study(File):
         resume: bool = False,
         progress: bool | None = None,
         callbacks: Sequence[Any] = (),
-    ) -> Any:
+    ) -> Run:
         """Run the study; `out` is the run's folder. Returns a `Run`."""
         from collegium.runs.runner import run
 
