@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from collegium.cli.options import AsJson, Changes, StudyFile
+from collegium.errors import ConfigError
 from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import UNPROTECTED, Account
 from collegium.reports.tables import frame_table
@@ -82,9 +83,9 @@ def claim_text(privacy: object) -> str:
 def calibrate(
     epsilon: Annotated[float, typer.Option(help="The total epsilon, over all rounds.")],
     delta: Annotated[float, typer.Option(help="The total delta.")] = 1e-5,
-    rounds: Annotated[int, typer.Option(min=1, help="How many rounds release labels.")] = 1,
-    public_size: Annotated[int, typer.Option(min=1, help="Samples in the public set.")] = 1,
-    classes: Annotated[int, typer.Option(min=2, help="Number of classes.")] = 2,
+    rounds: Annotated[int, typer.Option(help="How many rounds release labels.")] = 1,
+    public_size: Annotated[int, typer.Option(help="Samples in the public set.")] = 1,
+    classes: Annotated[int, typer.Option(help="Number of classes.")] = 2,
     name: Annotated[str, typer.Option("--mechanism", help="A mechanism's name: collegium list mechanisms.")] = (
         "randomized_response"
     ),
@@ -95,6 +96,9 @@ def calibrate(
     from collegium.privacy import theory
     from collegium.privacy.calibration import calibrated, label_kept
 
+    for option, value, least in (("--rounds", rounds, 1), ("--public-size", public_size, 1), ("--classes", classes, 2)):
+        if value < least:
+            raise ConfigError(f"{option} must be at least {least}, got {value}.")
     asked: dict[str, Any] = {"delta": delta, "rounds": rounds, "public_size": public_size}
     mechanism = calibrated(name, epsilon=epsilon, n_classes=classes, **asked)
     per_label = mechanism.epsilon(n_classes=classes)

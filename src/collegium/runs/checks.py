@@ -104,7 +104,7 @@ def _check_learner(site: Site) -> None:
     for method in ("fit", "predict"):
         if not callable(getattr(learner, method, None)):
             raise SiteError(
-                site.name, f"its learner, a {kind}, has no {method!r} method. Use a scikit-learn classifier."
+                site.name, f"its learner, a {kind}, has no method {method!r}. Use a scikit-learn classifier."
             )
     if tags is not None and tags.estimator_type == "regressor":
         raise SiteError(site.name, f"its learner, a {kind}, is a regressor. Use a classifier.")
@@ -322,14 +322,10 @@ def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
         missing = next((name for name in methods if not hasattr(site.learner, name)), None)
         if missing is None:
             continue
-        problem = (
-            f"{type(site.learner).__name__} has no {missing!r}. Use a learner that has one, such as cg.TorchClassifier"
-        )
+        problem = f"{type(site.learner).__name__} has no {missing!r}. Use one that has it, such as cg.TorchClassifier"
         if isinstance(site.learner, Pipeline):
-            problem = (
-                "its learner is a Pipeline, which prepares rows differently at each site. Prepare the data beforehand "
-            )
-            problem += "(in a study: prepare = 'none')"
+            problem = "its learner is a Pipeline, which prepares rows differently at each site. Prepare the data "
+            problem += "beforehand (in a study: prepare = 'none')"
         raise SiteError(
             site.name,
             f"{type(algorithm).__name__} {purpose}, but {problem}, or use a method that shares labels: fedct, fedkt.",

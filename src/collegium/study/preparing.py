@@ -52,6 +52,7 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
             "`collegium coordinate`; for a simulation leave this setting out, and let data.source hold all rows."
         )
     dataset = load_source(study.data.source, target=study.data.target, folder=folder, base=base)
+    wanted: Any = 0.2 if study.data.test is None else study.data.test
     own_test = study.data.test in ("own", None) and dataset.test is not None
     if study.data.test == "own" and dataset.test is None:
         raise ConfigError(f"data.test: {dataset.name} has no test rows of its own. Give a count or a fraction.")
@@ -60,7 +61,7 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
             *_rows(dataset, own_test=own_test),
             sites=study.partition.sites,
             public=study.data.public,
-            test=0 if own_test else 0.2 if study.data.test is None else study.data.test,
+            test=0 if own_test else wanted,
             train=study.data.train,
             partition=study.build_partition(),
             seed=study.seed,

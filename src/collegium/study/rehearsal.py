@@ -47,7 +47,7 @@ class _StopAfter(Callback):
         return report.round + 1 >= self._rounds
 
 
-class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):
+class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
     """Stands in for a private learner, and costs what that would cost at the real site."""
 
     strategy = _ANY
@@ -93,10 +93,8 @@ def explain(study: Study, *, base: Path | None = None) -> Run:
 
 
 def _stand_in(real: Site) -> Any:
-    learner = real.learner
-    return (
-        _AnyPrivateAnswer(learner, len(real)) if isinstance(learner, PrivateLearner) else DummyClassifier(strategy=_ANY)
-    )
+    private = isinstance(real.learner, PrivateLearner)
+    return _AnyPrivateAnswer(real.learner, len(real)) if private else DummyClassifier(strategy=_ANY)
 
 
 def _rehearsing(real: Site) -> Any:
@@ -150,7 +148,7 @@ def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for:
         budget = real.budget and replace(real.budget, ledger=None)  # a rehearsal spends nothing
         own = 0 if real.unlabeled is None else min(tables.n_rows(real.unlabeled), _ROWS_PER_SITE)
         unlabeled = None if not own else tables.take(public, rng.integers(tables.n_rows(public), size=own))
-        extra = {"policy": real.policy, "budget": budget, "unlabeled": unlabeled}
+        extra: dict[str, Any] = {"policy": real.policy, "budget": budget, "unlabeled": unlabeled}
         sites.append(Site(real.name, X, rng.permutation(labels), learner=learner_for(real), **extra))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollegiumWarning)
