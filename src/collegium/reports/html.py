@@ -180,9 +180,8 @@ def _changes(run: Run) -> _Drawn:
     changed = compare.consensus_table(run).get("consensus_changed", pd.Series(dtype=float)).dropna()
     if len(changed) < 2:
         return "Fewer than two consensuses were formed, so no label could change.", None
-    columns = [
-        (r - 0.4, r + 0.4, n) for r, n in zip(changed.index[1:].tolist(), changed.iloc[1:].tolist(), strict=True)
-    ]
+    later = changed.iloc[1:]
+    columns = [(r - 0.4, r + 0.4, n) for r, n in zip(later.index.tolist(), later.tolist(), strict=True)]
     label = f"Column chart: {changed.iloc[-1]:,.0f} labels changed in the last round"
     height = svg.Axis("Labels changed", whole=True, lowest=0)
     caption = "Public cases whose consensus label differs from the one before. The first consensus (round "

@@ -103,9 +103,7 @@ def _check_learner(site: Site) -> None:
     kind, tags = type(learner).__name__, _tags(learner)
     for method in ("fit", "predict"):
         if not callable(getattr(learner, method, None)):
-            raise SiteError(
-                site.name, f"its learner, a {kind}, has no method {method!r}. Use a scikit-learn classifier."
-            )
+            raise SiteError(site.name, f"its learner, a {kind}, has no {method!r}. Use a scikit-learn classifier.")
     if tags is not None and tags.estimator_type == "regressor":
         raise SiteError(site.name, f"its learner, a {kind}, is a regressor. Use a classifier.")
 
