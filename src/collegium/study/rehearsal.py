@@ -50,12 +50,10 @@ class _StopAfter(Callback):
 class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
     """Stands in for a private learner, and costs what that would cost at the real site."""
 
-    strategy = _ANY
-
     def __init__(self, learner: PrivateLearner, records: int, random_state: int | None = None) -> None:
         self.learner = learner
         self.records = records
-        self.random_state = random_state
+        super().__init__(strategy=_ANY, random_state=random_state)
 
     @property
     def fits(self) -> int:  # type: ignore[override]
@@ -72,7 +70,7 @@ class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
         self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
     ) -> _AnyPrivateAnswer:
         self.charge_ = self.learner.charge(self.records, tables.n_rows(public), len(classes)).assuming(SEEDED_NOISE)
-        self.fit(X, classes)
+        self.fit(np.zeros((len(classes), 1)), classes)
         return self
 
     def public_learner(self) -> DummyClassifier:
