@@ -61,7 +61,7 @@ def coordinate(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study between organisations: over the sites that have joined the federation."""
+    """Run a study between organizations: over the sites that have joined the federation."""
     study = Study.from_toml(file, changes or ())
     folder = folder_for(study, out, resume=resume, force=force)
     console = Console(stderr=True, highlight=False)
@@ -86,11 +86,11 @@ def _kits(kits: Path | None, server: Path | None, lead: Path | None) -> tuple[Pa
         lead = lead or (leads[0] if len(leads) == 1 else None)
         if lead is None:
             found = ", ".join(path.name for path in leads) or "none"
-            raise ConfigError(f"{kits}: whose kit is it? Say --lead KIT; there is: {found}.")
+            raise ConfigError(f"{kits}: choose the lead's kit with --lead KIT (found: {found}).")
     if server is None or lead is None:
         raise ConfigError(
-            "A coordinator works with two kits: say --kits FOLDER where `collegium provision` put them, or --server "
-            "and --lead."
+            "A coordinator needs two kits: pass --kits FOLDER, where `collegium provision` put them, or --server and "
+            "--lead."
         )
     return server, lead
 
@@ -106,7 +106,7 @@ def _host(server: Path, lead: Path) -> Iterator[Any]:
     try:
         from collegium.flare.nvflare.session import NvflareHost
     except ImportError:
-        raise MissingExtra("flare", "A federation between organisations") from None
+        raise MissingExtra("flare", "A federation between organizations") from None
     # NVFlare logs every attempt to reach a server that is away; what matters is said by the link.
     logging.getLogger().addHandler(logging.NullHandler())
     host = NvflareHost(kits[0].folder, kits[1].folder, kits[1].name)

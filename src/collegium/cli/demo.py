@@ -20,10 +20,10 @@ from collegium.site.ledger import verify_ledger
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the run, the picture and the ledger.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the run, the plot and the ledger.")] = Path("runs/demo"),
     force: Force = False,
 ) -> None:
-    """Five hospitals, five kinds of model, breast cancer data: alone against together."""
+    """Five hospitals, five kinds of model, breast cancer data: alone and together."""
     console = Console()
     clear_demo(out, "demo", force=force)
     start = time.perf_counter()
@@ -68,7 +68,7 @@ def demo(
     console.print(ledger_table(out / "ledger.db", most=5))
     rows = verify_ledger(out / "ledger.db")
     console.print(f"{sum(rows.values())} releases in the ledger, hash chain intact.")
-    console.print(f"\nPicture: {out / 'demo.png'}\nReport:  {out / 'report.html'}\nLedger:  {out / 'ledger.db'}")
+    console.print(f"\nPlot:    {out / 'demo.png'}\nReport:  {out / 'report.html'}\nLedger:  {out / 'ledger.db'}")
     console.print(f"Done in {time.perf_counter() - start:.1f} s.")
 
 

@@ -78,20 +78,20 @@ def _show(made: Provisioned) -> None:
     console.print(frame_table(pd.DataFrame(rows, columns=columns), f"Kits in {made.folder}"))
     console.print(
         f"Whoever has {made.folder / 'ca'} can make members: keep it off the server. "
-        "Hand each kit over on a way that only its owner can read.",
+        "Send each kit over a channel that only its owner can read.",
         markup=False,
     )
 
 
 def start(kit: KitFolder) -> None:
-    """Run the server in the foreground; Ctrl-C ends it."""
+    """Run the server in the foreground; Ctrl-C stops it."""
     from collegium.flare.supervise.processes import run_server
 
     run_server(kit, _speaker("server"))
 
 
 def join(kit: KitFolder) -> None:
-    """Take part in the foreground, with reconnection; Ctrl-C ends it."""
+    """Take part, in the foreground; reconnects by itself, Ctrl-C stops it."""
     from collegium.flare.supervise.processes import run_site
 
     run_site(kit, _speaker(kit.resolve().name))

@@ -84,7 +84,7 @@ def _add(name: str, help: str, **commands: str) -> None:
 
 
 _add(
-    "ledger", "Look at a ledger: what left a site.",
+    "ledger", "Look at a ledger: what has left a site.",
     show="ledger", verify="ledger", refusals="ledger", budget="ledger",
 )  # fmt: skip
 _add(
@@ -109,7 +109,7 @@ class _Debug:
 
 @app.callback()
 def collegium(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Federated learning by sharing opinions on public cases: any model, at any site.
 

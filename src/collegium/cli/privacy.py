@@ -92,7 +92,7 @@ def calibrate(
     sites: Annotated[int, typer.Option(help="Sites that vote: to say how often their consensus is right.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """How much noise a total (epsilon, delta) needs, and what is left of the labels."""
+    """How much noise a total (epsilon, delta) needs, and how many labels it leaves intact."""
     from collegium.privacy import theory
     from collegium.privacy.calibration import calibrated, label_kept
 

@@ -75,7 +75,7 @@ def check(
     public = load_public(kit, setup.file)
     if public is not None:
         check_features([setup.with_public(public)], {"public": public})
-    bare = ["there is no start-up kit in this folder: with it, the site can join"]
+    bare = ["no start-up kit in this folder: the site needs it to join"]
     notes = [*unmatched(setup.file), *(bare if certified is None else certified.warnings())]
     facts = _facts(setup, certified, public)
     plan = None if study is None else _read_plan(study, setup, public)

@@ -99,7 +99,7 @@ def _explain(plan: Plan) -> None:
         "classes": ", ".join(map(str, plan.classes[:20])) + (", ..." if len(plan.classes) > 20 else ""),
         "public set": public,
         "would leave this site": "\n".join(leaves) or "nothing, as far as is known",
-        **{f"learnt by {who}": what for who, what in plan.learns.items()},
+        **{f"learned by {who}": what for who, what in plan.learns.items()},
     }
     table = pd.DataFrame([{"what": key, "proposed": value} for key, value in rows.items()])
     Console().print(frame_table(table, "What is proposed"))

@@ -68,7 +68,7 @@ def log(kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many
     """Show the site's own log: why something was refused or failed."""
     folder = kit / AGENT
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not there: run `collegium site init {kit}` first.")
+        raise ConfigError(f"{folder} not found: run `collegium site init {kit}` first.")
     entries = [entry for file in (folder / "site.log", *folder.glob("runs/*/site.log")) for entry in _entries(file)]
     text = [line for entry in sorted(entries, key=lambda entry: entry[0]) for line in entry]
     typer.echo("\n".join(text[-lines:]) if text else "The log is empty.")

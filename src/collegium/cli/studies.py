@@ -145,7 +145,7 @@ def compare(
     if len(folders) < 2:
         raise ConfigError("compare takes two or more runs' folders.")
     if out.exists() and not force:
-        raise ConfigError(f"{out} is there already: choose another file with --out, or replace it with --force.")
+        raise ConfigError(f"{out} already exists: choose another file with --out, or replace it with --force.")
     runs = {name: load(folder) for name, folder in zip(_names(folders), folders, strict=True)}
     table = compare_runs(runs)
     out.write_text(render_comparison(runs), encoding="utf-8")
@@ -182,6 +182,6 @@ def _clear(folder: Path) -> None:
         return
     if not ((folder / "run.json").is_file() or (folder / "record").is_file()):
         raise ConfigError(
-            f"{folder} holds something that is no run: it is not removed. Choose another folder with --out."
+            f"{folder} is not empty and not a run, so it is not removed. Choose another folder with --out."
         )
     shutil.rmtree(folder)

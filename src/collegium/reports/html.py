@@ -27,26 +27,26 @@ _LISTED: Final = 60
 """Releases and refusals are listed one by one up to this number."""
 
 CODES: Final = {
-    "step-failed": "The work raised an error. The site's own log says why; that text does not leave the site.",
-    "missing": "No answer came (before the deadline).",
-    "unknown-step": "The site does not have the step that it was asked for.",
-    "other-version": "The site has another version of the step that it was asked for.",
+    "step-failed": "The step raised an error. The site's own log has the text, which does not leave the site.",
+    "missing": "No answer (before the deadline).",
+    "unknown-step": "The site does not have this step.",
+    "other-version": "The site has another version of this step.",
     "step-denied": "The site's policy does not allow this step.",
     "unprotected": "The site's policy or budget does not let this kind of release leave without differential privacy.",
-    "budget-exhausted": "The site's privacy budget is spent: it releases nothing more.",
+    "budget-exhausted": "The site's privacy budget is spent: nothing more leaves.",
     "budget-relation": "The site's budget cannot add up claims about replaced and about added or removed records.",
-    "ledger-damaged": "The site's ledger was changed or cut: nothing is spent from it any more.",
-    "mechanism-denied": "The site cannot answer through the privacy mechanism that it was asked for.",
+    "ledger-damaged": "The site's ledger was changed or truncated: nothing more can be spent from it.",
+    "mechanism-denied": "The site cannot apply the privacy mechanism that it was asked for.",
     "release-denied": "This kind of release never leaves a site outside a simulation.",
     "not-a-release": "The step returned something that is not a release: nothing left.",
     "not-declared": "The step returned another kind of release than it declares.",
     "too-large": "The release is larger than the site allows.",
     "bytes-exhausted": "The site has sent as many bytes as it allows for one run.",
-    "other-public-set": "The question is about another public set than the one that the site has pinned.",
-    "other-order": "The site has answered another question under this number before.",
+    "other-public-set": "The request is about another public set than the one that the site has pinned.",
+    "other-order": "The site has already answered another request with this number.",
     "bad-message": "The message to the site could not be read.",
     "bad-reply": "The site's reply could not be read.",
-    "storage-failed": "The site could not write its ledger: then nothing leaves.",
+    "storage-failed": "The site could not write its ledger, so nothing left.",
 }
 """Why a site did not answer, in plain words."""
 
@@ -165,11 +165,11 @@ def _spread(run: Run) -> _Drawn:
 
 def _consensus(run: Run) -> _Drawn:
     table = compare.consensus_table(run)
-    names = {"consensus_size": "labelled", "consensus_quality": "right, of those labelled"}
+    names = {"consensus_size": "labeled", "consensus_quality": "right, of those labeled"}
     shares = 100 * table[[name for name in names if name in table]].rename(columns=names)
     if shares.empty:
         return "No consensus was formed in this run.", None
-    quality = "Whether these labels are right is not known: the true labels were not given."
+    quality = "Whether these labels are right is not known: no true labels were given."
     if len(shares.columns) > 1:
         quality = "Of these labels, the second line shows the share that is right."
     caption = f"The share of public cases that have a consensus label. {quality}"
@@ -235,7 +235,7 @@ def _bytes(run: Run) -> _Drawn:
 
 
 def _time(run: Run) -> _Drawn:
-    names = {"fit": "training", "predict": "labelling", "consensus": "consensus", "wire": "messages"}
+    names = {"fit": "training", "predict": "labeling", "consensus": "consensus", "wire": "messages"}
     spent = {name: float(run.costs[f"seconds_{part}"].sum()) for part, name in names.items()}
     if not sum(spent.values()):
         return "No time was recorded.", None

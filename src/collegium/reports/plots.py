@@ -49,7 +49,7 @@ def _consensus(axes: Any, run: Run) -> None:
         axes.text(0.5, 0.5, "none was formed", ha="center", va="center", transform=axes.transAxes)
         return
     size = 1 if run.labels is None else max(1, len(run.labels))
-    names = {"consensus_size": "labelled", "consensus_quality": "correct", "consensus_changed": "changed"}
+    names = {"consensus_size": "labeled", "consensus_quality": "correct", "consensus_changed": "changed"}
     for metric, name in names.items():
         rows = public[public["metric"] == metric]
         if not rows.empty:

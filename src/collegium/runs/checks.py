@@ -36,7 +36,7 @@ def check_algorithm(algorithm: Any) -> None:
     """An instance, not a class or a name."""
     if not isinstance(algorithm, Algorithm):
         hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
-        raise ConfigError(f"The first argument is an algorithm, such as {hint}, not {type(algorithm).__name__}.")
+        raise ConfigError(f"The first argument must be an algorithm, such as {hint}, got {type(algorithm).__name__}.")
     algorithm.all_steps()  # an error where it declares none
 
 
@@ -53,7 +53,7 @@ def check_callbacks(callbacks: Any) -> None:
 def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]:
     """At least one site, with the rows and the learner that the algorithm needs, and a name of its own."""
     if isinstance(sites, Site):
-        raise ConfigError("sites is a list: pass sites=[site].")
+        raise ConfigError("sites must be a list: pass sites=[site].")
     if not sites:
         raise ConfigError("There are no sites: pass sites=[cg.Site(name, X, y, learner=...), ...].")
     me = type(algorithm).__name__
@@ -73,13 +73,13 @@ def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]
     if times > 1:
         raise ConfigError(f"Two sites are called {name!r}: give each a name of its own.")
     if not any(len(site) for site in sites):
-        raise ConfigError(f"{me} learns from labels, and no site has any: give at least one site labelled rows.")
+        raise ConfigError(f"{me} learns from labels, and no site has any: give at least one site labeled rows.")
     if algorithm.labels_own_points and not any(
         site.unlabeled is not None and tables.n_rows(site.unlabeled) for site in sites
     ):
         raise ConfigError(f"{me} labels the sites' own points: pass them as cg.Site(..., unlabeled=X).")
     if len(sites) == 1:
-        warnings.warn("There is one site only: it can learn from nobody else.", CollegiumWarning, stacklevel=3)
+        warnings.warn("There is only one site: it has nobody to learn from.", CollegiumWarning, stacklevel=3)
     return tuple(sites)
 
 
@@ -176,7 +176,7 @@ def _mismatch(X: Any, other: Any) -> str | None:
         return f"shape {tables.row_shape(other)} per row instead of {tables.row_shape(X)}"
     if isinstance(X, pd.DataFrame) and list(X.columns) != list(other.columns):
         differing = next(a for a, b in zip(other.columns, X.columns, strict=True) if a != b)
-        return f"column {differing!r} is not there or stands elsewhere"
+        return f"column {differing!r} is missing or in another position"
     return None
 
 
@@ -199,7 +199,7 @@ def check_labelled(algorithm: Algorithm, public: Any) -> tuple[Any, NDArray[Any]
         return public, None
     if not isinstance(public, tuple) or len(public) != 2:
         raise ConfigError(
-            f"{type(algorithm).__name__} learns from a labelled public set: pass public=(X, y). "
+            f"{type(algorithm).__name__} learns from a labeled public set: pass public=(X, y). "
             "(public_truth only measures, and trains nothing.)"
         )
     return public[0], as_labels(public[1], "public: y")
@@ -212,7 +212,7 @@ def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> Pu
             raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set: pass public=X.")
         return None
     if isinstance(public, tuple):
-        raise ConfigError("public is X only, without labels; pass its labels, if known, as public_truth.")
+        raise ConfigError("public must be X only, without labels; pass known labels as public_truth.")
     table = tables.as_table(public, "public")
     if not tables.n_rows(table):
         if algorithm.needs_public:
@@ -237,7 +237,7 @@ def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | N
     if test is None:
         return None
     if not isinstance(test, tuple | list) or len(test) != 2:
-        raise ConfigError("test is a pair (X, y).")
+        raise ConfigError("test must be a pair (X, y).")
     X, y = tables.as_table(test[0], "test: X"), as_labels(test[1], "test: y")
     if tables.n_rows(X) != len(y):
         raise ConfigError(f"The test set has {tables.n_rows(X)} rows and {len(y)} labels.")
@@ -285,8 +285,8 @@ def _check_observable(site: Site, mechanism: Mechanism) -> None:
     if mechanism.neighbours is not None and not Trainer(site.learner, np.arange(2)).fits_anew(LocalUpdate()):
         raise SiteError(
             site.name,
-            f"observed_max_change fits the learner on neighbouring data, and {type(site.learner).__name__} goes on "
-            "from its weights. Use a learner that is fitted anew, or another sensitivity.",
+            f"observed_max_change refits the learner on neighboring data, but {type(site.learner).__name__} continues "
+            "from its weights. Use a learner that is refitted each time, or another sensitivity.",
         )
 
 

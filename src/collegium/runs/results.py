@@ -193,7 +193,7 @@ class Run:
         """Write tables, models and settings to a folder; `cg.load` reads it back."""
         folder = Path(path)
         if (folder / "run.json").exists() and not overwrite:
-            raise ConfigError(f"There is a run in {folder} already: choose another folder, or pass overwrite=True.")
+            raise ConfigError(f"{folder} already contains a run: choose another folder, or pass overwrite=True.")
         with storage_errors(folder, StorageError):
             self.write_tables(folder)
             files, shared = self._write_models(folder)
@@ -262,7 +262,7 @@ def load(path: str | Path) -> Run:
     """
     folder = Path(path)
     if not (folder / "run.json").is_file():
-        hint = " One was begun there: go on with it by cg.run(..., out=..., resume=True)."
+        hint = " One was started there: continue it with cg.run(..., out=..., resume=True)."
         raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
     try:
         stored = json.loads((folder / "run.json").read_text())

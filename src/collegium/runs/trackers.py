@@ -68,7 +68,7 @@ class _Tracker(Callback):
         try:
             self._begin(about)
         except Exception as error:
-            raise ConfigError(f"{type(self).__name__} cannot begin its log: {error}") from error
+            raise ConfigError(f"{type(self).__name__} cannot start its log: {error}") from error
 
     def on_round(self, report: RoundReport) -> None:
         """Log what is known at the end of the round."""
@@ -100,7 +100,7 @@ class _Tracker(Callback):
         except Exception as error:
             self._failed = True
             warnings.warn(
-                f"{type(self).__name__} stopped logging; the run goes on. {type(error).__name__}: {error}",
+                f"{type(self).__name__} stopped logging; the run continues. {type(error).__name__}: {error}",
                 CollegiumWarning,
                 stacklevel=3,
             )

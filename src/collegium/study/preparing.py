@@ -48,7 +48,7 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
     """Load the data and build everything that `cg.run` takes."""
     if study.federation.classes is not None:
         raise ConfigError(
-            "federation.classes: the sites of this study bring their own data. Run it between organisations, by "
+            "federation.classes: the sites of this study bring their own data. Run it between organizations, by "
             "`collegium coordinate`; for a simulation leave this setting out, and let data.source hold all rows."
         )
     dataset = load_source(study.data.source, target=study.data.target, folder=folder, base=base)

@@ -88,25 +88,25 @@ class EngineSection(Section):
 
     workers: int = Field(0, ge=0, description="worker processes; 0 keeps the sites in this process")
     link: str = Field("auto", description="local, workers or ray: how sites are hosted (auto: by workers alone)")
-    address: str | None = Field(None, description="a Ray cluster that is there already (default: one for this run)")
+    address: str | None = Field(None, description="an existing Ray cluster (default: one for this run)")
     quorum: float = Field(0.0, ge=0, le=1, description="share of the asked sites that must answer")
-    deadline: float | None = Field(None, gt=0, description="seconds that sites have for an answer")
+    deadline: float | None = Field(None, gt=0, description="seconds that sites have to answer")
 
 
 class FederationSection(Section):
-    """How the study is carried out between organisations, by `collegium coordinate`. Sites bring their own data."""
+    """How the study is carried out between organizations, by `collegium coordinate`. Sites bring their own data."""
 
     classes: list[bool | int | float | str] | None = Field(
-        None, min_length=2, description="all classes; data.source then holds the public rows, every one of them"
+        None, min_length=2, description="all classes; data.source then contains only public rows"
     )
     parties: list[str] | None = Field(
-        None, min_length=1, description="the sites that take part (default: all that are there, or come later)"
+        None, min_length=1, description="the sites that take part (default: all that are connected, or join later)"
     )
-    at_least: int = Field(1, ge=1, description="how many sites must be there before the study begins")
+    at_least: int = Field(1, ge=1, description="how many sites must be connected before the study starts")
     wait: float = Field(60.0, ge=0, description="seconds to wait for them")
-    metrics: bool = Field(True, description="ask sites, each round, for their accuracy on the rows that they hold out")
-    patience: float = Field(30.0, ge=0, description="seconds to wait for a site that is away before going on without")
-    outage: float = Field(600.0, ge=0, description="seconds to wait for a server that is away before giving up")
+    metrics: bool = Field(True, description="ask sites in each round for their accuracy on held-out rows")
+    patience: float = Field(30.0, ge=0, description="seconds to wait for a missing site before continuing without it")
+    outage: float = Field(600.0, ge=0, description="seconds to wait for an unreachable server before giving up")
 
 
 class Study(File):
@@ -277,7 +277,7 @@ def _apply(table: dict[str, Any], change: str) -> None:
     """Put ``a.b.0.c=value`` into a table."""
     path, equals, text = change.partition("=")
     if not equals or not path.strip():
-        raise ConfigError(f"--set takes PATH=VALUE, such as algorithm.rounds=3, not {change!r}.")
+        raise ConfigError(f"--set takes PATH=VALUE, such as algorithm.rounds=3, got {change!r}.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
