@@ -70,7 +70,8 @@ def compare_runs(runs: Mapping[str, Run]) -> pd.DataFrame:
 def plot_comparison(runs: Mapping[str, Run]) -> Figure:
     """The runs' mean accuracies over rounds, with bands from the worst to the best site."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+
+    from collegium.reports.plots import over_rounds
 
     _check_any(runs)
     picture = Figure(figsize=(8, 4.5), layout="constrained")
@@ -79,13 +80,10 @@ def plot_comparison(runs: Mapping[str, Run]) -> Figure:
         (line,) = axes.plot(curve.index, curve["mean"], marker="o", markersize=3, label=name)
         if len(runs) <= _MOST_BANDS:
             axes.fill_between(curve.index, curve["low"], curve["high"], color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(title="Mean accuracy of the sites", xlabel="round", ylabel="accuracy on the test set")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
+    empty = None if axes.lines else "no run has a test set"
+    over_rounds(axes, empty=empty, title="Mean accuracy of the sites", ylabel="accuracy on the test set")
     if axes.lines:
         axes.legend(fontsize=8)
-    else:
-        axes.text(0.5, 0.5, "no run has a test set", ha="center", va="center", transform=axes.transAxes)
     return picture
 
 

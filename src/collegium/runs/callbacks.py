@@ -54,8 +54,7 @@ class EarlyStopping(Callback):
     def __init__(self, patience: PositiveInt = 3, min_delta: NonNegativeFloat = 0.0) -> None:
         self.patience = patience
         self.min_delta = min_delta
-        self._best = -np.inf
-        self._waited = 0
+        self._best, self._waited = -np.inf, 0
 
     def on_start(self, about: dict[str, Any]) -> None:
         """Forget earlier runs."""
