@@ -28,7 +28,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def status(kit: KitFolder, as_json: AsJson = False) -> None:
-    """Is the site running, what has left it, and what waits for a decision?"""
+    """Show whether the site is running, what has left it, and what is waiting for a decision."""
     file = SiteFile.from_toml(kit / SITE_FILE)
     folder = kit / AGENT
     approvals = Approvals(folder, site_keys(folder, file))
@@ -59,9 +59,9 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     for row in facts["refusals"]:
         console.print(f"refused at {row['time']}: {row['step']!r} ({row['code']})", markup=False)
     for digest in facts["plans"]:
-        console.print(f"Plan {digest} waits: collegium site approve {kit} {digest[:12]}", markup=False)
+        console.print(f"Plan {digest} is waiting: collegium site approve {kit} {digest[:12]}", markup=False)
     for order in facts["orders"]:
-        console.print(f"Order {order} waits: collegium site approve {kit} --order {order}", markup=False)
+        console.print(f"Order {order} is waiting: collegium site approve {kit} --order {order}", markup=False)
 
 
 def log(kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50) -> None:

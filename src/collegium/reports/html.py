@@ -336,7 +336,7 @@ def _sites(run: Run) -> Markup:
 def _privacy(run: Run) -> list[Markup]:
     if run.releases.empty:
         return [paragraph("Nothing was released, so nothing can be learned from releases.")]
-    head = ["Sites", "Claim", "About one", "Epsilon", "Delta", "Added up by", "Covers", "It stands on"]
+    head = ["Sites", "Claim", "About one", "Epsilon", "Delta", "Accountant", "Covers", "Rests on"]
     by = ["kind", "unit", "relation", "epsilon", "delta", "accountant", "covers", "assumptions", "publishable"]
     rows = []
     claims = run.privacy.assign(epsilon=run.privacy["epsilon"].round(6))  # sites that differ by rounding stand together

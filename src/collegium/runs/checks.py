@@ -117,7 +117,7 @@ def _tags(learner: Any) -> Any:
 
 
 def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -> NDArray[Any]:
-    """The study's classes: those given, or all that any site or the labelled public set has."""
+    """The study's classes: those given, or all that any site or the labeled public set has."""
     sites = [site for site in sites if len(site)]
     first, kind = sites[0].name, _label_kind(sites[0].y)
     for site in sites:

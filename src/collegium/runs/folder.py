@@ -1,4 +1,4 @@
-"""A run's folder, written as the run goes on, so that a killed run leaves one that can be read."""
+"""A run's folder, written during the run, so that a killed run leaves a readable one."""
 
 from __future__ import annotations
 

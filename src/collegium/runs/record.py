@@ -1,7 +1,7 @@
-"""The coordinator's record: every exchange of a run, so that a killed run goes on where it was.
+"""The coordinator's record: every exchange of a run, so that a killed run can be resumed.
 
 A SQLite file with one transaction per exchange: after a kill the record holds whole exchanges only. Rows are
-chained by hashes like a ledger's, so a damaged or shortened record is found before anything is trained.
+chained by hashes like a ledger's, so a damaged or truncated record is detected before anything is trained.
 """
 
 from __future__ import annotations

@@ -47,16 +47,16 @@ class Run:
         metrics: One row per number: round, party, split, metric, value. Rounds count from 0.
         releases: One row per release that left a site: party, round, step, kind, bytes, sha256, ...
         costs: Per round and party: bytes up and down on the wire, seconds in fit, predict, consensus and wire,
-            and in what the algorithm times beside these (parts of them), such as teachers and students.
+            and in parts of these that the algorithm times itself, such as teachers and students.
         orders: What each site was asked to run, and in how many bytes.
-        privacy: What may be said about each site's privacy, and what that stands on.
+        privacy: What can be claimed about each site's privacy, and what each claim rests on.
         refusals: Who refused, failed or was missing, and with which code.
         about: The run's id, algorithm, seed, sites and versions.
         classes: The study's classes.
         labels: The last consensus, as class codes (None where the algorithm makes none). Of a method that labels the
             sites' own unlabeled points: by site, the user's own label values in the order of those points.
         confidences: How sure each of those labels is, 0 to 1, by site. In a real run only the site itself has either.
-        logs: The sites' own logs, in a simulation. They are not saved with the run.
+        logs: The sites' own logs, in a simulation; not saved with the run.
         study: The study file's text, for a run of a study.
         environment: Versions of Python and libraries, and the kind of machine.
         finished: False for the folder of a run that was killed and not resumed.
@@ -136,9 +136,9 @@ class Run:
 
     @cached_property
     def privacy(self) -> pd.DataFrame:
-        """What may be said about each site's privacy: one row per site and kind of claim.
+        """What can be claimed about each site's privacy: one row per site and kind of claim.
 
-        A kind of ``unprotected`` means what it says: those releases left as they were.
+        The kind ``unprotected`` means that nothing protects those releases.
         """
         return privacy_table(self.releases, self.about["parties"], self.about.get("claims", {}))
 
@@ -151,7 +151,7 @@ class Run:
 
     @property
     def one_shot(self) -> pd.DataFrame:
-        """What a method of one round costs: rounds, bytes, seconds per site; the coordinator fits the final model."""
+        """The cost of a one-round method: rounds, bytes, seconds per site; the coordinator fits the final model."""
         parts = ("seconds_teachers", "seconds_students", "seconds_final")
         spent = self.costs.assign(**{part: 0.0 for part in parts if part not in self.costs})
         table = spent.groupby("party")[["bytes_up", "bytes_down", *parts]].sum()
@@ -181,7 +181,7 @@ class Run:
         return pd.concat([table, mean[table.columns]]).rename_axis("party")
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Accuracy per site over rounds, the consensus, and what left each site; saved where a path is given."""
+        """Plot accuracy per site, the consensus, and the bytes that left each site; saved if a path is given."""
         from collegium.reports.plots import plot_run
 
         figure = plot_run(self)
@@ -207,7 +207,7 @@ class Run:
         return folder
 
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file that people can read and print."""
+        """Write a report as one self-contained HTML file, to read or print."""
         from collegium.reports.html import render_report
 
         file = Path(path)

@@ -279,7 +279,7 @@ def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str
 
 
 def public_part(learner: Any) -> Any:
-    """What a learner goes on with on public rows: a private one has no private rows there to protect."""
+    """The learner for public rows only: there a private one has no private rows to protect."""
     return learner.public_learner() if isinstance(learner, PrivateLearner) else learner
 
 

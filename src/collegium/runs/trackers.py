@@ -3,9 +3,8 @@
 Numbers are called ``<split>/<metric>/<party>``, such as ``test/accuracy/site0``, with the mean over the sites as party
 ``mean``; the step is the round. At the end come ``summary/...`` and ``total/...`` (costs).
 
-A resumed run goes on in the same log. Its earlier rounds are replayed, and the same number at the same step would do no
-harm; but a callback may have measured time, so every step counts once: MLflow keeps what it has, TensorBoard is told to
-forget it and shows the replay.
+A resumed run continues the same log. Its earlier rounds are replayed, and a callback may have measured times, so every
+step counts once: MLflow keeps the first values, TensorBoard shows the replayed ones.
 
 A tracker that cannot start is a ConfigError, since nothing was trained yet. One that fails later warns once and leaves
 the run alone.
@@ -141,10 +140,10 @@ class MLflowTracker(_Tracker):
     """Log to MLflow: settings as parameters, numbers per round, and at the end summary, settings and plot as files.
 
     Args:
-        experiment: Its name; it is made where there is none (default: MLFLOW_EXPERIMENT_NAME, or MLflow's own default).
-        tracking_uri: Where MLflow is, such as ``http://host:5000`` or ``sqlite:///mlflow.db`` (default: as MLflow has
-            it, from MLFLOW_TRACKING_URI).
-        run_name: What to call the run (default: the study's name, or the algorithm's).
+        experiment: Its name; created if it does not exist (default: MLFLOW_EXPERIMENT_NAME, or MLflow's own default).
+        tracking_uri: Such as ``http://host:5000`` or ``sqlite:///mlflow.db`` (default: MLflow's own, from
+            MLFLOW_TRACKING_URI).
+        run_name: The run's name (default: the study's name, or the algorithm's).
     """
 
     def __init__(

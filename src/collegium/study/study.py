@@ -44,7 +44,7 @@ class DataSection(Section):
 
 
 class PartitionSection(Section):
-    """How the private rows are dealt to sites. Settings of the partition stand beside its name."""
+    """How the private rows are dealt to sites, with the settings of the partition beside its name."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = "iid"
@@ -68,7 +68,8 @@ class BudgetSection(Section):
     epsilon: PositiveFloat
     delta: OpenProbability = 1e-5
     ledger: str | None = Field(
-        None, description="where it is kept over runs; {site} stands for the site's name (default: for one run)"
+        None,
+        description="where it is kept between runs; {site} is replaced by the site's name (default: for one run only)",
     )
 
 
@@ -131,7 +132,7 @@ class Study(File):
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], where: str = "study", folder: Path | None = None) -> Study:
-        """Check a table of settings; every problem is named by its path, with the nearest right name.
+        """Check a table of settings; every problem is named by its path, with the nearest known name.
 
         ``"my_file:MyMethod"`` is the class MyMethod of my_file.py in `folder` or the working directory.
         """
