@@ -312,7 +312,13 @@ def test_a_plan_is_listed_shown_and_signed(kit, collegium):
     assert plan.digest[:12] in collegium("approve", str(kit))
     assert json.loads(collegium("approve", str(kit), "--json"))["plans"][0]["digest"] == plan.digest
     said = collegium("approve", str(kit), plan.digest[:10], "--yes")
-    for words in ("two wards", "north, south", "HardLabels by fedct.label, 2 times", "learned by coordinator", "Signed"):
+    for words in (
+        "two wards",
+        "north, south",
+        "HardLabels by fedct.label, 2 times",
+        "learned by coordinator",
+        "Signed",
+    ):
         assert words in said
     assert office(kit).approved(plan.digest)
     assert "already signed" in collegium("approve", str(kit), plan.digest)

@@ -42,7 +42,7 @@ def test_no_sites():
 
 
 def test_a_site_instead_of_a_list():
-    refused("is a list", site())
+    refused("must be a list", site())
 
 
 def test_something_else_instead_of_a_site():
