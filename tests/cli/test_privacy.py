@@ -122,7 +122,7 @@ def test_every_mechanism_for_labels_can_be_calibrated(collegium, mechanism: str)
     [
         (["privacy", "calibrate", "--epsilon", "0"], "epsilon"),
         (["privacy", "calibrate", "--epsilon", "1", "--delta", "1"], "delta"),
-        (["privacy", "calibrate", "--epsilon", "1", "--rounds", "0"], "--rounds is at least 1"),
+        (["privacy", "calibrate", "--epsilon", "1", "--rounds", "0"], "--rounds must be at least 1"),
         (["privacy", "calibrate", "--epsilon", "1", "--mechanism", "randomised"], "Did you mean 'randomized_response'"),
         (["privacy", "calibrate", "--epsilon", "1", "--mechanism", "gaussian"], "not for labels"),
         (["privacy", "explain", "none.toml"], "no study file"),

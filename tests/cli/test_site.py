@@ -308,15 +308,21 @@ def test_the_log_is_that_of_all_runs_by_time(kit, collegium):
 
 def test_a_plan_is_listed_shown_and_signed(kit, collegium):
     collegium("init", str(kit))
-    assert "Nothing waits" in collegium("approve", str(kit))
+    assert "Nothing is waiting" in collegium("approve", str(kit))
     plan = propose(kit)
     assert plan.digest[:12] in collegium("approve", str(kit))
     assert json.loads(collegium("approve", str(kit), "--json"))["plans"][0]["digest"] == plan.digest
     said = collegium("approve", str(kit), plan.digest[:10], "--yes")
-    for words in ("two wards", "north, south", "HardLabels by fedct.label, 2 times", "learnt by coordinator", "Signed"):
+    for words in (
+        "two wards",
+        "north, south",
+        "HardLabels by fedct.label, 2 times",
+        "learned by coordinator",
+        "Signed",
+    ):
         assert words in said
     assert office(kit).approved(plan.digest)
-    assert "signed already" in collegium("approve", str(kit), plan.digest)
+    assert "already signed" in collegium("approve", str(kit), plan.digest)
     assert "withdrawn" in collegium("approve", str(kit), plan.digest, "--withdraw")
     assert not office(kit).approved(plan.digest)
 
@@ -345,7 +351,7 @@ def test_an_order_is_listed_and_signed(kit, collegium):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["0123456789"], "no plan here begins so"),
+        (["0123456789"], "no plan here starts with it"),
         (["ab"], "at least 8"),
         (["../../etc/passwd"], "no plan"),
         (["0123456789", "--order", "a:1"], "not both"),

@@ -108,8 +108,7 @@ def test_it_runs_between_organisations_as_in_a_simulation(name: str, folder: Pat
     for site in NAMES:
         setup = load_site(folder / site)
         sites.append(setup.site if part.public is None else setup.with_public(part.public))
-    shared = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
-    simulated = cg.run(part.algorithm, sites=sites, public=shared, classes=part.classes, seed=1, progress=False)
+    simulated = cg.run(part.algorithm, sites=sites, public=part.shared, classes=part.classes, seed=1, progress=False)
     if isinstance(simulated.labels, dict):
         for site, labels in simulated.labels.items():
             kept = pd.read_csv(folder / site / "agent" / "runs" / run.about["run"] / "labels.csv")

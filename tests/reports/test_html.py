@@ -19,6 +19,7 @@ from collegium.reports.compare import render_comparison
 from collegium.reports.html import CODES, render_report
 from collegium.reports.tables import bytes_text
 from collegium.runs.results import Run
+from collegium.wire.replies import Row
 
 pytestmark = pytest.mark.xdist_group("reports")  # its fixtures are made once
 
@@ -98,8 +99,7 @@ def synthetic(parties: list[str], rounds: int, classes: int = 10, **options) -> 
             seen.metric(number, party, "test", "accuracy", float(rng.uniform(0.4, 0.9)))
             seen.cost(number, party, bytes_up=int(rng.integers(900, 1100)), seconds_fit=0.2, seconds_wire=0.01)
             digest = hashlib.sha256(f"{number}{party}".encode()).hexdigest()
-            header = {"kind": "HardLabels", "bytes": 100, "sha256": digest, "entry": digest[::-1]}
-            seen.released(number, party, "fedct.label", header, 400)
+            seen.released(number, party, "fedct.label", Row("HardLabels", 100, digest, digest[::-1], None), [], 400)
         seen.metric(number, "coordinator", "public", "consensus_size", 0.9)
         seen.metric(number, "coordinator", "public", "consensus_changed", 100 // (number + 1))
     counts = {party: rng.integers(0, 50, classes).tolist() for party in parties}

@@ -42,7 +42,7 @@ def test_no_sites():
 
 
 def test_a_site_instead_of_a_list():
-    refused("is a list", site())
+    refused("must be a list", site())
 
 
 def test_something_else_instead_of_a_site():
@@ -50,7 +50,7 @@ def test_something_else_instead_of_a_site():
 
 
 def test_one_site_is_allowed_and_warned_of():
-    with pytest.warns(cg.CollegiumWarning, match="one site only"):
+    with pytest.warns(cg.CollegiumWarning, match="only one site"):
         run = cg.run(cg.FedCT(rounds=2), sites=[site(learner=DecisionTreeClassifier())], public=U)
     assert list(run.models) == ["ukb"]
 

@@ -4,14 +4,17 @@ import sqlite3
 
 import pytest
 
+from collegium.core.federation import Answer
+from collegium.core.observations import Notes
 from collegium.errors import RecordError, StorageError
 from collegium.runs.record import Record
 
+ANSWERS = [Answer("a", b"one", Notes()), Answer("b", b"two")]
 ABOUT = {"run": "r1", "algorithm": "FedCT()", "seed": 0}
 
 
 def write(record: Record, number: int) -> None:
-    list(record.write(number, f"orders{number}", iter([("a", b"one"), ("b", b"two")])))
+    list(record.write(number, f"orders{number}", iter(ANSWERS)))
 
 
 @pytest.fixture
@@ -27,7 +30,7 @@ def test_exchanges_come_back_and_the_run_keeps_its_id(path):
     record = Record(path, ABOUT | {"run": "another"}, resume=True)
     assert record.length == 3
     assert record.run == "r1"
-    assert list(record.replies(1)) == [("a", b"one"), ("b", b"two")]
+    assert list(record.answers(1)) == ANSWERS
     assert record.orders_hash(2) == "orders2"
     write(record, 3)
     assert record.length == 4
@@ -37,7 +40,7 @@ def test_an_exchange_counts_only_when_it_is_whole(tmp_path):
     record = Record(tmp_path / "record", ABOUT, resume=False)
 
     def breaks():
-        yield "a", b"one"
+        yield ANSWERS[0]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -270,7 +270,7 @@ def test_a_finished_run_can_be_logged_later(cancer, tmp_path, log):
 
 def test_a_store_that_is_gone_in_the_middle_does_not_end_the_run(cancer, log):
     tracker = log.tracker()
-    with pytest.warns(cg.CollegiumWarning, match="stopped logging; the run goes on") as caught:
+    with pytest.warns(cg.CollegiumWarning, match="stopped logging; the run continues") as caught:
         run = cancer.run(cg.FedCT(rounds=5), callbacks=[tracker, Does(log.loses_its_store)])
     assert len([warning for warning in caught if warning.category is cg.CollegiumWarning]) == 1
     pd.testing.assert_frame_equal(run.metrics, cancer.run(cg.FedCT(rounds=5)).metrics)
@@ -280,7 +280,7 @@ def test_a_store_that_was_never_there_is_an_error_at_the_start(cancer, tmp_path,
     (tmp_path / "file").write_text("this is neither a folder nor a database")
     trained = Does(lambda: pytest.fail("the run went on"))
     for tracker in (TensorBoardTracker(tmp_path / "file"), MLflowTracker(tracking_uri=f"sqlite:///{tmp_path}/file")):
-        with pytest.raises(cg.ConfigError, match=f"{type(tracker).__name__} cannot begin its log"):
+        with pytest.raises(cg.ConfigError, match=f"{type(tracker).__name__} cannot start its log"):
             cancer.run(cg.FedCT(rounds=2), callbacks=[tracker, trained])
 
 

@@ -150,7 +150,7 @@ def test_names_alone_are_enough():
         ("public = 370", "publik = 370", ["data.publik", "'public'"]),
         ("[data]", "[daten]", ["daten", "'data'"]),
         ("seed = 0", "seed = -1", ["seed", "greater than or equal to 0"]),
-        ('source = "breast_cancer"', "", ["data.source", "needed"]),
+        ('source = "breast_cancer"', "", ["data.source", "required"]),
     ],
 )
 def test_mistakes_are_named_by_their_path_with_the_nearest_right_name(old, new, parts):

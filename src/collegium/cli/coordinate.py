@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final
 
-import pandas as pd
 import typer
 from rich.console import Console
 
+from collegium.cli.demo import clear_demo, split_patients
 from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
 from collegium.cli.studies import carry_out, folder_for
 from collegium.errors import ConfigError, MissingExtra
@@ -61,14 +61,13 @@ def coordinate(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study between organisations: over the sites that have joined the federation."""
+    """Run a study between organizations: over the sites that have joined the federation."""
     study = Study.from_toml(file, changes or ())
     folder = folder_for(study, out, resume=resume, force=force)
     console = Console(stderr=True, highlight=False)
     with _host(*_kits(kits, server, lead)) as host:
-        carry_out(
-            study, folder, lambda: _coordinate(study, host, file.parent, folder, console, resume), as_json=as_json
-        )
+        make = partial(_coordinate, study, host, file.parent, folder, console, resume)
+        carry_out(study, folder, make, as_json=as_json)
 
 
 def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Console, resume: bool = False) -> Run:
@@ -87,11 +86,11 @@ def _kits(kits: Path | None, server: Path | None, lead: Path | None) -> tuple[Pa
         lead = lead or (leads[0] if len(leads) == 1 else None)
         if lead is None:
             found = ", ".join(path.name for path in leads) or "none"
-            raise ConfigError(f"{kits}: whose kit is it? Say --lead KIT; there is: {found}.")
+            raise ConfigError(f"{kits}: choose the lead's kit with --lead KIT (found: {found}).")
     if server is None or lead is None:
         raise ConfigError(
-            "A coordinator works with two kits: say --kits FOLDER where `collegium provision` put them, or --server "
-            "and --lead."
+            "A coordinator needs two kits: pass --kits FOLDER, where `collegium provision` put them, or --server and "
+            "--lead."
         )
     return server, lead
 
@@ -107,7 +106,7 @@ def _host(server: Path, lead: Path) -> Iterator[Any]:
     try:
         from collegium.flare.nvflare.session import NvflareHost
     except ImportError:
-        raise MissingExtra("flare", "A federation between organisations") from None
+        raise MissingExtra("flare", "A federation between organizations") from None
     # NVFlare logs every attempt to reach a server that is away; what matters is said by the link.
     logging.getLogger().addHandler(logging.NullHandler())
     host = NvflareHost(kits[0].folder, kits[1].folder, kits[1].name)
@@ -140,10 +139,7 @@ def federation_demo(
     from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
 
     console = Console(highlight=False)
-    if out.exists() and any(out.iterdir()):
-        if not force and not (out / "federation-demo").is_file():
-            raise ConfigError(f"{out} is not empty and not an earlier demo: choose another folder with --out.")
-        shutil.rmtree(out)
+    clear_demo(out, "federation-demo", force=force)
     out.mkdir(parents=True, exist_ok=True)
     (out / "federation-demo").touch()
     start = time.perf_counter()
@@ -167,19 +163,13 @@ def federation_demo(
         for name in _HOSPITALS
         for report in sorted((federation.site_kit(name) / "agent" / "runs").glob("*/report.html"))
     ]
-    console.print(frame_table(pd.DataFrame(rows), "What each hospital keeps for itself"))
+    console.print(frame_table(rows, "What each hospital keeps for itself"))
     console.print(f"All processes have ended. Done in {time.perf_counter() - start:.1f} s.")
 
 
 def _write_patients(out: Path, kit: Callable[[str], Path]) -> None:
     """The public cases beside the study; each hospital's patients into its kit."""
-    from sklearn.datasets import load_breast_cancer
-
-    import collegium as cg
-
-    data = load_breast_cancer(as_frame=True)
-    labels = data.target.map(dict(enumerate(data.target_names)))
-    split = cg.split(data.data, labels, sites=len(_HOSPITALS), public=370, test=0, seed=0)
+    split = split_patients(sites=len(_HOSPITALS), test=0)
     split.public.to_csv(out / "public.csv", index=False)
     for name, (X, y) in zip(_HOSPITALS, split.sites, strict=True):
         X.assign(diagnosis=y).to_csv(kit(name) / "patients.csv", index=False)

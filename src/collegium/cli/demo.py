@@ -9,31 +9,25 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 import collegium as cg
 from collegium.cli.options import Force
+from collegium.data.public import Split
 from collegium.errors import ConfigError
 from collegium.reports.tables import bytes_text, ledger_table
 from collegium.site.ledger import verify_ledger
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the run, the picture and the ledger.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the run, the plot and the ledger.")] = Path("runs/demo"),
     force: Force = False,
 ) -> None:
-    """Five hospitals, five kinds of model, breast cancer data: alone against together."""
-    from sklearn.datasets import load_breast_cancer
-
+    """Five hospitals, five kinds of model, breast cancer data: alone and together."""
     console = Console()
-    if out.exists() and any(out.iterdir()):
-        if not force and not (out / "demo").is_file():
-            raise ConfigError(f"{out} is not empty and not an earlier demo: choose another folder with --out.")
-        shutil.rmtree(out)
+    clear_demo(out, "demo", force=force)
     start = time.perf_counter()
-    data = load_breast_cancer(as_frame=True)
-    labels = data.target.map(dict(enumerate(data.target_names)))
-    split = cg.split(data.data, labels, sites=5, public=370, test=114, seed=0)
+    split = split_patients(sites=5, test=114)
     sites = [
         cg.Site(name, X, y, learner=learner)
         for name, (X, y), learner in zip(
@@ -53,11 +47,11 @@ def demo(
     together.plot(out / "demo.png")
 
     table = Table(
+        *("hospital", "model"),
+        *(Column(name, justify="right") for name in ("alone", "together", "pooled", "sent")),
         title="Accuracy on 114 patients nobody trained on",
         caption="together: FedCT; pooled: all data in one place, which nobody may have",
     )
-    for column in ("hospital", "model", "alone", "together", "pooled", "sent"):
-        table.add_column(column, justify="left" if column in ("hospital", "model") else "right")
     first, last, upper = alone.summary(), together.summary(), pooled.summary()
     for party in last.index:
         gained = last.loc[party, "accuracy"] >= first.loc[party, "accuracy"]
@@ -74,8 +68,25 @@ def demo(
     console.print(ledger_table(out / "ledger.db", most=5))
     rows = verify_ledger(out / "ledger.db")
     console.print(f"{sum(rows.values())} releases in the ledger, hash chain intact.")
-    console.print(f"\nPicture: {out / 'demo.png'}\nReport:  {out / 'report.html'}\nLedger:  {out / 'ledger.db'}")
+    console.print(f"\nPlot:    {out / 'demo.png'}\nReport:  {out / 'report.html'}\nLedger:  {out / 'ledger.db'}")
     console.print(f"Done in {time.perf_counter() - start:.1f} s.")
+
+
+def clear_demo(out: Path, mark: str, *, force: bool) -> None:
+    """Remove an earlier demo, known by the file `mark` in its folder; without `force`, nothing else."""
+    if out.exists() and any(out.iterdir()):
+        if not force and not (out / mark).is_file():
+            raise ConfigError(f"{out} is not empty and not an earlier demo: choose another folder with --out.")
+        shutil.rmtree(out)
+
+
+def split_patients(sites: int, test: int) -> Split:
+    """The breast cancer data, dealt to hospitals, with 370 public cases."""
+    from sklearn.datasets import load_breast_cancer
+
+    data = load_breast_cancer(as_frame=True)
+    labels = data.target.map(dict(enumerate(data.target_names)))
+    return cg.split(data.data, labels, sites=sites, public=370, test=test, seed=0)
 
 
 def _five_learners() -> list[object]:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import pandas as pd
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from collegium.cli.options import KitFolder
 from collegium.errors import ConfigError
+from collegium.reports.tables import frame_table
 
 if TYPE_CHECKING:
     from collegium.flare.kits.federation_file import FederationFile, SiteSection
@@ -66,30 +67,26 @@ def _declared(file: Path, federation: FederationFile, name: str, organisation: s
 
 def _show(made: Provisioned) -> None:
     console = Console()
-    table = Table(title=f"Kits in {made.folder}")
-    for column in ("folder", "goes to", "organisation"):
-        table.add_column(column)
-    table.add_column("certificate, days", justify="right")
-    for kit in made.kits:
-        table.add_row(kit.folder.name, _GOES_TO[kit.kind], kit.organisation, f"{kit.days_left:.0f}")
-    table.add_row("ca", "nobody: keep it offline", "", f"{made.authority_days:.0f}")
-    console.print(table)
+    kits = [(kit.folder.name, _GOES_TO[kit.kind], kit.organisation, round(kit.days_left)) for kit in made.kits]
+    rows = [*kits, ("ca", "nobody: keep it offline", "", round(made.authority_days))]
+    columns = ["folder", "goes to", "organisation", "certificate, days"]
+    console.print(frame_table(pd.DataFrame(rows, columns=columns), f"Kits in {made.folder}"))
     console.print(
         f"Whoever has {made.folder / 'ca'} can make members: keep it off the server. "
-        "Hand each kit over on a way that only its owner can read.",
+        "Send each kit over a channel that only its owner can read.",
         markup=False,
     )
 
 
 def start(kit: KitFolder) -> None:
-    """Run the server in the foreground; Ctrl-C ends it."""
+    """Run the server in the foreground; Ctrl-C stops it."""
     from collegium.flare.supervise.processes import run_server
 
     run_server(kit, _speaker("server"))
 
 
 def join(kit: KitFolder) -> None:
-    """Take part in the foreground, with reconnection; Ctrl-C ends it."""
+    """Take part, in the foreground; reconnects by itself, Ctrl-C stops it."""
     from collegium.flare.supervise.processes import run_site
 
     run_site(kit, _speaker(kit.resolve().name))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import pandas as pd
 import typer
 from rich.console import Console
 
 from collegium.cli.options import AsJson, AtDelta
-from collegium.errors import ConfigError
+from collegium.core.settings import OpenProbability, check
 from collegium.privacy.budget import read_charges, spent_claim
-from collegium.reports.tables import frame_table, print_ledger
+from collegium.reports.tables import frame_table, ledger_table
 from collegium.site.ledger import read_ledger, read_refusals, verify_ledger
 
 LedgerFile = Annotated[Path, typer.Argument(help="A ledger file (ledger.db).")]
@@ -24,7 +26,7 @@ def show(file: LedgerFile, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps(read_ledger(file), indent=1))
     else:
-        print_ledger(file)
+        Console().print(ledger_table(file))
 
 
 def verify(file: LedgerFile) -> None:
@@ -51,15 +53,14 @@ def refusals(file: LedgerFile, as_json: AsJson = False) -> None:
 
 def budget(file: LedgerFile, delta: AtDelta = None, as_json: AsJson = False) -> None:
     """Show how much privacy each site has spent, and what is left of its budget."""
-    if delta is not None and not 0 < delta < 1:
-        raise ConfigError(f"--delta lies between 0 and 1 (both excluded), not {delta}.")
+    if delta is not None:
+        check(OpenProbability, delta, "--delta")
     verify_ledger(file)
     rows = []
-    by_party: dict[str, list[dict[str, Any]]] = {}
-    for row in read_ledger(file):
-        by_party.setdefault(row["party"], []).append(row)
-    for party, entries in by_party.items():
-        read = [read_charges(row["event"]) for row in entries]
+    entries = sorted(read_ledger(file), key=itemgetter("party"))
+    for party, group in groupby(entries, key=itemgetter("party")):
+        events = [row["event"] for row in group]
+        read = [read_charges(event) for event in events]
         charges = [charge for part, _ in read for charge in part]
         limit = next((each for _, each in reversed(read) if each is not None), None)
         at = delta if delta is not None else limit.delta if limit is not None else 1e-5
@@ -68,8 +69,8 @@ def budget(file: LedgerFile, delta: AtDelta = None, as_json: AsJson = False) -> 
         rows.append(
             {
                 "site": party,
-                "releases": len(entries),
-                "unprotected": sum(row["event"] is None for row in entries),
+                "releases": len(events),
+                "unprotected": events.count(None),
                 "charges": sum(charge.kind == "dp" and bool(charge.events) for charge in charges),
                 "spent epsilon": spent,
                 "delta": at,
@@ -78,7 +79,7 @@ def budget(file: LedgerFile, delta: AtDelta = None, as_json: AsJson = False) -> 
             }
         )
     if as_json:
-        print(json.dumps(rows))  # noqa: T201
+        typer.echo(json.dumps(rows))
         return
     shown = pd.DataFrame(rows).astype(object).where(lambda frame: frame.notna(), "-")
     Console().print(

@@ -7,7 +7,6 @@ import json
 from enum import StrEnum
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 
@@ -34,9 +33,9 @@ def list_names(what: Annotated[Listed, typer.Argument(help="What to list.")], as
     kind = what.removesuffix("s") if what != Listed.consensus else what
     rows = _data_rows() if what == Listed.data else [_row(kind, name) for name in registry.names(kind)]
     if as_json:
-        print(json.dumps(rows))  # noqa: T201
+        typer.echo(json.dumps(rows))
         return
-    Console().print(frame_table(pd.DataFrame(rows), what.capitalize()))
+    Console().print(frame_table(rows, what.capitalize()))
 
 
 def schema() -> None:

@@ -28,14 +28,14 @@ class _LazyGroup(TyperGroup):
         place = getattr(command and command.callback, "place", None)
         if place is None:
             return name, command, rest
-        module, _, function = place.partition(":")
+        module, function = place
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)
         alone.command(name)(getattr(importlib.import_module(f"collegium.cli.{module}"), function))
         return name, get_command(alone), rest
 
 
 def _group(**commands: str) -> typer.Typer:
-    """A group of commands, each as ``name="module:function"``."""
+    """A group of commands, each as ``name="module"``, or ``name="module:function"`` if that has another name."""
     group = typer.Typer(
         cls=_LazyGroup,
         no_args_is_help=True,
@@ -44,18 +44,18 @@ def _group(**commands: str) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     for name, place in commands.items():
-        group.command(name, hidden=name == "plan")(_stand_in(place))
+        module, _, function = place.partition(":")
+        group.command(name, hidden=name == "plan")(_stand_in(module, function or name))
     return group
 
 
-def _stand_in(place: str) -> Callable[[], None]:
+def _stand_in(module: str, function: str) -> Callable[[], None]:
     """A function with the same help, and no more."""
 
     def stand_in() -> None: ...
 
-    module, _, function = place.partition(":")
     stand_in.__doc__ = _help_of(module)[function]
-    stand_in.place = place  # type: ignore[attr-defined]
+    stand_in.place = module, function  # type: ignore[attr-defined]
     return stand_in
 
 
@@ -66,16 +66,16 @@ def _help_of(module: str) -> dict[str, str | None]:
 
 
 app = _group(
-    demo="demo:demo",
-    run="studies:run",
-    rehearse="studies:rehearse",
-    plan="studies:rehearse",  # its name once: scripts may still say so
-    report="studies:report",
-    compare="studies:compare",
+    demo="demo",
+    run="studies",
+    rehearse="studies",
+    plan="studies:rehearse",  # its former name, which scripts may still use
+    report="studies",
+    compare="studies",
     list="lists:list_names",
-    schema="lists:schema",
-    provision="federation:provision",
-    coordinate="coordinate:coordinate",
+    schema="lists",
+    provision="federation",
+    coordinate="coordinate",
 )
 
 
@@ -84,37 +84,22 @@ def _add(name: str, help: str, **commands: str) -> None:
 
 
 _add(
-    "ledger",
-    "Look at a ledger: what left a site.",
-    show="ledger:show",
-    verify="ledger:verify",
-    refusals="ledger:refusals",
-    budget="ledger:budget",
-)
+    "ledger", "Look at a ledger: what has left a site.",
+    show="ledger", verify="ledger", refusals="ledger", budget="ledger",
+)  # fmt: skip
 _add(
-    "privacy",
-    "What a study costs in privacy, before anything runs.",
-    explain="privacy:explain",
-    calibrate="privacy:calibrate",
-)
+    "privacy", "What a study costs in privacy, before anything runs.",
+    explain="privacy", calibrate="privacy",
+)  # fmt: skip
 _add(
-    "server",
-    "Run a federation's server, and say which sites may register.",
-    start="federation:start",
-    disable="federation:disable",
-    enable="federation:enable",
-)
+    "server", "Run a federation's server, and say which sites may register.",
+    start="federation", disable="federation", enable="federation",
+)  # fmt: skip
 _add(
-    "site",
-    "A hospital's side of a federation.",
-    init="site:init",
-    check="site:check",
-    status="site_status:status",
-    log="site_status:log",
-    budget="site_status:budget",
-    approve="site_approve:approve",
-    join="federation:join",
-)
+    "site", "A hospital's side of a federation.",
+    init="site", check="site", status="site_status", log="site_status", budget="site_status", approve="site_approve",
+    join="federation",
+)  # fmt: skip
 _add("federation", "Rehearse a federation on one machine.", demo="coordinate:federation_demo")
 
 
@@ -124,7 +109,7 @@ class _Debug:
 
 @app.callback()
 def collegium(
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Federated learning by sharing opinions on public cases: any model, at any site.
 
@@ -137,21 +122,18 @@ def main() -> None:
     """Run a command; a mistake or a failure ends with one line, not with a traceback (unless --debug)."""
     try:
         app()
-    except CollegiumError as error:
-        if _Debug.on:
-            raise
-        typer.echo("\n  ".join([f"collegium: {error}", *getattr(error, "__notes__", [])]), err=True)
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
-    except MemoryError:
-        typer.echo("collegium: not enough memory for this run. Use fewer sites at a time (engine.workers=1).", err=True)
-        sys.exit(1)
-    except OSError as error:
-        if _Debug.on:
-            raise
-        typer.echo(f"collegium: {error.strerror or 'input or output failed'}: {error.filename or ''}", err=True)
-        sys.exit(1)
     except Exception as error:
         if _Debug.on:
             raise
-        typer.echo(f"collegium: an unexpected {type(error).__name__}; run with --debug to see where.", err=True)
-        sys.exit(1)
+        typer.echo(f"collegium: {_in_one_line(error)}", err=True)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _in_one_line(error: Exception) -> str:
+    if isinstance(error, CollegiumError):
+        return "\n  ".join([str(error), *getattr(error, "__notes__", [])])
+    if isinstance(error, MemoryError):
+        return "not enough memory for this run. Use fewer sites at a time (engine.workers=1)."
+    if isinstance(error, OSError):
+        return f"{error.strerror or 'input or output failed'}: {error.filename or ''}"
+    return f"an unexpected {type(error).__name__}; run with --debug to see where."

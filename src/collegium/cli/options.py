@@ -12,8 +12,8 @@ Changes = Annotated[
     list[str] | None, typer.Option("--set", help="Replace a setting: algorithm.rounds=3", metavar="PATH=VALUE")
 ]
 RunFolder = Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/NAME).")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="End with one JSON object, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, for programs.")]
 KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
-AtDelta = Annotated[float | None, typer.Option(help="Add up at this delta (default: the budget's own).")]
+AtDelta = Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default: the budget's).")]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-import pandas as pd
 import typer
 from rich.console import Console
 
@@ -19,6 +18,11 @@ from collegium.runs.results import Run
 from collegium.site.exposure import POST_PROCESSING
 from collegium.study.study import Study
 
+_BY_THEORY: Final[dict[str, Literal["randomized_response", "unary"]]] = {
+    "randomized_response": "randomized_response",
+    "unary_encoding": "unary",
+}
+
 
 def explain(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """What each site would release, at what cost and under which claim. Nothing private is touched, nothing spent."""
@@ -27,7 +31,7 @@ def explain(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -
     study = Study.from_toml(file, changes or ())
     rehearsed = rehearsal.explain(study, base=file.parent)
     if as_json:
-        print(json.dumps({"privacy": privacy_records(rehearsed)}))  # noqa: T201
+        typer.echo(json.dumps({"privacy": privacy_records(rehearsed)}))
         return
     console = Console()
     left = rehearsed.releases.assign(claim=rehearsed.releases["privacy"].map(claim_text))
@@ -37,19 +41,12 @@ def explain(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -
     names = {"first": "first round", "last": "last round", "claim": "each one costs"}
     console.print(frame_table(what.reset_index().rename(columns=names), f"What would leave ({study.name})"))
     print_privacy(rehearsed, console)
-    nominal = bool(rehearsed.privacy["kind"].eq("nominal").any())
-    console.print(
-        "Sites were made up and the learners did not run: no private data was touched and no budget was spent."
-        + (
-            " A nominal epsilon is known when the real learners are fitted: the one above is a stand-in."
-            if nominal
-            else ""
-        )
-    )
-    for row in rehearsed.refusals.drop_duplicates(["step", "code"]).to_dict("records"):
-        console.print(
-            f"A site would refuse: {row['step']} ({row['code']}), first in round {row['round']}.", markup=False
-        )
+    words = "Sites were made up and the learners did not run: no private data was touched and no budget was spent."
+    if rehearsed.privacy["kind"].eq("nominal").any():
+        words += " A nominal epsilon is known when the real learners are fitted: the one above is a stand-in."
+    console.print(words)
+    for row in rehearsed.refusals.drop_duplicates(["step", "code"]).itertuples():
+        console.print(f"A site would refuse: {row.step} ({row.code}), first in round {row.round}.", markup=False)
 
 
 def print_privacy(run: Run, console: Console) -> None:
@@ -59,11 +56,9 @@ def print_privacy(run: Run, console: Console) -> None:
     same = table.groupby(columns, sort=False, dropna=False)["party"].agg(list).reset_index()
     same["sites"] = same.pop("party").map(lambda parties: parties[0] if len(parties) == 1 else f"{len(parties)} sites")
     console.print(frame_table(same[["sites", *columns]], "Privacy"))
-    for text in dict.fromkeys(str(each) for each in table["assumptions"]):
-        if text:
-            parties = list(table.loc[table["assumptions"] == text, "party"])
-            who = "every site" if set(parties) == set(run.about["parties"]) else ", ".join(parties)
-            console.print(f"{who}: {text}.", markup=False)
+    for text, parties in table[table["assumptions"] != ""].groupby("assumptions", sort=False)["party"]:
+        who = "every site" if set(parties) == set(run.about["parties"]) else ", ".join(parties)
+        console.print(f"{who}: {text}.", markup=False)
 
 
 def privacy_records(run: Run) -> list[dict[str, Any]]:
@@ -97,36 +92,30 @@ def calibrate(
     sites: Annotated[int, typer.Option(help="Sites that vote: to say how often their consensus is right.")] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """How much noise a total (epsilon, delta) needs, and what is left of the labels."""
+    """How much noise a total (epsilon, delta) needs, and how many labels it leaves intact."""
     from collegium.privacy import theory
     from collegium.privacy.calibration import calibrated, label_kept
 
     for option, value, least in (("--rounds", rounds, 1), ("--public-size", public_size, 1), ("--classes", classes, 2)):
         if value < least:
-            raise ConfigError(f"{option} is at least {least}, not {value}.")
-    mechanism = calibrated(
-        name, epsilon=epsilon, delta=delta, rounds=rounds, public_size=public_size, n_classes=classes
-    )
+            raise ConfigError(f"{option} must be at least {least}, got {value}.")
+    asked: dict[str, Any] = {"delta": delta, "rounds": rounds, "public_size": public_size}
+    mechanism = calibrated(name, epsilon=epsilon, n_classes=classes, **asked)
     per_label = mechanism.epsilon(n_classes=classes)
     found: dict[str, Any] = {
         "mechanism": repr(mechanism),
         "epsilon": epsilon,
-        "delta": delta,
-        "rounds": rounds,
-        "public_size": public_size,
+        **asked,
         "classes": classes,
         "epsilon_per_label": per_label,
-        "total_epsilon": mechanism.epsilon(public_size=public_size, n_classes=classes, rounds=rounds, delta=delta),
+        "total_epsilon": mechanism.epsilon(n_classes=classes, **asked),
         "truth_kept": label_kept(mechanism, classes),
     }
-    by_theory: dict[str, Literal["randomized_response", "unary"]]
-    by_theory = {"randomized_response": "randomized_response", "unary_encoding": "unary"}
-    if name in by_theory:
-        found[f"consensus_of_{sites}_right"] = theory.consensus_success(
-            per_label, sites, classes, sites, by_theory[name]
-        )
+    if name in _BY_THEORY:
+        right = theory.consensus_success(per_label, sites, classes, sites, _BY_THEORY[name])
+        found[f"consensus_of_{sites}_right"] = right
     if as_json:
-        print(json.dumps(found))  # noqa: T201
+        typer.echo(json.dumps(found))
         return
     words = {
         "mechanism": "mechanism", "epsilon_per_label": "epsilon per label", "total_epsilon": "total epsilon",
@@ -134,5 +123,5 @@ def calibrate(
         f"consensus_of_{sites}_right": f"consensus right, if {sites} sites agree on the truth",
     }  # fmt: skip
     rows = [{"what": words[key], "value": value} for key, value in found.items() if key in words]
-    Console().print(frame_table(pd.DataFrame(rows), f"Noise for epsilon {epsilon:g}, delta {delta:g} in all"))
+    Console().print(frame_table(rows, f"Noise for epsilon {epsilon:g}, delta {delta:g} in all"))
     Console().print(f"A guess keeps a label with probability {1 / classes:.4g}.")

@@ -75,14 +75,15 @@ def check(
     public = load_public(kit, setup.file)
     if public is not None:
         check_features([setup.with_public(public)], {"public": public})
-    bare = ["there is no start-up kit in this folder: with it, the site can join"]
+    bare = ["no start-up kit in this folder: the site needs it to join"]
     notes = [*unmatched(setup.file), *(bare if certified is None else certified.warnings())]
+    facts = _facts(setup, certified, public)
     plan = None if study is None else _read_plan(study, setup, public)
     found = None if plan is None else review(plan, setup.file, setup)
     if as_json:
-        print(json.dumps(_facts(setup, certified, public) | {"notes": notes} | _said(plan, found)))  # noqa: T201
+        typer.echo(json.dumps(facts | {"notes": notes} | _said(plan, found)))
     else:
-        _show(_facts(setup, certified, public), notes)
+        _show(facts, notes)
         if plan is not None and found is not None:
             show_review(plan, found)
     if found is not None and not found.allowed:
@@ -102,10 +103,9 @@ def show_review(plan: Plan, found: Review) -> None:
         }
         for each in found.verdicts
     ]
-    console.print(frame_table(pd.DataFrame(rows), f"What this site would answer to {plan.study}"))
+    console.print(frame_table(rows, f"What this site would answer to {plan.study}"))
     console.print(
-        "This site could take part." if found.allowed else "This site could not take part: see what is refused.",
-        markup=False,
+        "This site could take part." if found.allowed else "This site could not take part: see what is refused."
     )
 
 
@@ -132,8 +132,7 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
     parties = study.federation.parties or [ANY_PARTY]
     try:
         part = coordinators_part(study, path.parent)
-        shown = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
-        return plan_of(as_here, shown, part.classes, parties)
+        return plan_of(as_here, part.shared, part.classes, parties)
     except ConfigError:
         if public is None:  # without the coordinator's rows, the site's own copy does
             raise

@@ -23,13 +23,13 @@ _FEWEST_DIGITS = 8
 
 def approve(
     kit: KitFolder,
-    digest: Annotated[str | None, typer.Argument(help="A plan's hash, or how it begins.")] = None,
+    digest: Annotated[str | None, typer.Argument(help="A plan's hash, or its first digits.")] = None,
     order: Annotated[str | None, typer.Option(help="One order.", metavar="RUN:NUMBER")] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the plan's approval back.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a proposed plan in plain words and sign it; without a plan, list those that wait."""
+    """Show a proposed plan in plain words and sign it; without a plan, list those that are waiting."""
     if digest is not None and order is not None:
         raise ConfigError("Give a plan or --order, not both.")
     if withdraw and digest is None:
@@ -53,22 +53,22 @@ def _list(approvals: Approvals, *, as_json: bool) -> None:
     plans, orders = approvals.pending(), approvals.pending_orders()
     if as_json:
         waiting = [{"digest": plan.digest, "study": plan.study, "algorithm": plan.algorithm["name"]} for plan in plans]
-        print(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders]}))  # noqa: T201
+        typer.echo(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders]}))
         return
     console = Console()
     if not plans and not orders:
-        console.print("Nothing waits for a decision.")
+        console.print("Nothing is waiting for a decision.")
     if plans:
         rows = [{"plan": p.digest[:12], "study": p.study, "algorithm": p.algorithm["name"]} for p in plans]
-        console.print(frame_table(pd.DataFrame(rows), "Plans that wait"))
+        console.print(frame_table(rows, "Waiting plans"))
     if orders:
         lines = [{"order": f"{o.run}:{o.number}", "steps": _shown(o.steps), "releases": o.kinds[-1]} for o in orders]
-        console.print(frame_table(pd.DataFrame(lines), "Orders that wait"))
+        console.print(frame_table(lines, "Waiting orders"))
 
 
 def _approve_plan(approvals: Approvals, plan: Plan, file: SiteFile, *, yes: bool, as_json: bool) -> None:
     if approvals.approved(plan.digest):
-        _end({"approved": plan.digest}, f"Plan {plan.digest} is signed already.", as_json=as_json)
+        _end({"approved": plan.digest}, f"Plan {plan.digest} is already signed.", as_json=as_json)
         return
     if not as_json:
         _explain(plan)
@@ -99,7 +99,7 @@ def _explain(plan: Plan) -> None:
         "classes": ", ".join(map(str, plan.classes[:20])) + (", ..." if len(plan.classes) > 20 else ""),
         "public set": public,
         "would leave this site": "\n".join(leaves) or "nothing, as far as is known",
-        **{f"learnt by {who}": what for who, what in plan.learns.items()},
+        **{f"learned by {who}": what for who, what in plan.learns.items()},
     }
     table = pd.DataFrame([{"what": key, "proposed": value} for key, value in rows.items()])
     Console().print(frame_table(table, "What is proposed"))
@@ -118,7 +118,7 @@ def _chosen(text: str, approvals: Approvals) -> PendingOrder:
     for order in approvals.pending_orders():
         if text == f"{order.run}:{order.number}":
             return order
-    raise ConfigError(f"--order {text}: no such order waits; `collegium site approve KIT` lists those that do.")
+    raise ConfigError(f"--order {text}: no such order is waiting; `collegium site approve KIT` lists those that are.")
 
 
 def _whole(beginning: str, known: list[str]) -> str:
@@ -127,8 +127,8 @@ def _whole(beginning: str, known: list[str]) -> str:
     if len(beginning) < _FEWEST_DIGITS or len(found) != 1:
         what = "more than one plan" if len(found) > 1 else "no plan"
         raise ConfigError(
-            f"{beginning}: {what} here begins so. Give at least {_FEWEST_DIGITS} digits; `collegium site approve KIT` "
-            "lists the plans that wait."
+            f"{beginning}: {what} here starts with it. Give at least {_FEWEST_DIGITS} digits; `collegium site approve "
+            "KIT` lists the waiting plans."
         )
     return found[0]
 

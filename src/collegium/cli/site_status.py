@@ -11,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-import pandas as pd
 import typer
 from rich.console import Console
 
@@ -29,7 +28,7 @@ _MOST_BYTES: Final = 1 << 20
 
 
 def status(kit: KitFolder, as_json: AsJson = False) -> None:
-    """Is the site running, what has left it, and what waits for a decision?"""
+    """Show whether the site is running, what has left it, and what is waiting for a decision."""
     file = SiteFile.from_toml(kit / SITE_FILE)
     folder = kit / AGENT
     approvals = Approvals(folder, read_keys(folder, file.name))
@@ -44,7 +43,7 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
         "orders": [f"{order.run}:{order.number}" for order in approvals.pending_orders()],
     }
     if as_json:
-        print(json.dumps(facts))  # noqa: T201
+        typer.echo(json.dumps(facts))
         return
     console = Console()
     agent = "not running" if facts["agent"] is None else f"running as process {facts['agent']}"
@@ -54,22 +53,22 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     )
     if runs:
         shown = [{**run, "bytes": bytes_text(run["bytes"])} for run in runs]
-        console.print(frame_table(pd.DataFrame(shown), "What has left this site"))
+        console.print(frame_table(shown, "What has left this site"))
     else:
         console.print("Nothing has left this site.")
     for row in facts["refusals"]:
         console.print(f"refused at {row['time']}: {row['step']!r} ({row['code']})", markup=False)
     for digest in facts["plans"]:
-        console.print(f"Plan {digest} waits: collegium site approve {kit} {digest[:12]}", markup=False)
+        console.print(f"Plan {digest} is waiting: collegium site approve {kit} {digest[:12]}", markup=False)
     for order in facts["orders"]:
-        console.print(f"Order {order} waits: collegium site approve {kit} --order {order}", markup=False)
+        console.print(f"Order {order} is waiting: collegium site approve {kit} --order {order}", markup=False)
 
 
 def log(kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50) -> None:
     """Show the site's own log: why something was refused or failed."""
     folder = kit / AGENT
     if not folder.is_dir():
-        raise ConfigError(f"{folder} is not there: run `collegium site init {kit}` first.")
+        raise ConfigError(f"{folder} not found: run `collegium site init {kit}` first.")
     entries = [entry for file in (folder / "site.log", *folder.glob("runs/*/site.log")) for entry in _entries(file)]
     text = [line for entry in sorted(entries, key=lambda entry: entry[0]) for line in entry]
     typer.echo("\n".join(text[-lines:]) if text else "The log is empty.")

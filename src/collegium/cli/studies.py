@@ -57,7 +57,7 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     print_privacy(result, console)
     console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
     if as_json:
-        print(json.dumps(outcome(result, folder)))  # noqa: T201
+        typer.echo(json.dumps(outcome(result, folder)))
     return result
 
 
@@ -104,29 +104,15 @@ def rehearse(
     sizes = claims.groupby(columns, sort=False)["bytes"].agg(["count", "max"]).reset_index()
     learns = study.build_algorithm().learns()
     if as_json:
-        print(  # noqa: T201
-            json.dumps(
-                {
-                    "orders": rehearsed.orders.to_dict("records"),
-                    "releases": rehearsed.releases.to_dict("records"),
-                    "learns": learns,
-                }
-            )
-        )
+        tables = {name: getattr(rehearsed, name).to_dict("records") for name in ("orders", "releases")}
+        typer.echo(json.dumps(tables | {"learns": learns}))
         return
     console = Console()
-    console.print(
-        frame_table(
-            orders.rename(columns={"steps": "steps ordered", "count": "sites", "max": "bytes to each site"}),
-            f"What the coordinator would ask ({study.name}, {rehearsed.orders['round'].nunique()} rounds rehearsed)",
-        )
-    )
-    console.print(
-        frame_table(
-            sizes.rename(columns={"count": "sites", "max": "bytes from each site, at most"}),
-            "What would leave each site",
-        )
-    )
+    title = f"What the coordinator would ask ({study.name}, {rehearsed.orders['round'].nunique()} rounds rehearsed)"
+    names = {"steps": "steps ordered", "count": "sites", "max": "bytes to each site"}
+    console.print(frame_table(orders.rename(columns=names), title))
+    names = {"count": "sites", "max": "bytes from each site, at most"}
+    console.print(frame_table(sizes.rename(columns=names), "What would leave each site"))
     if learns:
         rows = pd.DataFrame(list(learns.items()), columns=["who", "learns"])
         console.print(frame_table(rows, "What each party learns, if none of them collude but where it says so"))
@@ -135,8 +121,8 @@ def rehearse(
         "Sites were made up from public rows with random labels: no private data was touched. Later rounds send less "
         "when sites agree."
     )
-    for row in rehearsed.refusals.drop_duplicates(["step", "code"]).to_dict("records"):
-        console.print(f"A site would refuse or fail: {row['step']} ({row['code']}).", markup=False)
+    for row in rehearsed.refusals.drop_duplicates(["step", "code"]).itertuples():
+        console.print(f"A site would refuse or fail: {row.step} ({row.code}).", markup=False)
 
 
 def report(
@@ -159,12 +145,12 @@ def compare(
     if len(folders) < 2:
         raise ConfigError("compare takes two or more runs' folders.")
     if out.exists() and not force:
-        raise ConfigError(f"{out} is there already: choose another file with --out, or replace it with --force.")
+        raise ConfigError(f"{out} already exists: choose another file with --out, or replace it with --force.")
     runs = {name: load(folder) for name, folder in zip(_names(folders), folders, strict=True)}
     table = compare_runs(runs)
     out.write_text(render_comparison(runs), encoding="utf-8")
     if as_json:
-        print(json.dumps(json.loads(table.to_json(orient="index"))))  # noqa: T201
+        typer.echo(table.to_json(orient="index"))
         return
     console = Console()
     console.print(frame_table(table.reset_index(), "Runs side by side"))
@@ -196,6 +182,6 @@ def _clear(folder: Path) -> None:
         return
     if not ((folder / "run.json").is_file() or (folder / "record").is_file()):
         raise ConfigError(
-            f"{folder} holds something that is no run: it is not removed. Choose another folder with --out."
+            f"{folder} is not empty and not a run, so it is not removed. Choose another folder with --out."
         )
     shutil.rmtree(folder)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pandas as pd
@@ -25,9 +24,8 @@ from collegium.reports.style import (
     paragraph,
     section,
     table,
-    text,
 )
-from collegium.reports.tables import bytes_text
+from collegium.reports.tables import BYTE_UNITS, bytes_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,75 +38,52 @@ ROUNDS: Final = svg.Axis("Round", whole=True)
 ACCURACY: Final = svg.Axis("Accuracy on the test set", suffix="%", lowest=0, highest=100)
 
 
-@dataclass(frozen=True)
-class Numbers:
-    """What sums a run up. Accuracies are shares between 0 and 1; what was not measured is NaN."""
-
-    algorithm: str
-    sites: int
-    rounds: int
-    first_mean: float
-    first_min: float
-    first_max: float
-    last_mean: float
-    last_min: float
-    last_max: float
-    global_accuracy: float
-    consensus_quality: float
-    bytes_up_per_site: float
-    releases: int
-    seconds: float
-
-    @classmethod
-    def of(cls, run: Run) -> Numbers:
-        """Count a run up; first and last accuracies are those of `run.summary()`."""
-        sites = run.summary().iloc[:-1]  # the last row is the mean
-        first, last = sites["first_accuracy"], sites["accuracy"]
-        quality = consensus_table(run).get("consensus_quality", pd.Series(dtype=float)).dropna()
-        overall = run.metrics.loc[run.metrics["metric"] == "global_accuracy", "value"]
-        return cls(
-            algorithm=str(run.about["algorithm"]).partition("(")[0],
-            sites=len(sites),
-            rounds=_count_rounds(run),
-            first_mean=float(first.mean()),
-            first_min=float(first.min()),
-            first_max=float(first.max()),
-            last_mean=float(last.mean()),
-            last_min=float(last.min()),
-            last_max=float(last.max()),
-            global_accuracy=_last(overall),
-            consensus_quality=_last(quality),
-            bytes_up_per_site=float(sites["bytes_up"].mean()),
-            releases=len(run.releases),
-            seconds=float(run.about.get("seconds", np.nan)),
-        )
+def sum_up(run: Run) -> dict[str, Any]:
+    """What sums a run up. Accuracies are shares between 0 and 1, as in `run.summary()`; NaN was not measured."""
+    sites = run.summary().iloc[:-1]  # the last row is the mean
+    accuracies = {
+        f"{when}_{how}": float(sites[column].agg(how))
+        for when, column in (("first", "first_accuracy"), ("last", "accuracy"))
+        for how in ("mean", "min", "max")
+    }
+    quality = consensus_table(run).get("consensus_quality", pd.Series(dtype=float)).dropna()
+    overall = run.metrics.loc[run.metrics["metric"] == "global_accuracy", "value"]
+    return {
+        "algorithm": str(run.about["algorithm"]).partition("(")[0],
+        "sites": len(sites),
+        "rounds": max((int(frame["round"].max()) + 1 for frame in (run.costs, run.metrics) if len(frame)), default=0),
+        **accuracies,
+        "global_accuracy": float(overall.iloc[-1]) if len(overall) else np.nan,
+        "consensus_quality": float(quality.iloc[-1]) if len(quality) else np.nan,
+        "bytes_up_per_site": float(sites["bytes_up"].mean()),
+        "releases": len(run.releases),
+        "seconds": float(run.about.get("seconds", np.nan)),
+    }
 
 
 def compare_runs(runs: Mapping[str, Run]) -> pd.DataFrame:
     """One row per run: accuracy at the first and last round, consensus, bytes, releases, seconds."""
-    rows = [asdict(Numbers.of(run)) for run in _some(runs).values()]
-    names = pd.Index(list(runs), name="run")
-    return pd.DataFrame(rows, index=names, columns=[each.name for each in fields(Numbers)])
+    _check_any(runs)
+    return pd.DataFrame([sum_up(run) for run in runs.values()], index=pd.Index(list(runs), name="run"))
 
 
 def plot_comparison(runs: Mapping[str, Run]) -> Figure:
     """The runs' mean accuracies over rounds, with bands from the worst to the best site."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
 
+    from collegium.reports.plots import over_rounds
+
+    _check_any(runs)
     picture = Figure(figsize=(8, 4.5), layout="constrained")
     axes = picture.subplots()
-    for name, curve in _curves(_some(runs)).items():
+    for name, curve in _curves(runs).items():
         (line,) = axes.plot(curve.index, curve["mean"], marker="o", markersize=3, label=name)
         if len(runs) <= _MOST_BANDS:
             axes.fill_between(curve.index, curve["low"], curve["high"], color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set(title="Mean accuracy of the sites", xlabel="round", ylabel="accuracy on the test set")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.grid(alpha=0.3)
+    empty = None if axes.lines else "no run has a test set"
+    over_rounds(axes, empty=empty, title="Mean accuracy of the sites", ylabel="accuracy on the test set")
     if axes.lines:
         axes.legend(fontsize=8)
-    else:
-        axes.text(0.5, 0.5, "no run has a test set", ha="center", va="center", transform=axes.transAxes)
     return picture
 
 
@@ -117,7 +92,7 @@ def render_comparison(runs: Mapping[str, Run]) -> str:
     numbers = compare_runs(runs)
     title = f"Comparison of {count(len(runs), 'run')}"
     remarks = [paragraph(remark, class_="warning") for remark in _remarks(runs)]
-    words = facts((name, join([*_spaced(sentences(run)), *_spaced(protection(run))])) for name, run in runs.items())
+    words = facts((name, " ".join([*sentences(run), *protection(run)])) for name, run in runs.items())
     parts = [
         ("numbers", "The numbers", [*remarks, _table(numbers)]),
         ("figures", "Figures", [element("div", _figures(runs, numbers), class_="figures")]),
@@ -147,7 +122,7 @@ def bytes_sent(run: Run) -> int:
 
 def sentences(run: Run) -> list[str]:
     """A run in a few sentences: its course, accuracy, consensus, and what left."""
-    n = Numbers.of(run)
+    n = sum_up(run)
     return [_course(run, n), _accuracy_words(run, n), _consensus_words(run, n), _left_words(run)]
 
 
@@ -184,36 +159,39 @@ def privacy_words(run: Run) -> str:
     return text + f"{cap:.3f} (0.5 is guessing)."
 
 
-def _course(run: Run, n: Numbers) -> str:
-    if not n.rounds:
-        return f"No round of {n.algorithm} over {count(n.sites, 'site')} has been recorded yet."
-    course = f"{n.algorithm} ran over {count(n.sites, 'site')} for {count(n.rounds, 'round')}"
+def _course(run: Run, n: dict[str, Any]) -> str:
+    sites = count(n["sites"], "site")
+    if not n["rounds"]:
+        return f"No round of {n['algorithm']} over {sites} has been recorded yet."
+    course = f"{n['algorithm']} ran over {sites} for {count(n['rounds'], 'round')}"
     if run.finished:
         return course + "."
     return course + " and was interrupted: this report shows what was recorded until then."
 
 
-def _accuracy_words(run: Run, n: Numbers) -> str:
-    if np.isnan(n.last_mean):
+def _accuracy_words(run: Run, n: dict[str, Any]) -> str:
+    if np.isnan(n["last_mean"]):
         return "No accuracy on a common test set was recorded."
-    last = f"{percent(n.last_mean)} (sites: {percent(n.last_min)} to {percent(n.last_max)})"
+    first, last = (
+        f"{percent(n[f'{when}_mean'])} (sites: {percent(n[f'{when}_min'])} to {percent(n[f'{when}_max'])})"
+        for when in ("first", "last")
+    )
     start = "On the common test set, the mean accuracy of the sites was "
     if len(run.accuracy) == 1:
         return f"{start}{last}."
-    first = f"{percent(n.first_mean)} (sites: {percent(n.first_min)} to {percent(n.first_max)})"
     return f"{start}{first} in the first round and {last} in the last."
 
 
-def _consensus_words(run: Run, n: Numbers) -> str:
+def _consensus_words(run: Run, n: dict[str, Any]) -> str:
     sizes = consensus_table(run).get("consensus_size")
     if sizes is None:
         return "No consensus on public cases was formed."
     cases = count(run.about["public_size"], "public case")
     words = f"The last consensus labels {percent(float(sizes.iloc[-1]))} of the {cases}"
-    if not np.isnan(n.consensus_quality):
-        words += f", and {percent(n.consensus_quality)} of these labels are right"
-    if not np.isnan(n.global_accuracy):
-        words += f"; a model that learned from them alone is right on {percent(n.global_accuracy)} of the test set"
+    if not np.isnan(n["consensus_quality"]):
+        words += f", and {percent(n['consensus_quality'])} of these labels are right"
+    if not np.isnan(n["global_accuracy"]):
+        words += f"; a model that learned from them alone is right on {percent(n['global_accuracy'])} of the test set"
     return words + "."
 
 
@@ -252,25 +230,12 @@ def seconds_text(seconds: float) -> str:
 
 def byte_unit(most: float) -> tuple[float, str]:
     """What to divide bytes by, and the unit's name."""
-    return next(((by, name) for by, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")) if most >= by), (1.0, "bytes"))
+    return next(((by, name) for by, name in BYTE_UNITS if most >= by), (1.0, "bytes"))
 
 
-def _last(values: pd.Series[float]) -> float:
-    return float(values.iloc[-1]) if len(values) else float("nan")
-
-
-def _count_rounds(run: Run) -> int:
-    return max((int(frame["round"].max()) + 1 for frame in (run.costs, run.metrics) if len(frame)), default=0)
-
-
-def _some(runs: Mapping[str, Run]) -> Mapping[str, Run]:
+def _check_any(runs: Mapping[str, Run]) -> None:
     if not runs:
         raise ConfigError("There is no run to compare: pass a mapping such as {'alone': run1, 'together': run2}.")
-    return runs
-
-
-def _spaced(words: list[str]) -> list[str]:
-    return [word + " " for word in words]
 
 
 def _remarks(runs: Mapping[str, Run]) -> list[str]:
@@ -289,18 +254,21 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
 def _table(numbers: pd.DataFrame) -> Markup:
     head = ["Run", "Algorithm", "Sites", "Rounds", "First accuracy", "Last accuracy", "Global model"]
     head += ["Labels right", "Sent per site", "Releases", "Time"]
-    rows = [[str(name), *_cells(row)] for name, row in numbers.iterrows()]
+    rows = [
+        [
+            str(name),
+            row["algorithm"],
+            *(number(f"{row[count]:,}") for count in ("sites", "rounds")),
+            *(_range(row[f"{when}_mean"], row[f"{when}_min"], row[f"{when}_max"]) for when in ("first", "last")),
+            *(number(percent(row[share])) for share in ("global_accuracy", "consensus_quality")),
+            number(bytes_text(round(row["bytes_up_per_site"]))),
+            number(f"{row['releases']:,}"),
+            number(seconds_text(row["seconds"])),
+        ]
+        for name, row in numbers.iterrows()
+    ]
     note = "Accuracies are the mean over the sites, with the range from the worst to the best site."
     return join([table(head, rows, title="Numbers of all runs"), paragraph(note, class_="meta")])
-
-
-def _cells(row: pd.Series[float]) -> list[Markup]:
-    first, last = (_range(row[f"{when}_mean"], row[f"{when}_min"], row[f"{when}_max"]) for when in ("first", "last"))
-    counts = [number(f"{row[name]:,}") for name in ("sites", "rounds")]
-    shares = [number(percent(row[name])) for name in ("global_accuracy", "consensus_quality")]
-    sent = number(bytes_text(round(row["bytes_up_per_site"])))
-    rest = [sent, number(f"{row['releases']:,}"), number(seconds_text(row["seconds"]))]
-    return [text(row["algorithm"]), *counts, first, last, *shares, *rest]
 
 
 def _range(mean: float, low: float, high: float) -> Number:
@@ -313,9 +281,8 @@ def _figures(runs: Mapping[str, Run], numbers: pd.DataFrame) -> Markup:
     sent = numbers["bytes_up_per_site"]
     by, unit = byte_unit(float(sent.max()))
     bars = [svg.Bar(str(name), [value / by], bytes_text(round(value))) for name, value in sent.items()]
-    chart = svg.bar_chart(
-        bars, label="Bar chart of what a site sent in each run", x=svg.Axis("Sent per site", f" {unit}")
-    )
+    x = svg.Axis("Sent per site", f" {unit}")
+    chart = svg.bar_chart(bars, label="Bar chart of what a site sent in each run", x=x)
     caption = "All that the sites sent in a run, messages included: the mean over its sites."
     return join([_accuracy(runs), figure("fig-bytes", "Sent per site", caption, chart)])
 
@@ -345,13 +312,9 @@ def _accuracy(runs: Mapping[str, Run]) -> Markup:
         return figure(key, title, "No run measured accuracy on a test set.", None)
     styles = {name: svg.series_style(i) for i, name in enumerate(curves)}
     shares = {name: 100 * curve for name, curve in curves.items()}
-    lines = [svg.Line(name, list(c.index), c["mean"].to_numpy(), styles[name]) for name, c in shares.items()]
+    lines = [svg.Line(name, list(c.index), c["mean"], styles[name]) for name, c in shares.items()]
     few = len(curves) <= _MOST_BANDS
-    bands = [
-        svg.Band(list(c.index), c["low"].to_numpy(), c["high"].to_numpy(), styles[name])
-        for name, c in shares.items()
-        if few
-    ]
+    bands = [svg.Band(list(c.index), c["low"], c["high"], styles[name]) for name, c in shares.items() if few]
     last = ", ".join(f"{name} {percent(curve['mean'].iloc[-1])}" for name, curve in curves.items())
     label = f"Line chart of mean accuracy over rounds; in the last round: {last}"
     chart = svg.line_chart(lines, bands=bands, label=label, x=ROUNDS, y=ACCURACY)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -26,26 +27,26 @@ _LISTED: Final = 60
 """Releases and refusals are listed one by one up to this number."""
 
 CODES: Final = {
-    "step-failed": "The work raised an error. The site's own log says why; that text does not leave the site.",
-    "missing": "No answer came (before the deadline).",
-    "unknown-step": "The site does not have the step that it was asked for.",
-    "other-version": "The site has another version of the step that it was asked for.",
+    "step-failed": "The step raised an error. The site's own log has the text, which does not leave the site.",
+    "missing": "No answer (before the deadline).",
+    "unknown-step": "The site does not have this step.",
+    "other-version": "The site has another version of this step.",
     "step-denied": "The site's policy does not allow this step.",
     "unprotected": "The site's policy or budget does not let this kind of release leave without differential privacy.",
-    "budget-exhausted": "The site's privacy budget is spent: it releases nothing more.",
+    "budget-exhausted": "The site's privacy budget is spent: nothing more leaves.",
     "budget-relation": "The site's budget cannot add up claims about replaced and about added or removed records.",
-    "ledger-damaged": "The site's ledger was changed or cut: nothing is spent from it any more.",
-    "mechanism-denied": "The site cannot answer through the privacy mechanism that it was asked for.",
+    "ledger-damaged": "The site's ledger was changed or truncated: nothing more can be spent from it.",
+    "mechanism-denied": "The site cannot apply the privacy mechanism that it was asked for.",
     "release-denied": "This kind of release never leaves a site outside a simulation.",
     "not-a-release": "The step returned something that is not a release: nothing left.",
     "not-declared": "The step returned another kind of release than it declares.",
     "too-large": "The release is larger than the site allows.",
     "bytes-exhausted": "The site has sent as many bytes as it allows for one run.",
-    "other-public-set": "The question is about another public set than the one that the site has pinned.",
-    "other-order": "The site has answered another question under this number before.",
+    "other-public-set": "The request is about another public set than the one that the site has pinned.",
+    "other-order": "The site has already answered another request with this number.",
     "bad-message": "The message to the site could not be read.",
     "bad-reply": "The site's reply could not be read.",
-    "storage-failed": "The site could not write its ledger: then nothing leaves.",
+    "storage-failed": "The site could not write its ledger, so nothing left.",
 }
 """Why a site did not answer, in plain words."""
 
@@ -57,15 +58,16 @@ _KINDS: Final = {
     UNPROTECTED: "unprotected",
 }
 _RELATIONS: Final = {"replace": "replaced", "add_remove": "added or removed"}
+_Drawn: TypeAlias = tuple[str, Markup | None, *tuple[Markup, ...]]
 
 
 def render_report(run: Run) -> str:
     """The whole report as HTML: charts are drawn in place, nothing is loaded, no script runs."""
     title = str(run.about.get("study") or str(run.about["algorithm"]).partition("(")[0])
-    figures = (_accuracy, _spread, _consensus, _changes, _classes, _bytes, _time)
+    figures = (figure(f"fig-{key}", name, *draw(run), half=half) for key, name, draw, half in _FIGURES)
     parts = [
         ("short", "In short", _in_short(run)),
-        ("figures", "Figures", [element("div", join(draw(run) for draw in figures), class_="figures")]),
+        ("figures", "Figures", [element("div", join(figures), class_="figures")]),
         ("sites", "Sites", [_sites(run)]),
         ("privacy", "Privacy", _privacy(run)),
         ("left", "What left each site", _left(run)),
@@ -105,16 +107,16 @@ def _in_short(run: Run) -> list[Markup]:
 
 
 def _tiles(run: Run) -> Markup:
-    n, releases, protected = compare.Numbers.of(run), len(run.releases), int(run.releases["protected"].sum())
+    n, releases, protected = compare.sum_up(run), len(run.releases), int(run.releases["protected"].sum())
     size = run.about["public_size"]
     cases = (f"{size:,}", "everybody may see them") if size else ("-", "no public set")
     sent = f"in {count(releases, 'release')}" if releases else "no release, only replies"
     safe = (f"{protected:,} of {releases:,}", "by differential privacy") if releases else ("-", "nothing was released")
     return style.tiles(
         [
-            ("Sites", f"{n.sites:,}", _private_cases(run)),
-            ("Rounds", f"{n.rounds:,}", f"in {seconds_text(n.seconds)}"),
-            ("Mean accuracy", percent(n.last_mean), f"first round: {percent(n.first_mean)}"),
+            ("Sites", f"{n['sites']:,}", _private_cases(run)),
+            ("Rounds", f"{n['rounds']:,}", f"in {seconds_text(n['seconds'])}"),
+            ("Mean accuracy", percent(n["last_mean"]), f"first round: {percent(n['first_mean'])}"),
             ("Public cases", *cases),
             ("Left the sites", bytes_text(bytes_sent(run)), sent),
             ("Protected", *safe),
@@ -122,163 +124,164 @@ def _tiles(run: Run) -> Markup:
     )
 
 
-# Figures: each gives a sentence where there is nothing to draw.
+# Figures: what each has below its title, which is a caption, a chart (or none, and the caption says why), and its data.
 
 
-def _accuracy(run: Run) -> Markup:
-    key, title, curves = "fig-accuracy", "Accuracy of each site", 100 * compare.accuracy_curves(run)
+def _accuracy(run: Run) -> _Drawn:
+    curves = 100 * compare.accuracy_curves(run)
+    caption = "How often each site's model is right on the common test set"
     if curves.empty:
-        return figure(key, title, "No accuracy: there is no common test set, or no round yet.", None)
+        return "No accuracy: there is no common test set, or no round yet.", None
     if len(curves) == 1:
-        caption = "How often each site's model is right on the common test set."
-        return _per_site(key, title, curves.iloc[0], "Accuracy on the test set", "%", caption)
+        return _per_site(curves.iloc[0], "Accuracy on the test set", "%", f"{caption}.")
     rounds, mean, few = list(curves.index), curves.mean(axis=1), len(curves.columns) <= _NAMED_LINES
     shown = curves.columns if few else _evenly(curves.columns, _HAIR_LINES)
     looks = {party: svg.series_style(i) if few else "hair" for i, party in enumerate(shown)}
-    lines = [svg.Line(str(party), rounds, curves[party].to_numpy(), looks[party]) for party in shown]
-    lines.append(svg.Line("mean of the sites", rounds, mean.to_numpy(), "mean"))
-    low, high = curves.min(axis=1).to_numpy(), curves.max(axis=1).to_numpy()
+    lines = [svg.Line(str(party), rounds, curves[party], looks[party]) for party in shown]
+    lines.append(svg.Line("mean of the sites", rounds, mean, "mean"))
+    low, high = curves.min(axis=1), curves.max(axis=1)
     label = f"Line chart: mean accuracy {mean.iloc[0]:.1f}% in round {rounds[0]}, {mean.iloc[-1]:.1f}% in {rounds[-1]}"
     bands = [] if few else [svg.Band(rounds, low, high, "all")]
     chart = svg.line_chart(lines, bands=bands, label=label, x=compare.ROUNDS, y=compare.ACCURACY)
     sites = [(str(party), looks[party]) for party in shown]
     named = sites if few else [("one site", "hair"), ("from the worst to the best", "band all")]
-    caption = "How often each site's model is right on the common test set, after each round. "
-    caption += "A site that did not train in a round keeps its last value."
+    caption += ", after each round. A site that did not train in a round keeps its last value."
     if len(shown) < len(curves.columns):
         caption += f" {len(shown)} of {len(curves.columns):,} sites are drawn; mean and area are those of all."
     many = pd.DataFrame({"mean of the sites": mean, "lowest": low, "highest": high})
     data = pd.concat([many.iloc[:, :1], curves], axis=1) if few else many
-    entries = svg.legend([("mean of the sites", "mean"), *named])
-    return figure(key, title, caption, join([chart, entries]), _data(data, "%"))
+    return caption, join([chart, svg.legend([("mean of the sites", "mean"), *named])]), _data(data, "%")
 
 
-def _spread(run: Run) -> Markup:
-    key, title, curves = "fig-spread", "Spread between sites", 100 * compare.accuracy_curves(run)
+def _spread(run: Run) -> _Drawn:
+    curves = 100 * compare.accuracy_curves(run)
     if len(curves) < 2 or len(curves.columns) < 2:
-        return figure(
-            key, title, "The spread over rounds needs the accuracy of two sites in two rounds.", None, half=True
-        )
-    spread = pd.DataFrame(
-        {
-            "range (best - worst)": curves.max(axis=1) - curves.min(axis=1),
-            "standard deviation": curves.std(axis=1, ddof=0),
-        }
-    )
+        return "The spread over rounds needs the accuracy of two sites in two rounds.", None
+    extent = curves.max(axis=1) - curves.min(axis=1)
+    spread = pd.DataFrame({"range (best - worst)": extent, "standard deviation": curves.std(axis=1, ddof=0)})
     caption = "How far apart the sites are: the closer to 0, the more equal their models."
-    return _rounds(key, title, spread, svg.Axis("Percentage points", lowest=0), caption, " points")
+    return _rounds(spread, svg.Axis("Percentage points", lowest=0), caption, " points")
 
 
-def _consensus(run: Run) -> Markup:
-    key, title, table = "fig-consensus", "Consensus on the public cases", compare.consensus_table(run)
-    names = {"consensus_size": "labelled", "consensus_quality": "right, of those labelled"}
+def _consensus(run: Run) -> _Drawn:
+    table = compare.consensus_table(run)
+    names = {"consensus_size": "labeled", "consensus_quality": "right, of those labeled"}
     shares = 100 * table[[name for name in names if name in table]].rename(columns=names)
     if shares.empty:
-        return figure(key, title, "No consensus was formed in this run.", None, half=True)
-    quality = "Whether these labels are right is not known: the true labels were not given."
+        return "No consensus was formed in this run.", None
+    quality = "Whether these labels are right is not known: no true labels were given."
     if len(shares.columns) > 1:
         quality = "Of these labels, the second line shows the share that is right."
     caption = f"The share of public cases that have a consensus label. {quality}"
-    return _rounds(key, title, shares, svg.Axis("Share of cases", "%", lowest=0, highest=100), caption, "%")
+    return _rounds(shares, svg.Axis("Share of cases", "%", lowest=0, highest=100), caption, "%")
 
 
-def _changes(run: Run) -> Markup:
-    key, title = "fig-changes", "Labels that changed"
+def _changes(run: Run) -> _Drawn:
     changed = compare.consensus_table(run).get("consensus_changed", pd.Series(dtype=float)).dropna()
     if len(changed) < 2:
-        return figure(key, title, "Fewer than two consensuses were formed, so no label could change.", None)
+        return "Fewer than two consensuses were formed, so no label could change.", None
     later = changed.iloc[1:]
     columns = [(r - 0.4, r + 0.4, n) for r, n in zip(later.index.tolist(), later.tolist(), strict=True)]
     label = f"Column chart: {changed.iloc[-1]:,.0f} labels changed in the last round"
     height = svg.Axis("Labels changed", whole=True, lowest=0)
-    chart = svg.column_chart(columns, label=label, x=compare.ROUNDS, y=height)
     caption = "Public cases whose consensus label differs from the one before. The first consensus (round "
     caption += f"{changed.index[0]}, {changed.iloc[0]:,.0f} labels) is not drawn."
-    return figure(key, title, caption, chart, _data(changed.to_frame("labels changed"), ""))
+    chart = svg.column_chart(columns, label=label, x=compare.ROUNDS, y=height)
+    return caption, chart, _data(changed.to_frame("labels changed"), "")
 
 
-def _classes(run: Run) -> Markup:
-    key, title, counts = "fig-classes", "Class balance of the sites", run.class_counts
+def _classes(run: Run) -> _Drawn:
+    counts = run.class_counts
     if counts.empty or not counts.to_numpy().sum():
-        return figure(key, title, "How many cases of each class the sites have is not known.", None)
+        return "How many cases of each class the sites have is not known.", None
     caption = "The share of each class in a site's private data. "
     caption += "It is known because this run is a simulation; sites do not send it."
     if len(counts) > _BARS:
-        return _class_map(key, title, counts, caption)
+        return _class_map(counts, caption)
     shown = _with_others(counts, style.PALETTE)
     shares = 100 * shown.div(shown.sum(axis=1).clip(lower=1), axis=0)
     totals = (f"n = {total:,}" for total in counts.sum(axis=1))
-    bars = [svg.Bar(str(p), parts, n) for p, parts, n in zip(shares.index, shares.to_numpy(), totals, strict=True)]
     axis = svg.Axis("Share of cases", "%", highest=100)
-    chart = svg.bar_chart(bars, label="Bars: share of each class by site", x=axis)
-    entries = svg.legend([(str(name), f"s{i}") for i, name in enumerate(shown.columns)], blocks=True)
-    return figure(key, title, caption, join([chart, entries]), _data(counts, ""))
+    return caption, _stacked(shares, totals, "Bars: share of each class by site", axis), _data(counts, "")
 
 
-def _class_map(key: str, title: str, counts: pd.DataFrame, caption: str) -> Markup:
+def _class_map(counts: pd.DataFrame, caption: str) -> _Drawn:
     shown = _with_others(counts.loc[_evenly(counts.index, _HAIR_LINES)], _HEAT_ROWS)
     shares = shown.div(shown.sum(axis=1).clip(lower=1), axis=0).to_numpy().T
     names = [str(name) for name in shown.columns]
     label = f"Heat map: share of {len(names)} classes at {len(shown)} sites"
-    chart = svg.heat_map(names, shares, label=label, x_label="Sites drawn, in the order of the table below")
     if len(shown) < len(counts):
         caption += f" {len(shown)} of {len(counts):,} sites are drawn, evenly chosen."
-    return figure(key, title, caption, join([chart, svg.heat_legend()]))
+    chart = svg.heat_map(names, shares, label=label, x_label="Sites drawn, in the order of the table below")
+    return caption, join([chart, svg.heat_legend()])
 
 
-def _bytes(run: Run) -> Markup:
-    key, title, parties = "fig-bytes", "Bytes that left each site", run.about["parties"]
+def _bytes(run: Run) -> _Drawn:
     sent = run.summary()["bytes_up"].iloc[:-1]
     if not sent.sum():
-        return figure(key, title, "Nothing has left any site.", None)
+        return "Nothing has left any site.", None
     by, unit = compare.byte_unit(float(sent.max()))
     caption = "All that each site sent, messages included."
     if len(sent) > _BARS:
-        return _per_site(key, title, sent / by, "Sent", f" {unit}", caption)
-    released = run.releases.groupby("party")[["bytes", "wire_bytes"]].sum().reindex(parties, fill_value=0)
+        return _per_site(sent / by, "Sent", f" {unit}", caption)
+    released = run.releases.groupby("party")[["bytes", "wire_bytes"]].sum().reindex(sent.index, fill_value=0)
     parts = pd.DataFrame({"content of releases": released["bytes"]})
     parts["structure around it"] = released["wire_bytes"] - released["bytes"]
     parts["rest of the messages"] = (sent - released["wire_bytes"]).clip(lower=0)
-    notes = map(bytes_text, sent.tolist())
-    bars = [svg.Bar(str(p), row / by, note) for p, row, note in zip(parties, parts.to_numpy(), notes, strict=True)]
-    chart = svg.bar_chart(bars, label="Bars: bytes sent by site", x=svg.Axis("Sent", f" {unit}"))
-    entries = svg.legend([(name, f"s{i}") for i, name in enumerate(parts.columns)], blocks=True)
-    return figure(key, title, caption, join([chart, entries]), _data(parts, ""))
+    chart = _stacked(
+        parts / by, map(bytes_text, sent.tolist()), "Bars: bytes sent by site", svg.Axis("Sent", f" {unit}")
+    )
+    return caption, chart, _data(parts, "")
 
 
-def _time(run: Run) -> Markup:
-    key, title = "fig-time", "Time spent"
-    names = {"fit": "training", "predict": "labelling", "consensus": "consensus", "wire": "messages"}
+def _time(run: Run) -> _Drawn:
+    names = {"fit": "training", "predict": "labeling", "consensus": "consensus", "wire": "messages"}
     spent = {name: float(run.costs[f"seconds_{part}"].sum()) for part, name in names.items()}
     if not sum(spent.values()):
-        return figure(key, title, "No time was recorded.", None)
+        return "No time was recorded.", None
     bars = [svg.Bar(name, [seconds], seconds_text(seconds)) for name, seconds in spent.items()]
-    chart = svg.bar_chart(bars, label="Bars: seconds by activity", x=svg.Axis("Seconds, all sites together"))
     caption = "Sums over all sites and rounds. Sites work at the same time: the whole run took "
     caption += f"{seconds_text(float(run.about.get('seconds', np.nan)))}."
-    return figure(key, title, caption, chart)
+    return caption, svg.bar_chart(bars, label="Bars: seconds by activity", x=svg.Axis("Seconds, all sites together"))
 
 
-def _per_site(key: str, title: str, values: pd.Series[float], label: str, suffix: str, caption: str) -> Markup:
+_FIGURES: Final[tuple[tuple[str, str, Callable[[Run], _Drawn], bool], ...]] = (
+    ("accuracy", "Accuracy of each site", _accuracy, False),
+    ("spread", "Spread between sites", _spread, True),
+    ("consensus", "Consensus on the public cases", _consensus, True),
+    ("changes", "Labels that changed", _changes, False),
+    ("classes", "Class balance of the sites", _classes, False),
+    ("bytes", "Bytes that left each site", _bytes, False),
+    ("time", "Time spent", _time, False),
+)
+"""Key, title, how it is drawn, and whether it takes half the width."""
+
+
+def _stacked(parts: pd.DataFrame, notes: Iterable[str], label: str, axis: svg.Axis) -> Markup:
+    """A bar per row and a colour per column, and what the colours mean."""
+    bars = [svg.Bar(str(p), row, note) for p, row, note in zip(parts.index, parts.to_numpy(), notes, strict=True)]
+    entries = [(str(name), f"s{i}") for i, name in enumerate(parts.columns)]
+    return join([svg.bar_chart(bars, label=label, x=axis), svg.legend(entries, blocks=True)])
+
+
+def _per_site(values: pd.Series[float], label: str, suffix: str, caption: str) -> _Drawn:
     """One value per site: bars for few sites, for many how often each value occurs."""
-    known = values.dropna()
+    known, axis = values.dropna(), svg.Axis(label, suffix)
     if len(known) <= _BARS:
         bars = [svg.Bar(str(party), [value], f"{value:,.1f}{suffix}") for party, value in known.items()]
-        chart = svg.bar_chart(bars, label=f"Bars: {label} by site", x=svg.Axis(label, suffix))
-        return figure(key, title, caption, chart)
+        return caption, svg.bar_chart(bars, label=f"Bars: {label} by site", x=axis)
     low, middle, high = (f"{value:,.3g}{suffix}" for value in (known.min(), known.median(), known.max()))
     caption += f" Lowest {low}, median {middle}, highest {high}."
-    chart = svg.histogram(known.to_numpy(), label=f"Histogram: {label}, {len(known)} sites", x=svg.Axis(label, suffix))
-    return figure(key, title, caption, chart)
+    return caption, svg.histogram(known.to_numpy(), label=f"Histogram: {label}, {len(known)} sites", x=axis)
 
 
-def _rounds(key: str, title: str, table: pd.DataFrame, axis: svg.Axis, caption: str, suffix: str) -> Markup:
+def _rounds(table: pd.DataFrame, axis: svg.Axis, caption: str, suffix: str) -> _Drawn:
     """A line per column, over rounds."""
-    lines = [svg.Line(str(c), list(table.index), table[c].to_numpy(), f"s{i}") for i, c in enumerate(table.columns)]
+    lines = [svg.Line(str(c), list(table.index), table[c], f"s{i}") for i, c in enumerate(table.columns)]
     last = ", ".join(f"{name} {table[name].iloc[-1]:.1f}{suffix}" for name in table.columns)
     chart = svg.line_chart(lines, label=f"Line chart, last round: {last}", x=compare.ROUNDS, y=axis, size=svg.HALF)
     entries = svg.legend([(line.name, line.style) for line in lines])
-    return figure(key, title, caption, join([chart, entries]), _data(table, suffix), half=True)
+    return caption, join([chart, entries]), _data(table, suffix)
 
 
 def _data(frame: pd.DataFrame, suffix: str) -> Markup:
@@ -333,7 +336,7 @@ def _sites(run: Run) -> Markup:
 def _privacy(run: Run) -> list[Markup]:
     if run.releases.empty:
         return [paragraph("Nothing was released, so nothing can be learned from releases.")]
-    head = ["Sites", "Claim", "About one", "Epsilon", "Delta", "Added up by", "Covers", "It stands on"]
+    head = ["Sites", "Claim", "About one", "Epsilon", "Delta", "Accountant", "Covers", "Rests on"]
     by = ["kind", "unit", "relation", "epsilon", "delta", "accountant", "covers", "assumptions", "publishable"]
     rows = []
     claims = run.privacy.assign(epsilon=run.privacy["epsilon"].round(6))  # sites that differ by rounding stand together
@@ -346,20 +349,12 @@ def _privacy(run: Run) -> list[Markup]:
         about = "-" if bare else f"{row['unit']} {_RELATIONS[str(row['relation'])]}"
         stands = (str(row["assumptions"]) or "nothing but the mechanism") + "." + secret
         rows.append(
-            [
-                names,
-                _KINDS[str(row["kind"])],
-                about,
-                *map(number, numbers),
-                str(row["accountant"]),
-                str(row["covers"]),
-                stands,
-            ]
+            [names, _KINDS[str(row["kind"])], about, *map(number, numbers), row["accountant"], row["covers"], stands]
         )
-    intro = (
-        "A claim of differential privacy holds whatever the data is and whatever else an attacker knows; a conditional "
+    intro = "A claim of differential privacy holds whatever the data is and whatever else an attacker knows; a "
+    intro += (
+        "conditional one holds only if its assumption does; a nominal one guarantees nothing. They are never added up."
     )
-    intro += "one holds only if its assumption does; a nominal one guarantees nothing. They are never added up."
     return [paragraph(intro), style.table(head, rows, title="Privacy claims")]
 
 
@@ -384,31 +379,24 @@ def _left(run: Run) -> list[Markup]:
 
 
 def _meaning(kind: str) -> str:
-    if kind not in KINDS:
-        return "A kind of release that this version does not know."
-    return " ".join((KINDS[kind].__doc__ or "").split())
+    known = KINDS.get(kind)
+    return (
+        "A kind of release that this version does not know." if known is None else " ".join(str(known.__doc__).split())
+    )
 
 
 def _where_releases(n: int) -> Markup:
-    words = [f"This run made {n:,} releases: too many to list here. All of them, each with its hashes, are in"]
-    return paragraph(*words, code("run.releases"), "and in the ledger:", code("collegium ledger show ledger.db"))
+    words = f"This run made {n:,} releases: too many to list here. All of them, each with its hashes, are in"
+    return paragraph(words, code("run.releases"), "and in the ledger:", code("collegium ledger show ledger.db"))
 
 
 def _each_release(releases: pd.DataFrame) -> Markup:
     head = ["Site", "Round", "Step", "Kind", "Content", "Protected", "SHA-256 of what was sent", "Ledger entry"]
     rows = [
-        [
-            str(row["party"]),
-            number(str(row["round"])),
-            str(row["step"]),
-            str(row["kind"]),
-            number(f"{row['bytes']:,} B"),
-            "yes" if row["protected"] else "no",
-            code(row["sha256"]),
-            code(row["entry"]),
-        ]
-        for row in releases.to_dict("records")
-    ]
+        [row.party, number(str(row.round)), row.step, row.kind, number(f"{row.bytes:,} B"),
+         "yes" if row.protected else "no", code(row.sha256), code(row.entry)]
+        for row in releases.itertuples()
+    ]  # fmt: skip
     return join([element("h3", "Every release"), style.table(head, rows, title="Every release")])
 
 

@@ -23,40 +23,43 @@ def plot_run(run: Run) -> Figure:
     return figure
 
 
+def over_rounds(axes: Any, *, empty: str | None, **settings: Any) -> None:
+    """Axes over rounds, with a remark in the middle where they stay empty."""
+    axes.set(xlabel="round", **settings)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    if empty is not None:
+        axes.text(0.5, 0.5, empty, ha="center", va="center", transform=axes.transAxes)
+
+
 def _accuracy(axes: Any, run: Run) -> None:
     table = run.accuracy
-    axes.set(title="Test accuracy", xlabel="round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    over_rounds(axes, empty="no test set" if table.empty else None, title="Test accuracy")
     if table.empty:
-        axes.text(0.5, 0.5, "no test set", ha="center", va="center", transform=axes.transAxes)
         return
     few = len(table.columns) <= 8
     for party in table.columns:
         label = f"{party} ({run.about['learners'][party]})" if few else None
-        axes.plot(
-            table.index, table[party], marker="o", markersize=3, linewidth=1, alpha=0.8 if few else 0.3, label=label
-        )
+        look = {"marker": "o", "markersize": 3, "linewidth": 1, "alpha": 0.8 if few else 0.3}
+        axes.plot(table.index, table[party], label=label, **look)
     axes.plot(table.index, table.mean(axis=1), color="black", linewidth=2.5, label="mean")
     axes.legend(fontsize=7)
-    axes.grid(alpha=0.3)
 
 
 def _consensus(axes: Any, run: Run) -> None:
-    axes.set(title="Consensus on the public set", xlabel="round", ylim=(-0.03, 1.03))
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     public = run.metrics[(run.metrics["split"] == "public") & (run.metrics["party"] == "coordinator")]
+    title, empty = "Consensus on the public set", "none was formed" if public.empty else None
+    over_rounds(axes, empty=empty, title=title, ylim=(-0.03, 1.03))
     if public.empty:
-        axes.text(0.5, 0.5, "none was formed", ha="center", va="center", transform=axes.transAxes)
         return
     size = 1 if run.labels is None else max(1, len(run.labels))
-    names = {"consensus_size": "labelled", "consensus_quality": "correct", "consensus_changed": "changed"}
+    names = {"consensus_size": "labeled", "consensus_quality": "correct", "consensus_changed": "changed"}
     for metric, name in names.items():
         rows = public[public["metric"] == metric]
         if not rows.empty:
             values = rows["value"] / size if metric == "consensus_changed" else rows["value"]
             axes.plot(rows["round"], values, marker="o", markersize=3, label=name)
     axes.legend(fontsize=7)
-    axes.grid(alpha=0.3)
 
 
 def _traffic(axes: Any, run: Run) -> None:

@@ -11,29 +11,16 @@ RoundCallback = Callable[[int, int], None]
 
 @contextmanager
 def progress_bar(title: str, show: bool | None = None) -> Iterator[RoundCallback | None]:
-    """A callback for each round's begin; None where nobody is watching."""
+    """A callback for the start of each round; None where nobody is watching."""
     if show is False or (show is None and not sys.stderr.isatty()):
         yield None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True, force_terminal=show),
-        transient=True,
-    )
+    kinds = (progress.BarColumn, progress.MofNCompleteColumn, progress.TimeElapsedColumn, progress.TimeRemainingColumn)
+    columns = (progress.TextColumn("{task.description}"), *(kind() for kind in kinds))
+    bar = progress.Progress(*columns, console=Console(stderr=True, force_terminal=show), transient=True)
     with bar:
         task = bar.add_task(f"{title}: round", total=None)
 

@@ -173,12 +173,10 @@ def section(key: str, title: str, *content: object) -> Markup:
 def table(head: Sequence[str], rows: Sequence[Sequence[object]], *, title: str, total: bool = False) -> Markup:
     """A table whose first column names the row; columns of numbers are given as `Markup` by `number`."""
     body = [
-        element(
-            "tr", join(_cell(value, first=not i) for i, value in enumerate(row)), class_=_total(total, row is rows[-1])
-        )
+        element("tr", join(map(_cell, row, range(len(row)))), class_="total" if total and row is rows[-1] else None)
         for row in rows
     ]
-    numeric = [bool(rows) and isinstance(value, Number) for value in (rows[0] if rows else head)]
+    numeric = [isinstance(value, Number) for value in (rows[0] if rows else head)]
     top = (
         element("th", name, scope="col", class_="n" if right else None)
         for name, right in zip(head, numeric, strict=True)
@@ -199,13 +197,9 @@ def number(value: str) -> Number:
     return Number(text(value))
 
 
-def _cell(value: object, *, first: bool) -> Markup:
+def _cell(value: object, column: int) -> Markup:
     kind = "n" if isinstance(value, Number) else None
-    return element("th", value, scope="row", class_=kind) if first else element("td", value, class_=kind)
-
-
-def _total(total: bool, last: bool) -> str | None:
-    return "total" if total and last else None
+    return element("td", value, class_=kind) if column else element("th", value, scope="row", class_=kind)
 
 
 def details(title: str, content: object) -> Markup:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from collegium.reports.style import PALETTE, Markup, element, join
 
@@ -39,8 +39,8 @@ class Line:
     """A named line; `style` is one of the style sheet's classes: s0 .. s11, mean, hair."""
 
     name: str
-    x: Sequence[float] | NDArray[Any]
-    y: Sequence[float] | NDArray[Any]
+    x: ArrayLike
+    y: ArrayLike
     style: str
 
 
@@ -48,9 +48,9 @@ class Line:
 class Band:
     """The area between two lines."""
 
-    x: Sequence[float] | NDArray[Any]
-    low: Sequence[float] | NDArray[Any]
-    high: Sequence[float] | NDArray[Any]
+    x: ArrayLike
+    low: ArrayLike
+    high: ArrayLike
     style: str
 
 
@@ -76,9 +76,7 @@ def tick_step(low: float, high: float, most: int, *, whole: bool = False) -> flo
         return 1.0
     raw = span / most
     power = 10.0 ** math.floor(math.log10(raw))
-    step = next(
-        (m * power for m in ((1, 2, 5) if whole else (1, 2, 2.5, 5)) if m * power >= raw * (1 - 1e-9)), 10 * power
-    )
+    step = next(m * power for m in ((1, 2, 5, 10) if whole else (1, 2, 2.5, 5, 10)) if m * power >= raw * (1 - 1e-9))
     return max(1.0, step) if whole else step
 
 
@@ -111,30 +109,28 @@ def line_chart(
 ) -> Markup:
     """Lines over bands; dots mark the values where there are few."""
     xs = np.concatenate([np.asarray(each.x, dtype=float) for each in lines])
-    ys = np.concatenate(
-        [np.asarray(each.y, dtype=float) for each in lines]
-        + [np.asarray(values, dtype=float) for each in bands for values in (each.low, each.high)]
-    )
-    frame = _Frame(size, _x_range(xs), _y_scale(ys, y), x, y)
+    ys = [each.y for each in lines] + [values for each in bands for values in (each.low, each.high)]
+    low, high = float(xs.min()), float(xs.max())
+    ends = (low, high) if high > low else (low - 0.5, high + 0.5)
+    frame = _Frame(size, ends, _y_scale(np.concatenate([np.asarray(each, dtype=float) for each in ys]), y), x, y)
     most = int(np.clip(_MOST_POINTS // len(lines), 60, size[0]))
-    marks = [_band(frame, band, most) for band in bands]
+    marks = []
+    for band in bands:
+        edge = _points(frame, band.x, band.high, most) + _points(frame, band.x, band.low, most)[::-1]
+        area = f"M{'L'.join(edge)}Z" if edge else ""
+        marks.append(element("path", class_=f"band {band.style.removesuffix(' dash')}", d=area))
     for line in lines:
-        path = _path(frame, line.x, line.y, most)
-        title = element("title", line.name)
+        points, title = _points(frame, line.x, line.y, most), element("title", line.name)
+        path = f"M{points[0]}h0" if len(points) == 1 else "M" + "L".join(points) if points else ""
         marks.append(element("path", title, class_=f"line {line.style}", d=path))
-        if "hair" not in line.style and len(line.x) <= 40:
-            dots = "".join(f"M{point}h0" for point in _points(frame, line.x, line.y, most))
+        if "hair" not in line.style and np.size(line.x) <= 40:
+            dots = "".join(f"M{point}h0" for point in points)
             marks.append(element("path", title, class_=f"dots {line.style.removesuffix(' dash')}", d=dots))
     return _svg(size, label, frame.draw(), *marks)
 
 
 def column_chart(
-    columns: Sequence[tuple[float, float, float]],
-    *,
-    label: str,
-    x: Axis,
-    y: Axis,
-    size: tuple[int, int] = FLAT,
+    columns: Sequence[tuple[float, float, float]], *, label: str, x: Axis, y: Axis, size: tuple[int, int] = FLAT
 ) -> Markup:
     """Columns, each from x0 to x1 and so high."""
     low, high = min(c[0] for c in columns), max(c[1] for c in columns)
@@ -256,11 +252,6 @@ class _Frame:
         return join(marks)
 
 
-def _x_range(values: NDArray[np.floating[Any]]) -> tuple[float, float]:
-    low, high = float(values.min()), float(values.max())
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
-
-
 def _y_scale(values: NDArray[np.floating[Any]], axis: Axis) -> tuple[float, float, float]:
     """From tick to tick around the values, and the step between ticks."""
     finite = values[np.isfinite(values)]
@@ -272,25 +263,13 @@ def _y_scale(values: NDArray[np.floating[Any]], axis: Axis) -> tuple[float, floa
     return max(low, axis.lowest), min(high, axis.highest), step
 
 
-def _points(
-    frame: _Frame, x: Sequence[float] | NDArray[Any], y: Sequence[float] | NDArray[Any], most: int
-) -> list[str]:
+def _points(frame: _Frame, x: ArrayLike, y: ArrayLike, most: int) -> list[str]:
     """Places of the finite values, thinned evenly where there are more than the eye can tell apart."""
     xs, ys = np.asarray(x, dtype=float), np.asarray(y, dtype=float)
     kept = np.flatnonzero(np.isfinite(ys))
     if len(kept) > most:
         kept = kept[np.linspace(0, len(kept) - 1, most).round().astype(int)]
     return [f"{_number(frame.px(xs[i]))} {_number(frame.py(ys[i]))}" for i in kept.tolist()]
-
-
-def _path(frame: _Frame, x: Sequence[float] | NDArray[Any], y: Sequence[float] | NDArray[Any], most: int) -> str:
-    points = _points(frame, x, y, most)
-    return f"M{points[0]}h0" if len(points) == 1 else "M" + "L".join(points) if points else ""
-
-
-def _band(frame: _Frame, band: Band, most: int) -> Markup:
-    edge = _points(frame, band.x, band.high, most) + _points(frame, band.x, band.low, most)[::-1]
-    return element("path", class_=f"band {band.style.removesuffix(' dash')}", d=f"M{'L'.join(edge)}Z" if edge else "")
 
 
 def _row(bar: Bar, left: float, top: float, height: float, scale: float) -> list[Markup]:

@@ -3,57 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from collegium.site.ledger import read_ledger
 
+BYTE_UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
 
 def bytes_text(size: int) -> str:
     """A number of bytes for people."""
-    if size < 1000:
-        return f"{size} B"
-    amount, units = size / 1000, ["kB", "MB", "GB"]
-    while amount >= 1000 and len(units) > 1:
-        amount, units = amount / 1000, units[1:]
-    return f"{amount:.1f} {units[0]}"
+    by, unit = next(((by, name) for by, name in BYTE_UNITS if size >= by), (1, "B"))
+    return f"{size / by:.1f} {unit}" if by > 1 else f"{size} B"
 
 
 def ledger_table(path: Path, most: int | None = None) -> Table:
     """The rows of a ledger (the last `most` of them)."""
     rows = sorted(read_ledger(path), key=lambda row: (row["time"], row["number"], row["party"]))
     shown = rows if most is None else rows[-most:]
-    title = f"What left ({path.name}" + (
-        f", the last {len(shown)} of {len(rows)} releases)" if len(shown) < len(rows) else ")"
-    )
-    table = Table(title=title)
-    for column in ("site", "round", "step", "kind", "bytes", "privacy", "sha256"):
-        table.add_column(column, justify="right" if column in ("round", "bytes") else "left")
-    for row in shown:
-        table.add_row(
-            escape(row["party"]),
-            str(row["round"]),
-            row["step"],
-            row["kind"],
-            str(row["bytes"]),
-            row["claim"] or "unprotected",
-            row["sha256"][:12],
-        )
-    return table
+    part = f", the last {len(shown)} of {len(rows)} releases" if len(shown) < len(rows) else ""
+    columns = ["site", "round", "step", "kind", "bytes", "privacy", "sha256"]
+    frame = pd.DataFrame(shown, columns=["party", *columns[1:5], "claim", "sha256"]).set_axis(columns, axis=1)
+    shorter = frame.assign(privacy=frame["privacy"].fillna("unprotected"), sha256=frame["sha256"].str[:12])
+    return frame_table(shorter, f"What left ({path.name}{part})")
 
 
-def print_ledger(path: Path) -> None:
-    """Print all rows of a ledger."""
-    Console().print(ledger_table(path))
-
-
-def frame_table(frame: pd.DataFrame, title: str) -> Table:
-    """Any DataFrame for the terminal: numbers to the right, words to the left."""
-    table = Table(title=title)
+def frame_table(rows: pd.DataFrame | list[dict[str, Any]], title: str) -> Table:
+    """Any rows for the terminal: numbers to the right, words to the left."""
+    frame, table = pd.DataFrame(rows), Table(title=title)
     numeric = set(frame.select_dtypes("number").columns)
     for column in frame.columns:
         table.add_column(str(column), justify="right" if column in numeric else "left")

@@ -1,1 +1,1 @@
-"""One run: `run`, what it comes to, its folder, its record, and who is told of it."""
+"""One run: `run`, its results, folder, record, checks, callbacks and trackers."""

@@ -1,4 +1,4 @@
-"""Callbacks: look at a run while it goes on, keep numbers of your own, stop it early."""
+"""Callbacks: watch a run, add metrics of your own, stop it early."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Callback:
     """Base of callbacks: override what you need."""
 
     def on_start(self, about: dict[str, Any]) -> None:
-        """The run begins; `about` says which."""
+        """The run starts; `about` describes it."""
 
     def on_round(self, report: RoundReport) -> bool | dict[str, float] | None:
         """A round ended. Return True to stop the run after it, or numbers to add to the run's metrics."""
@@ -54,8 +54,7 @@ class EarlyStopping(Callback):
     def __init__(self, patience: PositiveInt = 3, min_delta: NonNegativeFloat = 0.0) -> None:
         self.patience = patience
         self.min_delta = min_delta
-        self._best = -np.inf
-        self._waited = 0
+        self._best, self._waited = -np.inf, 0
 
     def on_start(self, about: dict[str, Any]) -> None:
         """Forget earlier runs."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from contextlib import closing
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +14,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -35,7 +36,7 @@ def check_algorithm(algorithm: Any) -> None:
     """An instance, not a class or a name."""
     if not isinstance(algorithm, Algorithm):
         hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
-        raise ConfigError(f"The first argument is an algorithm, such as {hint}, not {type(algorithm).__name__}.")
+        raise ConfigError(f"The first argument must be an algorithm, such as {hint}, got {type(algorithm).__name__}.")
     algorithm.all_steps()  # an error where it declares none
 
 
@@ -52,44 +53,45 @@ def check_callbacks(callbacks: Any) -> None:
 def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]:
     """At least one site, with the rows and the learner that the algorithm needs, and a name of its own."""
     if isinstance(sites, Site):
-        raise ConfigError("sites is a list: pass sites=[site].")
+        raise ConfigError("sites must be a list: pass sites=[site].")
     if not sites:
         raise ConfigError("There are no sites: pass sites=[cg.Site(name, X, y, learner=...), ...].")
+    me = type(algorithm).__name__
     for site in sites:
         if not isinstance(site, Site):
             raise ConfigError(f"sites holds a {type(site).__name__}: each must be a cg.Site.")
         if not len(site) and (algorithm.needs_labels or site.unlabeled is None or not tables.n_rows(site.unlabeled)):
-            what = "no samples" if site.unlabeled is None else f"no samples with labels for {type(algorithm).__name__}"
+            what = "no samples" if site.unlabeled is None else f"no samples with labels for {me}"
             raise SiteError(site.name, f"it has {what}. Leave it out, or give it data.")
-        problem = None if site.unlabeled is None else _mismatch(site.X, site.unlabeled)
-        if problem:
+        if site.unlabeled is not None and (problem := _mismatch(site.X, site.unlabeled)):
             raise SiteError(site.name, f"the features of unlabeled differ from those of X: {problem}.")
         if algorithm.needs_learner or site.learner is not None:
             _check_learner(site)
-        try:
+        with _errors_of(site):
             algorithm.check_site(site)
-        except SiteError:
-            raise
-        except ConfigError as error:
-            raise SiteError(site.name, str(error)) from None
-    names = [site.name for site in sites]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ConfigError(f"Two sites are called {twice[0]!r}: give each a name of its own.")
+    name, times = Counter(site.name for site in sites).most_common(1)[0]
+    if times > 1:
+        raise ConfigError(f"Two sites are called {name!r}: give each a name of its own.")
     if not any(len(site) for site in sites):
-        me = type(algorithm).__name__
-        raise ConfigError(f"{me} learns from labels, and no site has any: give at least one site labelled rows.")
-    if algorithm.labels_own_points:
-        _check_points_to_label(algorithm, sites)
+        raise ConfigError(f"{me} learns from labels, and no site has any: give at least one site labeled rows.")
+    if algorithm.labels_own_points and not any(
+        site.unlabeled is not None and tables.n_rows(site.unlabeled) for site in sites
+    ):
+        raise ConfigError(f"{me} labels the sites' own points: pass them as cg.Site(..., unlabeled=X).")
     if len(sites) == 1:
-        warnings.warn("There is one site only: it can learn from nobody else.", CollegiumWarning, stacklevel=3)
+        warnings.warn("There is only one site: it has nobody to learn from.", CollegiumWarning, stacklevel=3)
     return tuple(sites)
 
 
-def _check_points_to_label(algorithm: Algorithm, sites: Sequence[Site]) -> None:
-    me = type(algorithm).__name__
-    if not any(site.unlabeled is not None and tables.n_rows(site.unlabeled) for site in sites):
-        raise ConfigError(f"{me} labels the sites' own points: pass them as cg.Site(..., unlabeled=X).")
+@contextmanager
+def _errors_of(site: Site) -> Iterator[None]:
+    """A ConfigError in here is about this site, and names it."""
+    try:
+        yield
+    except SiteError:
+        raise
+    except ConfigError as error:
+        raise SiteError(site.name, str(error)) from None
 
 
 def _check_learner(site: Site) -> None:
@@ -98,43 +100,37 @@ def _check_learner(site: Site) -> None:
         raise SiteError(site.name, "it has no learner. Pass learner=..., for example a scikit-learn classifier.")
     if isinstance(learner, type):
         raise SiteError(site.name, f"its learner is a class. Pass an instance: {learner.__name__}().")
+    kind, tags = type(learner).__name__, _tags(learner)
     for method in ("fit", "predict"):
         if not callable(getattr(learner, method, None)):
-            kind = type(learner).__name__
-            raise SiteError(
-                site.name, f"its learner, a {kind}, has no {method!r} method. Use a scikit-learn classifier."
-            )
-    if _is_regressor(learner):
-        raise SiteError(site.name, f"its learner, a {type(learner).__name__}, is a regressor. Use a classifier.")
+            raise SiteError(site.name, f"its learner, a {kind}, has no {method!r}. Use a scikit-learn classifier.")
+    if tags is not None and tags.estimator_type == "regressor":
+        raise SiteError(site.name, f"its learner, a {kind}, is a regressor. Use a classifier.")
 
 
-def _is_regressor(learner: Any) -> bool:
+def _tags(learner: Any) -> Any:
+    """What scikit-learn knows of a learner; None of one that has no tags."""
     try:
-        return bool(is_regressor(learner))
+        return get_tags(learner) if hasattr(learner, "__sklearn_tags__") else None
     except (AttributeError, TypeError):
-        return False
+        return None
 
 
 def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -> NDArray[Any]:
-    """The study's classes: those given, or all that any site or the labelled public set has."""
+    """The study's classes: those given, or all that any site or the labeled public set has."""
     sites = [site for site in sites if len(site)]
-    kinds = {site.name: _label_kind(site.y) for site in sites}
-    if len(set(kinds.values())) > 1:
-        first, *others = kinds
-        other = next(name for name in others if kinds[name] != kinds[first])
-        raise SiteError(
-            other, f"its labels are {kinds[other]}, those of site {first!r} are {kinds[first]}. Use one type."
-        )
+    first, kind = sites[0].name, _label_kind(sites[0].y)
+    for site in sites:
+        if (own := _label_kind(site.y)) != kind:
+            raise SiteError(site.name, f"its labels are {own}, those of site {first!r} are {kind}. Use one type.")
     if given is None:
         public = [] if public_labels is None else [public_labels]
-        if public and _label_kind(public_labels) != next(iter(kinds.values())):
-            raise ConfigError(
-                f"The public labels are {_label_kind(public_labels)}; the sites' are {next(iter(kinds.values()))}."
-            )
+        if public and _label_kind(public_labels) != kind:
+            raise ConfigError(f"The public labels are {_label_kind(public_labels)}; the sites' are {kind}.")
         return np.unique(np.concatenate([np.unique(y) for y in (*(site.y for site in sites), *public)]))
     classes = np.unique(as_labels(given, "classes"))
-    if _label_kind(classes) != next(iter(kinds.values())):
-        raise ConfigError(f"classes are {_label_kind(classes)}, the sites' labels are {next(iter(kinds.values()))}.")
+    if _label_kind(classes) != kind:
+        raise ConfigError(f"classes are {_label_kind(classes)}, the sites' labels are {kind}.")
     for site in sites:
         unknown = np.setdiff1d(site.y, classes)
         if len(unknown):
@@ -153,12 +149,10 @@ def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Alg
     """
     first = sites[0]
     for site in sites[1:]:
-        problem = _mismatch(first.X, site.X)
-        if problem:
+        if problem := _mismatch(first.X, site.X):
             raise SiteError(site.name, f"its features differ from those of site {first.name!r}: {problem}.")
     for name, table in others.items():
-        problem = _mismatch(first.X, table)
-        if problem:
+        if problem := _mismatch(first.X, table):
             raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
     shared = [f"the {name} set" for name, table in others.items() if _has_missing_values(table)]
     for site in sites:
@@ -182,7 +176,7 @@ def _mismatch(X: Any, other: Any) -> str | None:
         return f"shape {tables.row_shape(other)} per row instead of {tables.row_shape(X)}"
     if isinstance(X, pd.DataFrame) and list(X.columns) != list(other.columns):
         differing = next(a for a, b in zip(other.columns, X.columns, strict=True) if a != b)
-        return f"column {differing!r} is not there or stands elsewhere"
+        return f"column {differing!r} is missing or in another position"
     return None
 
 
@@ -195,12 +189,8 @@ def _has_missing_values(table: Any) -> bool:
 
 def takes_missing_values(learner: Any) -> bool:
     """What scikit-learn's tags say; pipelines and learners without tags are trusted."""
-    if isinstance(learner, Pipeline) or not hasattr(learner, "__sklearn_tags__"):
-        return True
-    try:
-        return bool(get_tags(learner).input_tags.allow_nan)
-    except (AttributeError, TypeError):
-        return True
+    tags = None if isinstance(learner, Pipeline) else _tags(learner)
+    return tags is None or bool(tags.input_tags.allow_nan)
 
 
 def check_labelled(algorithm: Algorithm, public: Any) -> tuple[Any, NDArray[Any] | None]:
@@ -209,7 +199,7 @@ def check_labelled(algorithm: Algorithm, public: Any) -> tuple[Any, NDArray[Any]
         return public, None
     if not isinstance(public, tuple) or len(public) != 2:
         raise ConfigError(
-            f"{type(algorithm).__name__} learns from a labelled public set: pass public=(X, y). "
+            f"{type(algorithm).__name__} learns from a labeled public set: pass public=(X, y). "
             "(public_truth only measures, and trains nothing.)"
         )
     return public[0], as_labels(public[1], "public: y")
@@ -222,7 +212,7 @@ def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> Pu
             raise ConfigError(f"{type(algorithm).__name__} shares opinions on a public set: pass public=X.")
         return None
     if isinstance(public, tuple):
-        raise ConfigError("public is X only, without labels; pass its labels, if known, as public_truth.")
+        raise ConfigError("public must be X only, without labels; pass known labels as public_truth.")
     table = tables.as_table(public, "public")
     if not tables.n_rows(table):
         if algorithm.needs_public:
@@ -247,7 +237,7 @@ def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | N
     if test is None:
         return None
     if not isinstance(test, tuple | list) or len(test) != 2:
-        raise ConfigError("test is a pair (X, y).")
+        raise ConfigError("test must be a pair (X, y).")
     X, y = tables.as_table(test[0], "test: X"), as_labels(test[1], "test: y")
     if tables.n_rows(X) != len(y):
         raise ConfigError(f"The test set has {tables.n_rows(X)} rows and {len(y)} labels.")
@@ -260,12 +250,8 @@ def check_privacy(algorithm: Algorithm, sites: Sequence[Site], public: PublicSet
     """Private learners, required claims and budgets: all that can be known before anything is trained."""
     size = 0 if public is None else len(public)
     for site in sites:
-        try:
+        with _errors_of(site):
             charge = _first_charge(algorithm, site, size, n_classes)
-        except SiteError:
-            raise
-        except ConfigError as error:
-            raise SiteError(site.name, str(error)) from None
         guaranteed = charge is not None and charge.kind == "dp"
         if site.policy.requires == "dp" and not guaranteed:
             raise SiteError(
@@ -299,8 +285,8 @@ def _check_observable(site: Site, mechanism: Mechanism) -> None:
     if mechanism.neighbours is not None and not Trainer(site.learner, np.arange(2)).fits_anew(LocalUpdate()):
         raise SiteError(
             site.name,
-            f"observed_max_change fits the learner on neighbouring data, and {type(site.learner).__name__} goes on "
-            "from its weights. Use a learner that is fitted anew, or another sensitivity.",
+            f"observed_max_change refits the learner on neighboring data, but {type(site.learner).__name__} continues "
+            "from its weights. Use a learner that is refitted each time, or another sensitivity.",
         )
 
 
@@ -329,23 +315,19 @@ _CAPABILITIES: Final = {
 
 def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
     """Every learner can do what the method needs; the error names methods that need less."""
-    for capability, purpose in algorithm.needs.items():
-        for site in sites:
-            methods = _CAPABILITIES.get(capability, (capability,))
-            missing = [name for name in methods if not hasattr(site.learner, name)]
-            if missing and isinstance(site.learner, Pipeline):
-                raise SiteError(
-                    site.name,
-                    f"{type(algorithm).__name__} {purpose}, but its learner is a Pipeline, which prepares rows in "
-                    "another way at each site. Prepare the data beforehand (a study: prepare = 'none'), or use a "
-                    "method that shares labels: fedct, fedkt.",
-                )
-            if missing:
-                raise SiteError(
-                    site.name,
-                    f"{type(algorithm).__name__} {purpose}, but {type(site.learner).__name__} has no {missing[0]!r}. "
-                    "Use a learner that has, such as cg.TorchClassifier, or a method that shares labels: fedct, fedkt.",
-                )
+    for (capability, purpose), site in product(algorithm.needs.items(), sites):
+        methods = _CAPABILITIES.get(capability, (capability,))
+        missing = next((name for name in methods if not hasattr(site.learner, name)), None)
+        if missing is None:
+            continue
+        problem = f"{type(site.learner).__name__} has no {missing!r}. Use one that has it, such as cg.TorchClassifier"
+        if isinstance(site.learner, Pipeline):
+            problem = "its learner is a Pipeline, which prepares rows differently at each site. Prepare the data "
+            problem += "beforehand (in a study: prepare = 'none')"
+        raise SiteError(
+            site.name,
+            f"{type(algorithm).__name__} {purpose}, but {problem}, or use a method that shares labels: fedct, fedkt.",
+        )
 
 
 def check_truth(
@@ -355,10 +337,9 @@ def check_truth(
     if truth is None:
         return None
     y = as_labels(truth, name)
-    if public is None or len(y) != len(public):
-        raise ConfigError(
-            f"{name} has {len(y)} labels; the public set has {0 if public is None else len(public)} rows."
-        )
+    rows = 0 if public is None else len(public)
+    if len(y) != rows:
+        raise ConfigError(f"{name} has {len(y)} labels; the public set has {rows} rows.")
     return _encode(y, classes, name)
 
 

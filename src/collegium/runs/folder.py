@@ -1,4 +1,4 @@
-"""A run's folder, written as the run goes on, so that a killed run leaves one that can be read."""
+"""A run's folder, written during the run, so that a killed run leaves a readable one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RunFolder:
             raise ConfigError(f"{path} is a file: choose a folder for out.")
         if path.is_dir() and any(path.iterdir()) and not resume:
             raise ConfigError(
-                f"{path} is not empty. Go on with the run in it by resume=True, or choose another folder."
+                f"{path} is not empty. Continue the run in it with resume=True, or choose another folder."
             )
         self.path = path
         self._last = 0.0

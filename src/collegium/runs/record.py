@@ -1,7 +1,7 @@
-"""The coordinator's record: every exchange of a run, so that a killed run goes on where it was.
+"""The coordinator's record: every exchange of a run, so that a killed run can be resumed.
 
 A SQLite file with one transaction per exchange: after a kill the record holds whole exchanges only. Rows are
-chained by hashes like a ledger's, so a damaged or shortened record is found before anything is trained.
+chained by hashes like a ledger's, so a damaged or truncated record is detected before anything is trained.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Record:
         text = self._get("about")
         if text is None:
             if continues and self._db.execute("SELECT COUNT(*) FROM exchange").fetchone()[0]:
-                raise RecordError(f"{self.path} does not say which run it belongs to: it is damaged.")
+                raise RecordError(f"{self.path} does not say which run it belongs to: the file is damaged.")
             written = json.dumps(about, sort_keys=True), _VERSION
             self._db.execute("INSERT INTO run VALUES ('about', ?), ('version', ?)", written)
             return
@@ -89,7 +89,7 @@ class Record:
                 prev = digest
             head = self._get("length")
         if head is not None and int(head) != len(rows):
-            raise RecordError(f"{self.path} is cut short: {len(rows)} of {head} exchanges are there. Restore the file.")
+            raise RecordError(f"{self.path} is truncated: it has {len(rows)} of {head} exchanges. Restore the file.")
         return len(rows)
 
     def _hash(self, number: int, orders: str, prev: str) -> str:

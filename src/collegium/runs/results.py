@@ -47,16 +47,16 @@ class Run:
         metrics: One row per number: round, party, split, metric, value. Rounds count from 0.
         releases: One row per release that left a site: party, round, step, kind, bytes, sha256, ...
         costs: Per round and party: bytes up and down on the wire, seconds in fit, predict, consensus and wire,
-            and in what the algorithm times beside these (parts of them), such as teachers and students.
+            and in parts of these that the algorithm times itself, such as teachers and students.
         orders: What each site was asked to run, and in how many bytes.
-        privacy: What may be said about each site's privacy, and what that stands on.
+        privacy: What can be claimed about each site's privacy, and what each claim rests on.
         refusals: Who refused, failed or was missing, and with which code.
         about: The run's id, algorithm, seed, sites and versions.
         classes: The study's classes.
         labels: The last consensus, as class codes (None where the algorithm makes none). Of a method that labels the
             sites' own unlabeled points: by site, the user's own label values in the order of those points.
         confidences: How sure each of those labels is, 0 to 1, by site. In a real run only the site itself has either.
-        logs: The sites' own logs, in a simulation. They are not saved with the run.
+        logs: The sites' own logs, in a simulation; not saved with the run.
         study: The study file's text, for a run of a study.
         environment: Versions of Python and libraries, and the kind of machine.
         finished: False for the folder of a run that was killed and not resumed.
@@ -96,23 +96,15 @@ class Run:
     ) -> Run:
         """Build from what the coordinator noted."""
         costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
-        rows = {
-            "metrics": observed.metrics,
-            "releases": observed.releases,
-            "costs": costs,
-            "refusals": observed.refusals,
-            "orders": observed.orders,
-        }
         activities = sorted({name for row in costs for name in row} - set(_COLUMNS["costs"]))
         columns = _COLUMNS | {"costs": (*_COLUMNS["costs"], *activities)}
-        frames: dict[str, Any] = {
-            name: _tidy(pd.DataFrame(rows[name], columns=list(columns[name])), about["parties"]) for name in rows
-        }
+        frames: dict[str, Any] = {}
+        for name, named in columns.items():
+            rows = costs if name == "costs" else getattr(observed, name)
+            frames[name] = _tidy(pd.DataFrame(rows, columns=list(named)), about["parties"])
         frames["costs"] = frames["costs"].fillna(0.0).astype({"bytes_up": "int64", "bytes_down": "int64"})
-        counts = pd.DataFrame.from_dict(
-            class_counts, orient="index", columns=[str(value) for value in classes.tolist()]
-        )
-        counts.index.name = "party"
+        names = [str(value) for value in classes.tolist()]
+        counts = pd.DataFrame.from_dict(class_counts, orient="index", columns=names).rename_axis("party")
         return cls(
             **frames,
             about=about,
@@ -144,9 +136,9 @@ class Run:
 
     @cached_property
     def privacy(self) -> pd.DataFrame:
-        """What may be said about each site's privacy: one row per site and kind of claim.
+        """What can be claimed about each site's privacy: one row per site and kind of claim.
 
-        A kind of ``unprotected`` means what it says: those releases left as they were.
+        The kind ``unprotected`` means that nothing protects those releases.
         """
         return privacy_table(self.releases, self.about["parties"], self.about.get("claims", {}))
 
@@ -159,11 +151,9 @@ class Run:
 
     @property
     def one_shot(self) -> pd.DataFrame:
-        """What a method of one round costs: rounds, bytes, seconds per site; the coordinator fits the final model."""
+        """The cost of a one-round method: rounds, bytes, seconds per site; the coordinator fits the final model."""
         parts = ("seconds_teachers", "seconds_students", "seconds_final")
-        spent = self.costs.reindex(
-            columns=[*self.costs.columns, *(p for p in parts if p not in self.costs)], fill_value=0.0
-        )
+        spent = self.costs.assign(**{part: 0.0 for part in parts if part not in self.costs})
         table = spent.groupby("party")[["bytes_up", "bytes_down", *parts]].sum()
         table.insert(0, "rounds", self.releases.groupby("party")["round"].nunique())
         parties = [*self.about["parties"], "coordinator"]
@@ -186,15 +176,12 @@ class Run:
         table["failures"] = self.refusals.groupby("party").size().reindex(parties, fill_value=0)
         numbers = table.drop(columns="learner", errors="ignore")
         mean = pd.DataFrame([numbers.mean(skipna=True)], index=["mean"]).assign(learner="")
-        counts = ["samples", "bytes_up", "bytes_down", "releases", "failures"]
-        counts = [column for column in counts if column in table]
+        counts = numbers.columns.drop(["first_accuracy", "accuracy"])
         mean[counts] = mean[counts].round().astype("int64")
-        both = pd.concat([table, mean[table.columns]])
-        both.index.name = "party"
-        return both
+        return pd.concat([table, mean[table.columns]]).rename_axis("party")
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Accuracy per site over rounds, the consensus, and what left each site; saved where a path is given."""
+        """Plot accuracy per site, the consensus, and the bytes that left each site; saved if a path is given."""
         from collegium.reports.plots import plot_run
 
         figure = plot_run(self)
@@ -206,7 +193,7 @@ class Run:
         """Write tables, models and settings to a folder; `cg.load` reads it back."""
         folder = Path(path)
         if (folder / "run.json").exists() and not overwrite:
-            raise ConfigError(f"There is a run in {folder} already: choose another folder, or pass overwrite=True.")
+            raise ConfigError(f"{folder} already contains a run: choose another folder, or pass overwrite=True.")
         with storage_errors(folder, StorageError):
             self.write_tables(folder)
             files, shared = self._write_models(folder)
@@ -220,7 +207,7 @@ class Run:
         return folder
 
     def report(self, path: str | Path) -> Path:
-        """Write one self-contained HTML file that people can read and print."""
+        """Write a report as one self-contained HTML file, to read or print."""
         from collegium.reports.html import render_report
 
         file = Path(path)
@@ -261,7 +248,8 @@ class Run:
                     what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
                     warnings.warn(what, CollegiumWarning, stacklevel=2)
                     continue
-                files[name] = f"{prefix}{number}-{_file_name(name)}.pkl"
+                clean = re.sub(r"[^\w.-]", "_", name)
+                files[name] = f"{prefix}{number}-{clean}.pkl"
                 write_file(folder / "models" / files[name], lambda file, d=data: file.write(d))
             written.append(files)
         return written[0], written[1]
@@ -274,7 +262,7 @@ def load(path: str | Path) -> Run:
     """
     folder = Path(path)
     if not (folder / "run.json").is_file():
-        hint = " One was begun there: go on with it by cg.run(..., out=..., resume=True)."
+        hint = " One was started there: continue it with cg.run(..., out=..., resume=True)."
         raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
     try:
         stored = json.loads((folder / "run.json").read_text())
@@ -307,9 +295,8 @@ def load(path: str | Path) -> Run:
 def _tidy(frame: pd.DataFrame, parties: list[str]) -> pd.DataFrame:
     """Rows by round, then by party in the sites' order: replies come in any order."""
     order = {party: number for number, party in enumerate(parties)}
-    ranks = frame["party"].map(lambda party: order.get(party, len(order)))
-    keyed = frame.assign(_rank=ranks.astype("int64") if len(frame) else ranks)
-    return keyed.sort_values(["round", "_rank"], kind="stable").drop(columns="_rank").reset_index(drop=True)
+    ranked = frame.assign(_rank=[order.get(party, len(order)) for party in frame["party"]])
+    return ranked.sort_values(["round", "_rank"], kind="stable").drop(columns="_rank").reset_index(drop=True)
 
 
 def _read_model(stored: Any) -> Any:
@@ -340,10 +327,6 @@ def _read_by_site(path: Path) -> dict[str, NDArray[Any]]:
 
 def _text(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def _file_name(party: str) -> str:
-    return re.sub(r"[^\w.-]", "_", party)
 
 
 def write_file(path: Path, write: Any) -> None:

@@ -73,21 +73,21 @@ def run(
         sites: The sites, each with data and a learner.
         public: The unlabeled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
-        test_sites: Whether every site takes the test, too (False saves time: only the common model of each round does).
+        test_sites: Whether every site is tested (False saves time: only the common model of each round is).
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
         seed: Same seed, same result, bit for bit, whatever `workers` and `link` are.
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
         link: How sites are hosted: 'local', 'workers' or 'ray' (default: by `workers` alone). 'ray' and 'workers'
             take as many processes as there are cores, if `workers` does not say.
-        address: A Ray cluster that is there already, as `ray.init` takes it (default: Ray is started for this run).
+        address: An existing Ray cluster, as in `ray.init` (default: Ray is started for this run).
         classes: All classes, if no site has some of them (default: all that any site has).
-        quorum: The share of the asked sites that must answer; below it the run ends with QuorumLost.
-        deadline: Seconds that sites have for an answer; one that takes longer is reported as missing that time.
-        global_learner: What `run.global_model` is fitted with (default: the algorithm's, or the first site's learner).
+        quorum: The share of the asked sites that must answer; with fewer the run ends with QuorumLost.
+        deadline: Seconds that sites have to answer; one that takes longer is reported as missing for that request.
+        global_learner: The learner of `run.global_model` (default: the algorithm's, or the first site's learner).
         out: A folder for record, ledger and results. A run with a folder can be resumed.
-        resume: Go on with the run in `out` (or start it, if there is none).
-        progress: Show a progress bar (default: when the run takes long and somebody is watching).
-        callbacks: Told of the start, each round and the end; they may add metrics or stop the run.
+        resume: Continue the run in `out`, or start it if there is none.
+        progress: Show a progress bar (default: if standard error is a terminal).
+        callbacks: Called at the start, after each round and at the end; they may add metrics or stop the run.
         study: The study that this run carries out; it is kept in the run's folder.
     """
     checks.check_algorithm(algorithm)
@@ -159,7 +159,7 @@ def run(
 
 
 class Course:
-    """A run on its way: what it has come to so far, its folder, and who is told of each round."""
+    """A run in progress: its results so far, its folder, and its callbacks."""
 
     def __init__(
         self,
@@ -192,8 +192,11 @@ class Course:
         for callback in self._callbacks:
             callback.on_start(dict(self._about))
         self._fed.observed.on_round_end = self._round_ends
+        self._snapshot()
+
+    def _snapshot(self, *, now: bool = False) -> None:
         if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, {}, {}))
+            self._folder.snapshot(self.outcome({}, {}, {}), now=now)
 
     def complete(self, algorithm: Algorithm, learners: Sequence[Any], *, progress: bool | None) -> dict[str, SiteModel]:
         """The whole run, from its beginning to its global models; the first of `learners` that there is makes one."""
@@ -215,13 +218,12 @@ class Course:
             try:
                 algorithm.coordinate(self._fed)
             except BudgetSpent as spent:
-                warnings.warn(f"{spent} The run ends here, with what it has.", CollegiumWarning, stacklevel=4)
+                warnings.warn(f"{spent} The run ends early.", CollegiumWarning, stacklevel=4)
             self._fed.flush()
             self._fed.observed.end_round()
         except BaseException:
-            if self._folder is not None:
-                with suppress(StorageError):
-                    self._folder.snapshot(self.outcome({}, {}, {}), now=True)
+            with suppress(StorageError):
+                self._snapshot(now=True)
             raise
 
     def _round_ends(self, number: int, of: int) -> bool:
@@ -234,12 +236,8 @@ class Course:
                     self._fed.note(metric, value, split="callback")
             elif answer is not None and bool(answer):
                 stop = True
-        if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, {}, {}))
+        self._snapshot()
         return stop
-
-    def _claims(self) -> dict[str, str]:
-        return {what: write_charges(charges) for what, charges in self._fed.observed.claims.items()}
 
     def outcome(
         self,
@@ -252,9 +250,10 @@ class Course:
         classes = self._hosting.classes
         counts = {site.name: [int(np.count_nonzero(site.y == value)) for value in classes] for site in self._known}
         now = {"seconds": time.perf_counter() - self._clock, "parties": list(self._fed.parties)}  # some may have joined
+        claims = {what: write_charges(charges) for what, charges in self._fed.observed.claims.items()}
         return Run.from_observations(
             self._fed.observed,
-            about=self._about | now | {"claims": self._claims()},
+            about=self._about | now | {"claims": claims},
             classes=classes,
             labels=self._fed.final_labels,
             models=models,
@@ -280,7 +279,7 @@ def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str
 
 
 def public_part(learner: Any) -> Any:
-    """What a learner goes on with on public rows: a private one has no private rows there to protect."""
+    """The learner for public rows only: there a private one has no private rows to protect."""
     return learner.public_learner() if isinstance(learner, PrivateLearner) else learner
 
 

@@ -3,9 +3,8 @@
 Numbers are called ``<split>/<metric>/<party>``, such as ``test/accuracy/site0``, with the mean over the sites as party
 ``mean``; the step is the round. At the end come ``summary/...`` and ``total/...`` (costs).
 
-A resumed run goes on in the same log. Its earlier rounds are replayed, and the same number at the same step would do no
-harm; but a callback may have measured time, so every step counts once: MLflow keeps what it has, TensorBoard is told to
-forget it and shows the replay.
+A resumed run continues the same log. Its earlier rounds are replayed, and a callback may have measured times, so every
+step counts once: MLflow keeps the first values, TensorBoard shows the replayed ones.
 
 A tracker that cannot start is a ConfigError, since nothing was trained yet. One that fails later warns once and leaves
 the run alone.
@@ -19,6 +18,7 @@ import time
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,17 +43,13 @@ class _Names:
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
-        self._taken: set[str] = set()
 
     def __call__(self, name: str) -> str:
         if name not in self._given:
             clean = re.sub(r"[^\w.-]|^\.+", "_", name)[:_LONGEST_NAME]
-            unique, number = clean, 1
-            while unique in self._taken:
-                number += 1
-                unique = f"{clean}_{number}"
-            self._given[name] = unique
-            self._taken.add(unique)
+            taken = set(self._given.values())
+            choice = chain([clean], (f"{clean}_{number}" for number in count(2)))
+            self._given[name] = next(each for each in choice if each not in taken)
         return self._given[name]
 
 
@@ -71,7 +67,7 @@ class _Tracker(Callback):
         try:
             self._begin(about)
         except Exception as error:
-            raise ConfigError(f"{type(self).__name__} cannot begin its log: {error}") from error
+            raise ConfigError(f"{type(self).__name__} cannot start its log: {error}") from error
 
     def on_round(self, report: RoundReport) -> None:
         """Log what is known at the end of the round."""
@@ -79,7 +75,7 @@ class _Tracker(Callback):
 
     def on_end(self, run: Run) -> None:
         """Log what came after the last round ended, the summary and the costs."""
-        self._attempt(lambda: self._log_rows(_rows(run)))
+        self._attempt(lambda: self._log_rows(run.metrics.to_dict("records")))
         self._attempt(lambda: self._log(self._finals(run), 0))
         self._attempt(lambda: self._finish(run))
 
@@ -103,12 +99,12 @@ class _Tracker(Callback):
         except Exception as error:
             self._failed = True
             warnings.warn(
-                f"{type(self).__name__} stopped logging; the run goes on. {type(error).__name__}: {error}",
+                f"{type(self).__name__} stopped logging; the run continues. {type(error).__name__}: {error}",
                 CollegiumWarning,
                 stacklevel=3,
             )
 
-    def _log_rows(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _log_rows(self, rows: Iterable[Mapping[Any, Any]]) -> None:
         """Rows of `run.metrics`; of two numbers for the same thing in a round the last counts."""
         rounds: dict[int, dict[str, dict[str, float]]] = {}
         for row in rows:
@@ -144,10 +140,10 @@ class MLflowTracker(_Tracker):
     """Log to MLflow: settings as parameters, numbers per round, and at the end summary, settings and plot as files.
 
     Args:
-        experiment: Its name; it is made where there is none (default: MLFLOW_EXPERIMENT_NAME, or MLflow's own default).
-        tracking_uri: Where MLflow is, such as ``http://host:5000`` or ``sqlite:///mlflow.db`` (default: as MLflow has
-            it, from MLFLOW_TRACKING_URI).
-        run_name: What to call the run (default: the study's name, or the algorithm's).
+        experiment: Its name; created if it does not exist (default: MLFLOW_EXPERIMENT_NAME, or MLflow's own default).
+        tracking_uri: Such as ``http://host:5000`` or ``sqlite:///mlflow.db`` (default: MLflow's own, from
+            MLFLOW_TRACKING_URI).
+        run_name: The run's name (default: the study's name, or the algorithm's).
     """
 
     def __init__(
@@ -177,9 +173,8 @@ class MLflowTracker(_Tracker):
         self._id = run.info.run_id
         self._resumed = bool(earlier)
         settings = {key: value for key, value in _settings(about).items() if key not in run.data.params}
-        self._client.log_batch(
-            self._id, params=[Param(key, value[:_LONGEST_SETTING]) for key, value in settings.items()]
-        )
+        params = [Param(key, value[:_LONGEST_SETTING]) for key, value in settings.items()]
+        self._client.log_batch(self._id, params=params)
 
     def _experiment_id(self) -> str:
         name = self._experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
@@ -251,10 +246,6 @@ class TensorBoardTracker(_Tracker):
         from tensorboardX.proto.event_pb2 import Event
 
         self._file.write_event(Event(wall_time=time.time(), step=step, **content))
-
-
-def _rows(run: Run) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in row.items()} for row in run.metrics.to_dict("records")]
 
 
 def _settings(about: Mapping[str, Any]) -> dict[str, str]:

@@ -23,19 +23,36 @@ from collegium.site.policy import Policy
 from collegium.wire import tables
 
 if TYPE_CHECKING:
-    from collegium.study.study import BudgetSection, Prepared, SiteSection, Study
+    from collegium.study.study import BudgetSection, Study
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A study with its data loaded and its components built: what `cg.run` takes."""
+
+    algorithm: Algorithm
+    sites: list[Site]
+    public: Any
+    public_truth: Any
+    test: tuple[Any, Any] | None
+    classes: NDArray[Any]
+    global_learner: Any
+
+    @property
+    def shared(self) -> Any:
+        """What `cg.run` takes as public: with labels only where the algorithm learns from them."""
+        return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
 
 
 def prepare_study(study: Study, base: Path | None = None, folder: Path | None = None) -> Prepared:
     """Load the data and build everything that `cg.run` takes."""
-    from collegium.study.study import Prepared
-
     if study.federation.classes is not None:
         raise ConfigError(
-            "federation.classes: the sites of this study bring their own data. Run it between organisations, by "
+            "federation.classes: the sites of this study bring their own data. Run it between organizations, by "
             "`collegium coordinate`; for a simulation leave this setting out, and let data.source hold all rows."
         )
     dataset = load_source(study.data.source, target=study.data.target, folder=folder, base=base)
+    wanted: Any = 0.2 if study.data.test is None else study.data.test
     own_test = study.data.test in ("own", None) and dataset.test is not None
     if study.data.test == "own" and dataset.test is None:
         raise ConfigError(f"data.test: {dataset.name} has no test rows of its own. Give a count or a fraction.")
@@ -44,32 +61,27 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
             *_rows(dataset, own_test=own_test),
             sites=study.partition.sites,
             public=study.data.public,
-            test=0 if own_test else _size(study.data.test),
+            test=0 if own_test else wanted,
             train=study.data.train,
             partition=study.build_partition(),
             seed=study.seed,
         )
     except ConfigError as error:
         raise ConfigError(f"data, partition: {error}") from None
-    test = _own_test(dataset) if own_test else parts.test
-    sections = [study.sites[number % len(study.sites)] for number in range(len(parts.names))]
+    test = (scaled(dataset.test[0]), dataset.test[1]) if dataset.test is not None and own_test else parts.test
     sites = [
-        _site(name, X, y, section, number % len(study.sites), base or Path(), parts.public)
-        for number, (name, (X, y), section) in enumerate(zip(parts.names, parts.sites, sections, strict=True))
+        _without_labels(_site(study, number, name, X, y, base or Path(), parts.public), study, number)
+        for number, (name, (X, y)) in enumerate(zip(parts.names, parts.sites, strict=True))
     ]
-    sites = [_without_labels(site, study, number) for number, site in enumerate(sites)]
-    global_learner = None
-    if study.global_learner is not None:
-        global_learner = with_preparation(build("learner", study.global_learner, "global_learner"), parts.public)
-    return Prepared(
-        algorithm=study.build_algorithm(),
-        sites=sites,
-        public=parts.public,
-        public_truth=parts.public_truth,
-        test=test,
-        classes=np.unique(dataset.y),
-        global_learner=global_learner,
-    )
+    classes, learner = np.unique(dataset.y), global_learner(study, parts.public)
+    return Prepared(study.build_algorithm(), sites, parts.public, parts.public_truth, test, classes, learner)
+
+
+def global_learner(study: Study, public: Any) -> Any:
+    """What the study's global model is fitted with, where it names that."""
+    if study.global_learner is None:
+        return None
+    return with_preparation(build("learner", study.global_learner, "global_learner"), public)
 
 
 def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
@@ -79,15 +91,18 @@ def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
     return scaled(tables.stack([dataset.X, dataset.test[0]])), np.concatenate([dataset.y, dataset.test[1]])
 
 
-def _size(value: Any) -> Any:
-    return 0.2 if value is None else value
+def site_learner(study: Study, number: int, rows: Any, public: Any) -> Any:
+    """The learner of a study's n-th site, with what prepares its rows: the sections are cycled over the sites."""
+    place = number % len(study.sites)
+    learner = build("learner", study.sites[place].learner, f"sites[{place}].learner")
+    if study.sites[place].prepare == "none":
+        return learner
+    # What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
+    return with_preparation(learner, public if isinstance(learner, PrivateLearner) else rows)
 
 
-def _site(name: str, X: Any, y: Any, section: SiteSection, number: int, base: Path, public: Any) -> Site:
-    learner = build("learner", section.learner, f"sites[{number}].learner")
-    if section.prepare == "auto":
-        # What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
-        learner = with_preparation(learner, public if isinstance(learner, PrivateLearner) else X)
+def _site(study: Study, number: int, name: str, X: Any, y: Any, base: Path, public: Any) -> Site:
+    section, learner = study.sites[number % len(study.sites)], site_learner(study, number, X, public)
     policy = Policy(**section.policy.model_dump())
     return Site(name, X, y, learner=learner, policy=policy, budget=_budget(name, section.budget, base))
 
@@ -108,50 +123,23 @@ def _budget(name: str, section: BudgetSection | None, base: Path) -> Budget | No
     return Budget(section.epsilon, section.delta, ledger)
 
 
-def _own_test(dataset: Dataset) -> tuple[Any, Any]:
-    if dataset.test is None:
-        raise ConfigError(f"{dataset.name} has no test rows of its own.")
-    return scaled(dataset.test[0]), dataset.test[1]
-
-
 def scaled(X: Any) -> Any:
     """Images of bytes as numbers in 0 .. 1."""
     return (X / 255.0).astype(np.float32) if isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim > 2 else X
 
 
-@dataclass(frozen=True, eq=False)
-class CoordinatorsPart:
-    """What the coordinator has: public rows, what is known of their labels, and a test set where the study has one."""
-
-    algorithm: Algorithm
-    public: Any
-    truth: Any
-    classes: NDArray[Any]
-    test: tuple[Any, Any] | None
-    global_learner: Any
-
-
-def coordinators_part(study: Study, base: Path | None = None) -> CoordinatorsPart:
-    """The coordinator's part of a study. Private rows of a study that simulates them are not looked at."""
+def coordinators_part(study: Study, base: Path | None = None) -> Prepared:
+    """The coordinator's part of a study: no sites. Private rows of a study that simulates them are not looked at."""
     algorithm = study.build_algorithm()
     if algorithm.simulation_only:
         raise ConfigError(
             f"{type(algorithm).__name__} can only be simulated: sites would send what must not leave them."
         )
     if study.federation.classes is None:
-        prepared = study.prepare(base)
-        return CoordinatorsPart(
-            algorithm, prepared.public, prepared.public_truth, prepared.classes, prepared.test, prepared.global_learner
-        )
+        return replace(study.prepare(base), sites=[])
     classes = np.unique(np.asarray(study.federation.classes))
     file = (base or Path.cwd()) / Path(study.data.source).expanduser()
-    truth = None
-    if study.data.target is None:
-        public = scaled(read_rows(file))
-    else:
-        table, truth = read_table(file, study.data.target, least_classes=1)
-        public = scaled(table)
-    learner = None
-    if study.global_learner is not None:
-        learner = with_preparation(build("learner", study.global_learner, "global_learner"), public)
-    return CoordinatorsPart(algorithm, public, truth, classes, None, learner)
+    target = study.data.target
+    rows, truth = (read_rows(file), None) if target is None else read_table(file, target, least_classes=1)
+    public = scaled(rows)
+    return Prepared(algorithm, [], public, truth, None, classes, global_learner(study, public))

@@ -14,27 +14,26 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.dummy import DummyClassifier
 
-from collegium.core.building import build
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError
-from collegium.learners.prepare import with_preparation
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.checks import check_privacy
 from collegium.runs.results import Run
 from collegium.runs.runner import run
-from collegium.study.preparing import coordinators_part
-from collegium.study.study import Prepared, Study
+from collegium.study.preparing import Prepared, coordinators_part, global_learner, site_learner
+from collegium.study.study import Study
 from collegium.wire import tables
 
 _ROWS_PER_SITE: Final = 100
 _SITES: Final = 3
 _FEW_ROWS: Final = 20
+_ANY: Final = "uniform"
+"""Any answer will do of a learner where only kinds, sizes and costs are asked for."""
 _NO_PUBLIC_ROWS: Final = (
     "A rehearsal makes its sites up from public rows, and this study has none: set data.public to a few rows."
 )
@@ -48,30 +47,13 @@ class _StopAfter(Callback):
         return report.round + 1 >= self._rounds
 
 
-class _AnyAnswer(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Stands in for a learner where only kinds, sizes and costs are asked for: it answers at random."""
-
-    def __init__(self, random_state: int | None = None) -> None:
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any) -> _AnyAnswer:
-        """Remember the classes."""
-        self.classes_ = np.unique(y)
-        return self
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Any class."""
-        rng = np.random.default_rng(self.random_state)
-        return self.classes_[rng.integers(len(self.classes_), size=tables.n_rows(X))]
-
-
-class _AnyPrivateAnswer(PrivateLearner, _AnyAnswer):
+class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
     """Stands in for a private learner, and costs what that would cost at the real site."""
 
     def __init__(self, learner: PrivateLearner, records: int, random_state: int | None = None) -> None:
         self.learner = learner
         self.records = records
-        self.random_state = random_state
+        super().__init__(strategy=_ANY, random_state=random_state)
 
     @property
     def fits(self) -> int:  # type: ignore[override]
@@ -88,11 +70,11 @@ class _AnyPrivateAnswer(PrivateLearner, _AnyAnswer):
         self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
     ) -> _AnyPrivateAnswer:
         self.charge_ = self.learner.charge(self.records, tables.n_rows(public), len(classes)).assuming(SEEDED_NOISE)
-        self.fit(X, classes)
+        self.fit(np.zeros((len(classes), 1)), classes)
         return self
 
-    def public_learner(self) -> _AnyAnswer:
-        return _AnyAnswer()
+    def public_learner(self) -> DummyClassifier:
+        return DummyClassifier(strategy=_ANY)
 
 
 def explain(study: Study, *, base: Path | None = None) -> Run:
@@ -109,8 +91,8 @@ def explain(study: Study, *, base: Path | None = None) -> Run:
 
 
 def _stand_in(real: Site) -> Any:
-    learner = real.learner
-    return _AnyPrivateAnswer(learner, len(real)) if isinstance(learner, PrivateLearner) else _AnyAnswer()
+    private = isinstance(real.learner, PrivateLearner)
+    return _AnyPrivateAnswer(real.learner, len(real)) if private else DummyClassifier(strategy=_ANY)
 
 
 def _rehearsing(real: Site) -> Any:
@@ -121,9 +103,8 @@ def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
     """Run a study's first rounds on made-up sites. What a private learner costs depends on its site's true size."""
     if study.federation.classes is not None:
         part = coordinators_part(study, base)
-        public = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
         parties = study.federation.parties or [f"site {number}" for number in range(_SITES)]
-        return rehearse_federation(study, public, part.classes, parties, rounds=rounds)
+        return rehearse_federation(study, part.shared, part.classes, parties, rounds=rounds)
     return _rehearse(study, study.prepare(base), rounds, _rehearsing)
 
 
@@ -132,21 +113,11 @@ def rehearse_federation(
 ) -> Run:
     """A rehearsal by a coordinator, whose sites keep their rows to themselves: public rows, classes and names suffice.
 
-    Learners are those of the study's `sites`, or stand-ins where any will do; policies and budgets are the sites' own
-    affair. Without `rounds`, all of them.
-
-    Parameters
-    ----------
-    study, classes, parties:
-        What is to run, the classes of everybody's labels, and the names of the sites.
-    public:
-        The public rows, or ``(X, y)`` where the method learns from their labels.
-    rounds:
-        How many rounds to rehearse.
+    `public` are the rows, or ``(X, y)`` where the method learns from their labels. Learners are those of the study's
+    `sites`, or stand-ins where any will do; policies and budgets are the sites' own affair. `rounds` is None for all.
     """
     X, y = public if isinstance(public, tuple) else (public, None)
     algorithm, all_classes = study.build_algorithm(), np.unique(np.asarray(classes))
-    sections = [study.sites[number % len(study.sites)] for number in range(len(parties))]
     if X is None or not tables.n_rows(X):
         raise ConfigError(_NO_PUBLIC_ROWS)
     # Methods that compare every point with every other one would take long over rows that say nothing.
@@ -154,16 +125,11 @@ def rehearse_federation(
     rows = tables.take(X, np.arange(size) % tables.n_rows(X))
     labels = all_classes[np.arange(size) % len(all_classes)]
     unlabeled = rows if algorithm.labels_own_points else None
-    sites = []
-    for number, (party, section) in enumerate(zip(parties, sections, strict=True)):
-        learner = build("learner", section.learner, f"sites[{number % len(study.sites)}].learner")
-        if section.prepare == "auto":
-            learner = with_preparation(learner, X)
-        sites.append(Site(party, rows, labels, learner=learner, unlabeled=unlabeled))
-    global_learner = None
-    if study.global_learner is not None:
-        global_learner = with_preparation(build("learner", study.global_learner, "global_learner"), X)
-    prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner)
+    sites = [
+        Site(party, rows, labels, learner=site_learner(study, number, X, X), unlabeled=unlabeled)
+        for number, party in enumerate(parties)
+    ]
+    prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner(study, X))
     return _rehearse(study, prepared, rounds, (lambda site: site.learner) if algorithm.needs else _stand_in)
 
 
@@ -180,7 +146,7 @@ def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for:
         budget = real.budget and replace(real.budget, ledger=None)  # a rehearsal spends nothing
         own = 0 if real.unlabeled is None else min(tables.n_rows(real.unlabeled), _ROWS_PER_SITE)
         unlabeled = None if not own else tables.take(public, rng.integers(tables.n_rows(public), size=own))
-        extra = {"policy": real.policy, "budget": budget, "unlabeled": unlabeled}
+        extra: dict[str, Any] = {"policy": real.policy, "budget": budget, "unlabeled": unlabeled}
         sites.append(Site(real.name, X, rng.permutation(labels), learner=learner_for(real), **extra))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CollegiumWarning)

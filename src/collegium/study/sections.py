@@ -37,7 +37,7 @@ def read_toml(file: Path, what: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigError(f"There is no {what} {file}.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from None
+        raise StorageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.") from None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not valid TOML: {error}.") from None
 
@@ -66,9 +66,9 @@ def _problem(problem: Any, model: type[BaseModel], root: str) -> str:
     if problem["type"] == "extra_forbidden":
         *parents, key = problem["loc"]
         known = _fields_at(model, parents)
-        return f"{path}: there is no such setting.{registry.nearest(str(key), known)} Known: {', '.join(known)}."
+        return f"{path}: unknown setting.{registry.nearest(str(key), known)} Known: {', '.join(known)}."
     if problem["type"] == "missing":
-        return f"{path}: this setting is needed."
+        return f"{path}: this setting is required."
     if problem["type"] == "value_error":  # our own words, which say it all
         return f"{path}: {problem['ctx']['error']}"
     return f"{path}: {problem['msg']}, not {problem['input']!r}."

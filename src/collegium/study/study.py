@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import tomli_w
 from pydantic import ConfigDict, Field, model_validator
@@ -18,6 +17,10 @@ from collegium.core.building import build, needed_of, nested_kind, settings_of
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, schema_of
 from collegium.errors import ConfigError
 from collegium.study.sections import File, Section, located, read_toml, validate
+
+if TYPE_CHECKING:
+    from collegium.runs.results import Run
+    from collegium.study.preparing import Prepared
 
 Count = int | float
 _COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
@@ -41,7 +44,7 @@ class DataSection(Section):
 
 
 class PartitionSection(Section):
-    """How the private rows are dealt to sites. Settings of the partition stand beside its name."""
+    """How the private rows are dealt to sites, with the settings of the partition beside its name."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = "iid"
@@ -65,7 +68,8 @@ class BudgetSection(Section):
     epsilon: PositiveFloat
     delta: OpenProbability = 1e-5
     ledger: str | None = Field(
-        None, description="where it is kept over runs; {site} stands for the site's name (default: for one run)"
+        None,
+        description="where it is kept between runs; {site} is replaced by the site's name (default: for one run only)",
     )
 
 
@@ -85,43 +89,25 @@ class EngineSection(Section):
 
     workers: int = Field(0, ge=0, description="worker processes; 0 keeps the sites in this process")
     link: str = Field("auto", description="local, workers or ray: how sites are hosted (auto: by workers alone)")
-    address: str | None = Field(None, description="a Ray cluster that is there already (default: one for this run)")
+    address: str | None = Field(None, description="an existing Ray cluster (default: one for this run)")
     quorum: float = Field(0.0, ge=0, le=1, description="share of the asked sites that must answer")
-    deadline: float | None = Field(None, gt=0, description="seconds that sites have for an answer")
+    deadline: float | None = Field(None, gt=0, description="seconds that sites have to answer")
 
 
 class FederationSection(Section):
-    """How the study is carried out between organisations, by `collegium coordinate`. Sites bring their own data."""
+    """How the study is carried out between organizations, by `collegium coordinate`. Sites bring their own data."""
 
     classes: list[bool | int | float | str] | None = Field(
-        None, min_length=2, description="all classes; data.source then holds the public rows, every one of them"
+        None, min_length=2, description="all classes; data.source then contains only public rows"
     )
     parties: list[str] | None = Field(
-        None, min_length=1, description="the sites that take part (default: all that are there, or come later)"
+        None, min_length=1, description="the sites that take part (default: all that are connected, or join later)"
     )
-    at_least: int = Field(1, ge=1, description="how many sites must be there before the study begins")
+    at_least: int = Field(1, ge=1, description="how many sites must be connected before the study starts")
     wait: float = Field(60.0, ge=0, description="seconds to wait for them")
-    metrics: bool = Field(True, description="ask sites, each round, for their accuracy on the rows that they hold out")
-    patience: float = Field(30.0, ge=0, description="seconds to wait for a site that is away before going on without")
-    outage: float = Field(600.0, ge=0, description="seconds to wait for a server that is away before giving up")
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A study with its data loaded and its components built: what `cg.run` takes."""
-
-    algorithm: Any
-    sites: list[Any]
-    public: Any
-    public_truth: Any
-    test: tuple[Any, Any] | None
-    classes: Any
-    global_learner: Any
-
-    @property
-    def shared(self) -> Any:
-        """What `cg.run` takes as public: with labels only where the algorithm learns from them."""
-        return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
+    metrics: bool = Field(True, description="ask sites in each round for their accuracy on held-out rows")
+    patience: float = Field(30.0, ge=0, description="seconds to wait for a missing site before continuing without it")
+    outage: float = Field(600.0, ge=0, description="seconds to wait for an unreachable server before giving up")
 
 
 class Study(File):
@@ -146,7 +132,7 @@ class Study(File):
 
     @classmethod
     def from_dict(cls, table: Mapping[str, Any], where: str = "study", folder: Path | None = None) -> Study:
-        """Check a table of settings; every problem is named by its path, with the nearest right name.
+        """Check a table of settings; every problem is named by its path, with the nearest known name.
 
         ``"my_file:MyMethod"`` is the class MyMethod of my_file.py in `folder` or the working directory.
         """
@@ -209,7 +195,7 @@ class Study(File):
         resume: bool = False,
         progress: bool | None = None,
         callbacks: Sequence[Any] = (),
-    ) -> Any:
+    ) -> Run:
         """Run the study; `out` is the run's folder. Returns a `Run`."""
         from collegium.runs.runner import run
 
@@ -223,11 +209,7 @@ class Study(File):
             classes=prepared.classes,
             global_learner=prepared.global_learner,
             seed=self.seed,
-            workers=self.engine.workers,
-            link=self.engine.link,
-            address=self.engine.address,
-            quorum=self.engine.quorum,
-            deadline=self.engine.deadline,
+            **self.engine.model_dump(),
             out=out,
             resume=resume,
             progress=progress,
@@ -292,7 +274,7 @@ def _apply(table: dict[str, Any], change: str) -> None:
     """Put ``a.b.0.c=value`` into a table."""
     path, equals, text = change.partition("=")
     if not equals or not path.strip():
-        raise ConfigError(f"--set takes PATH=VALUE, such as algorithm.rounds=3, not {change!r}.")
+        raise ConfigError(f"--set takes PATH=VALUE, such as algorithm.rounds=3, got {change!r}.")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

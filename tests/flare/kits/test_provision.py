@@ -200,11 +200,11 @@ def test_force_removes_no_folder_that_holds_something_else(made, tmp_path):
         ('name = "site-2"', 'name = "localhost"', "the server's host"),
         ('"hospital-2"', '"St. Mary"', r"sites\[1\].organisation: 'St. Mary' is not valid"),
         ("port = 8002", "port = 80020", "server.port: .*65535"),
-        ("port = 8002", 'prot = "x"', "server.prot: there is no such setting. Did you mean 'port'"),
+        ("port = 8002", 'prot = "x"', "server.prot: unknown setting. Did you mean 'port'"),
         ('"localhost"', '"fl server"', "server.host: 'fl server' is not valid: use a DNS name"),
         ('"lead@university.org"', '"lead"', r"leads\[0\].name: 'lead' is not valid: use an e-mail address"),
         ('name = "sepsis"', 'name = "a/b"', "name: 'a/b' is not valid"),
-        ('name = "sepsis"', "", "name: this setting is needed"),
+        ('name = "sepsis"', "", "name: this setting is required"),
         ("[server]", "[server", "not valid TOML"),
     ],
 )

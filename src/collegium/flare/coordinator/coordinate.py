@@ -59,13 +59,12 @@ def coordinate(
     folder = RunFolder(Path(out), resume=resume)
     parties = _parties(folder.path, study, host, say)
     shared = check_public(part.algorithm, part.public, ())
-    truth = check_truth(part.truth, shared, part.classes)
+    truth = check_truth(part.public_truth, shared, part.classes)
     exam = None if part.test is None else Exam(part.test[0], np.searchsorted(part.classes, part.test[1]))
     sites = tuple(Site(party, _no_rows(shared), np.zeros(0, dtype=np.int64)) for party in parties)
     hosting = Hosting(sites, part.classes, shared, exam, study.seed, uuid.uuid4().hex, folder.path)
     about = about_run(part.algorithm, hosting, study.engine.quorum)
-    public = (part.public, part.truth) if part.algorithm.learns_public_labels else part.public
-    plan = replace(plan_of(study, public, part.classes, parties), parties=tuple(settings.parties or [ANY_PARTY]))
+    plan = replace(plan_of(study, part.shared, part.classes, parties), parties=tuple(settings.parties or [ANY_PARTY]))
     with ExitStack() as stack:
         record = Record(folder.path / "record", about, resume=resume)
         stack.callback(record.close)
