@@ -128,7 +128,7 @@ def test_it_goes_on_where_it_was_killed(after: int, tmp_path: Path) -> None:
     assert same(resumed, cg.run(algorithm, sites=sites()))
 
 
-def test_another_seed_draws_other_codes(usual: cg.Run) -> None:
+def test_another_seed_draws_other_sketches(usual: cg.Run) -> None:
     assert not all(
         np.array_equal(usual.confidences[p], v) for p, v in cg.run(SMALL, sites=sites(), seed=1).confidences.items()
     )
@@ -328,7 +328,7 @@ def test_a_study_with_an_infinite_power_is_refused() -> None:
     ("settings", "simulated"),
     [({}, False), ({"hamming": "masked"}, False), ({"hamming": "plain"}, True), ({"bits": None}, True)],
 )
-def test_what_shows_points_or_codes_can_only_be_simulated(settings: dict[str, Any], simulated: bool) -> None:
+def test_what_shows_points_or_sketches_can_only_be_simulated(settings: dict[str, Any], simulated: bool) -> None:
     algorithm = cg.XCLP(**settings)
     assert algorithm.simulation_only is cg.FedAvgXCLP(xclp=algorithm).simulation_only is simulated
     assert algorithm == cg.XCLP(**settings)
@@ -355,7 +355,7 @@ def test_the_claim_is_confidentiality_and_not_differential_privacy(usual: cg.Run
 
 def test_it_says_who_learns_what() -> None:
     learns = cg.XCLP(hamming="masked").learns()
-    assert "ALL codes" in learns["server and one site, from distances"]
+    assert "ALL sketches" in learns["server and one site, from distances"]
     for what in ("labels and confidences of its own points", "how many points each other site has", "total influence"):
         assert what in learns["site"]
     assert "the number of labels of each class" in cg.XCLP(balance="count").learns()["site"]
@@ -538,13 +538,13 @@ def test_of_a_leader_whose_seed_does_not_arrive_another_takes_the_place(play: Pl
 
 
 @pytest.mark.parametrize("faults", [["a", "c", "d"], ["nobody"], ["b"]])
-def test_who_accuses_everybody_or_nobody_is_left_out_of_the_codes(play: Play, faults: list[str]) -> None:
+def test_who_accuses_everybody_or_nobody_is_left_out_of_the_sketches(play: Play, faults: list[str]) -> None:
     found, fed, _ = play(SMALL, "b", "sketches.compare", lambda plain: plain.update(faults=faults))
     assert list(found) == ["a", "c", "d"]
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
 
 
-def test_codes_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
+def test_sketches_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
     _, fed, link = play(SMALL, "nobody", "")
     (args,) = [args for party, step, args in link.orders if (party, step) == ("b", "sketches.encode")]
     with pytest.raises(QuorumLost, match="b: step-failed"):
@@ -655,7 +655,7 @@ def test_where_too_few_come_for_the_quorum_it_says_who_did_not() -> None:
         cg.run(SMALL, sites=who, quorum=1.0)
 
 
-def test_a_session_that_was_begun_is_not_begun_again(play: Play) -> None:
+def test_a_circle_that_was_begun_is_not_begun_again(play: Play) -> None:
     _, fed, _ = play(SMALL, "nobody", "")
     with pytest.raises(QuorumLost):
         SMALL.propagate(fed)

@@ -34,10 +34,10 @@ from collegium.protocols import hamming, row_sums
 from collegium.protocols.hamming import Backend
 from collegium.protocols.masks import Mode
 from collegium.secure import acquaintance, distances, sketches
-from collegium.secure.acquaintance import Circle, end_session
+from collegium.secure.acquaintance import Circle, leave
 from collegium.secure.distances import secure_distances, talk
 from collegium.secure.row_sums import finish, offer_rows, secure_row_sums, submit
-from collegium.secure.sketches import ask_codes, encode, points_of, show
+from collegium.secure.sketches import ask_sketches, encode, points_of, show
 
 
 @step
@@ -53,13 +53,13 @@ def spread(site: ActiveSite, S: Any, rows: dict[str, int], balance: str) -> Noth
 
 @step
 def adopt(
-    site: ActiveSite, session: str, round_name: str, answer: Any, balance: str, relative: bool, embed: bool
+    site: ActiveSite, circle: str, round_name: str, answer: Any, balance: str, relative: bool, embed: bool
 ) -> Nothing:
     """14-XS to 16-CS: labels and confidences of my unlabeled points. They stay here."""
     Z = finish(site, round_name, answer)
-    end_session(site, session)
+    leave(site, circle)
     if embed:  # Rows as they are have been looked at before the run.
-        Z[:-1][~points_of(site, embed).any(axis=1)] = 0.0  # without a direction: a random code says nothing
+        Z[:-1][~points_of(site, embed).any(axis=1)] = 0.0  # without a direction: a random sketch says nothing
     noise = 0.0 if answer is None else row_sums.largest_error(len(answer["from"]) + 1)
     found = label_points(Z[len(site.data) : -1], Z[-1], balanced=balance != "none", relative=relative, noise=noise)
     site.keep_labels(found)
@@ -92,7 +92,7 @@ class XCLP(Algorithm):
     labels_own_points: ClassVar[bool] = True
     fresh_secrets: ClassVar[bool] = True
     bits: PositiveInt | None = 4096
-    """L: length of the codes (None: exact similarities, in a simulation only)."""
+    """L: length of the sketches (None: exact similarities, in a simulation only)."""
     k: PositiveInt = 10
     """Neighbours of each point."""
     alpha: Reach = 0.99
@@ -115,12 +115,12 @@ class XCLP(Algorithm):
         hamming.named(self.hamming)  # an error where its package is missing
         if self.bits is not None:
             hamming.check_length(type(self).__name__, self.hamming, self.bits)
-        # Points or codes in the clear never leave a real site.
+        # Points or sketches in the clear never leave a real site.
         object.__setattr__(self, "simulation_only", self.bits is None or self.hamming == "plain")
 
     def unasked(self) -> Steps:
         if not self.simulation_only:
-            return (show,)  # points or codes in the clear
+            return (show,)  # points or sketches in the clear
         return (encode, *distances.STEPS, *(sketches.SEED_STEPS if self.bits is None else ()))
 
     def coordinate(self, fed: Federation) -> None:
@@ -129,13 +129,13 @@ class XCLP(Algorithm):
 
     def propagate(self, fed: Federation, parties: Sequence[str] | None = None) -> None:
         """Algorithm 1 over these parties: each then has labels and confidences of its unlabeled points."""
-        session = f"{fed.run} xclp {fed.round}"
-        here = Circle(fed, session).gather(fed.parties if parties is None else parties)  # 1-XS
+        circle = f"{fed.run} xclp {fed.round}"
+        here = Circle(fed, circle).gather(fed.parties if parties is None else parties)  # 1-XS
         clear = self.bits is None or self.hamming == "plain"
-        told = ask_codes(fed, session, here, self.bits, self.k, embed=self.embed, in_the_clear=clear)  # 1-XS to 4-CS
+        told = ask_sketches(fed, circle, here, self.bits, self.k, embed=self.embed, in_the_clear=clear)  # 1-XS to 4-CS
         H: Mapping[tuple[str, str], NDArray[np.int64]] = {}
         if self.bits is not None and not clear:
-            here, H = secure_distances(fed, session, self.hamming, self.bits, {p: len(told[p]) for p in told})  # 5-XS
+            here, H = secure_distances(fed, circle, self.hamming, self.bits, {p: len(told[p]) for p in told})  # 5-XS
             told = {p: told[p] for p in here}
         labelled = [told[p].labelled for p in told]
         if not any(labelled):
@@ -152,9 +152,9 @@ class XCLP(Algorithm):
         own = np.split(S, np.cumsum(labelled)[:-1], axis=1)  # 11-, 12-CS
         fed.tell({p: spread(part, sizes, self.balance) for p, part in zip(told, own, strict=True)})  # 13-CS
         summed = {p: size + 1 for p, size in sizes.items()}
-        last, answers = secure_row_sums(fed, session, self.sums, summed, fed.n_classes)  # 14-XS
+        last, answers = secure_row_sums(fed, circle, self.sums, summed, fed.n_classes)  # 14-XS
         settings = self.balance, self.relative_confidence, self.embed
-        fed.tell({p: adopt(session, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
+        fed.tell({p: adopt(circle, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
         fed.flush()
 
     def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:

@@ -24,7 +24,7 @@ def numbered(sizes: Mapping[str, int]) -> dict[str, range]:
 
 
 def cosines(H: NDArray[Any], bits: int) -> NDArray[np.float64]:
-    """A <- cos(pi H / L): similarities, estimated from the distances of codes."""
+    """A <- cos(pi H / L): similarities, estimated from the distances of sketches."""
     similar: NDArray[np.float64] = np.cos(np.pi / bits * H)
     return similar
 
@@ -43,7 +43,7 @@ def from_distances(
 
 
 def from_points(told: Mapping[str, OpenPoints], bits: int | None, k: int) -> Nearest:
-    """The same in a simulation, from codes in the clear; without bits, from the points themselves."""
+    """The same in a simulation, from sketches in the clear; without bits, from the points themselves."""
     _require_same_width(told)
     rows = numbered({party: len(own) for party, own in told.items()})
     near = Nearest(sum(map(len, rows.values())), k)

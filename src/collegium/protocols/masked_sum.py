@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 from collegium.protocols import primitives, sharing
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Session, as_bytes
+from collegium.protocols.keys import Member, as_bytes
 from collegium.protocols.masks import Masks, Words, warn_if_few, words
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 
@@ -85,10 +85,10 @@ class _Waiting:
 
 
 class MaskedSum:
-    """A site's side, for one session and any number of rounds."""
+    """A site's side, for one circle and any number of rounds."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, member: Member) -> None:
+        self._member = member
         self._waiting: _Waiting | None = None
 
     def submit(
@@ -102,14 +102,14 @@ class MaskedSum:
         if values.dtype.kind not in "iub" or (values.size and (values.min() < 0 or values.max() > most)):
             raise ConfigError(f"Values of a masked sum are whole numbers in 0 .. {most}.")
         warn_if_few(len(participants), "a masked sum")
-        masks = Masks(self._session, "masked sum", round_name, participants)
+        masks = Masks(self._member, "masked sum", round_name, participants)
         parties = tuple(sorted(participants))
         plain = values.astype(width(most, len(parties)))
         key = secrets.token_bytes(KEY_BYTES)
         shares = dict(zip(parties, sharing.deal(key, majority(len(parties)), len(parties)), strict=True))
         context = _context(round_name, parties)
         letters = {
-            party: self._session.seal(party, np.frombuffer(shares[party], np.uint8), context) for party in masks.others
+            party: self._member.seal(party, np.frombuffer(shares[party], np.uint8), context) for party in masks.others
         }
         self._waiting = _Waiting(round_name, parties, shares[masks.party])
         return Submission(
@@ -132,14 +132,14 @@ class MaskedSum:
         waiting = self._waiting
         if waiting is None or waiting.name != round_name:
             raise Reused("server", f"asks to open round {round_name!r}, which is not open for that, or no longer.")
-        if set(letters) != set(waiting.participants) - {self._session.party}:
+        if set(letters) != set(waiting.participants) - {self._member.party}:
             raise ProtocolError("server", f"leaves out, or adds, participants of round {round_name!r}.")
         self._waiting = None
         context = _context(round_name, waiting.participants)
-        shares, faults = {self._session.party: np.frombuffer(waiting.own_share, np.uint8)}, []
+        shares, faults = {self._member.party: np.frombuffer(waiting.own_share, np.uint8)}, []
         for party in sorted(letters):
             try:
-                opened = self._session.open(party, np.asarray(letters[party]), context)
+                opened = self._member.open(party, np.asarray(letters[party]), context)
                 shares[party] = np.frombuffer(as_bytes(party, opened, sharing.SHARE_BYTES), np.uint8)
             except ProtocolError:
                 faults.append(party)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Session
+from collegium.protocols.keys import Member
 from collegium.protocols.masks import Masks, Words, checked_mode, warn_if_few, words
 
 LEARNS = {
@@ -73,10 +73,10 @@ def from_fixed_point(fixed: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 class RowSums:
-    """A site's side of secure row sums, for one session and any number of rounds."""
+    """A site's side of secure row sums, for one circle and any number of rounds."""
 
-    def __init__(self, session: Session, mode: str = "pairwise") -> None:
-        self._session, self._mode = session, checked_mode(mode)
+    def __init__(self, member: Member, mode: str = "pairwise") -> None:
+        self._member, self._mode = member, checked_mode(mode)
         self._open: dict[str, tuple[Masks, Words]] = {}
 
     def submit(self, round_name: str, blocks: Mapping[str, NDArray[Any]]) -> dict[str, Words]:
@@ -88,7 +88,7 @@ class RowSums:
         fixed = {party: to_fixed_point(blocks[party], len(blocks)) for party in sorted(blocks)}
         if any(block.ndim != 2 for block in fixed.values()) or len({block.shape[1] for block in fixed.values()}) != 1:
             raise ConfigError("Each site's rows are a table, rows by columns, with as many columns as the others'.")
-        masks = Masks(self._session, f"row sums {self._mode}", round_name, list(blocks))
+        masks = Masks(self._member, f"row sums {self._mode}", round_name, list(blocks))
         if self._mode == "pairwise":
             # One mask for all rows together: with many sites, deriving one per block would take most of the time.
             rows = np.concatenate(list(fixed.values()))

@@ -14,7 +14,7 @@ from collegium.errors import WireError
 
 @dataclass(frozen=True)
 class Greeting(Release):
-    """A site's fresh key for one session, signed, in hexadecimal."""
+    """A site's fresh key for one circle, signed, in hexadecimal."""
 
     holds_data: ClassVar[bool] = False
     key: str
@@ -83,7 +83,7 @@ class Neighbourhood(Release):
             raise WireError("A Neighbourhood with more labels than points, or with distances below 0.")
 
     def fits(self, bits: int, k: int) -> bool:
-        """Whether these can be the k nearest others of each point, by codes of so many bits."""
+        """Whether these can be the k nearest others of each point, by sketches of so many bits."""
         if self.columns.shape[1] != min(k, len(self) - 1) or (self.distances > bits).any():
             return False
         ordered = np.sort(self.columns, axis=1)
@@ -97,7 +97,7 @@ class DistanceShares(Release):
     """A site's shares of its points' distances to those of others, by their names; random each by itself."""
 
     coordinator_learns: ClassVar[str | None] = (
-        "the distance of every two points of different sites, and not their codes"
+        "the distance of every two points of different sites, and not their sketches"
     )
     shares: dict[str, Any]
 
@@ -160,7 +160,7 @@ class MaskShares(Release):
 
 @dataclass(frozen=True)
 class OpenPoints(Release):
-    """A site's points themselves, or their codes, labelled ones first: only ever in a simulation."""
+    """A site's points themselves, or their sketches, labelled ones first: only ever in a simulation."""
 
     simulation_only: ClassVar[bool] = True
     labelled: int

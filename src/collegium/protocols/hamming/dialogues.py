@@ -16,7 +16,7 @@ from collegium.errors import ConfigError
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.hamming import bfv, masked, ot, paillier
 from collegium.protocols.hamming.distances import Bits, Distances
-from collegium.protocols.keys import Session
+from collegium.protocols.keys import Member
 from collegium.protocols.primitives import Bytes
 
 _KEY_OWNERS = {"paillier": paillier, "bfv": bfv}
@@ -38,8 +38,8 @@ class _Side(Protocol):
 class _Chooser:
     """The receiver of oblivious transfers, which opens."""
 
-    def __init__(self, bits: Bits, points: int, session: str, peer: str) -> None:
-        self._receiver, self._peer = ot.Receiver(bits, points, session, peer), peer
+    def __init__(self, bits: Bits, points: int, pair: str, peer: str) -> None:
+        self._receiver, self._peer = ot.Receiver(bits, points, pair, peer), peer
         self._asked = -1
 
     def opening(self) -> Any:
@@ -60,8 +60,8 @@ class _Chooser:
 class _Answerer:
     """The sender of oblivious transfers."""
 
-    def __init__(self, bits: Bits, points: int, session: str, peer: str) -> None:
-        self._sender = ot.Sender(bits, points, session, peer)
+    def __init__(self, bits: Bits, points: int, pair: str, peer: str) -> None:
+        self._sender = ot.Sender(bits, points, pair, peer)
         self._served = -1
 
     def opening(self) -> Any:
@@ -83,7 +83,7 @@ class _Owner:
         self._share: Any = None
 
     def opening(self) -> Any:
-        return self._owner.codes()
+        return self._owner.sketches()
 
     def answer(self, message: Any) -> Any:
         self._share = self._owner.share(self._peer, self._points, message)
@@ -113,22 +113,22 @@ class _Partner:
 class Dialogues:
     """A site's side. `points` says how many points each participant has, `key` is what all sites share."""
 
-    def __init__(self, backend: str, bits: Bits, session: Session, points: Mapping[str, int], key: bytes) -> None:
-        self._backend, self._session = backend, session
+    def __init__(self, backend: str, bits: Bits, member: Member, points: Mapping[str, int], key: bytes) -> None:
+        self._backend, self._member = backend, member
         self._said: dict[str, int] = {}
-        others = [party for party in points if party != session.party]
-        self._masked = masked.Site(bits, session.party, key, session.name, points) if backend == "masked" else None
+        others = [party for party in points if party != member.party]
+        self._masked = masked.Site(bits, member.party, key, member.circle, points) if backend == "masked" else None
         self._sides: dict[str, _Side] = {}
         if backend == "ot":
             for party in others:
-                low, high = sorted([session.party, party])
-                side = _Chooser if session.party == low else _Answerer
-                self._sides[party] = side(bits, points[party], f"{session.name} {low} {high}", party)
+                low, high = sorted([member.party, party])
+                side = _Chooser if member.party == low else _Answerer
+                self._sides[party] = side(bits, points[party], f"{member.circle} {low} {high}", party)
         elif backend in _KEY_OWNERS:
             module = _KEY_OWNERS[backend]
-            owner = module.KeyOwner(bits) if any(session.party < party for party in others) else None
+            owner = module.KeyOwner(bits) if any(member.party < party for party in others) else None
             for party in others:
-                if session.party < party:
+                if member.party < party:
                     self._sides[party] = _Owner(owner, points[party], party)
                 else:
                     self._sides[party] = _Partner(module.Partner(bits, points[party], party), party)
@@ -136,7 +136,7 @@ class Dialogues:
     def talk(self, envelopes: Mapping[str, Bytes]) -> tuple[dict[str, Bytes], dict[str, str]]:
         """Take letters, and write the next; the first call, with none, opens. Also: whose were not right, and why."""
         letters, faults = {}, {}
-        opens = [party for party in self._sides if self._session.party < party and party not in self._said]
+        opens = [party for party in self._sides if self._member.party < party and party not in self._said]
         for party in {**dict.fromkeys(opens), **dict.fromkeys(sorted(envelopes))}:
             try:
                 message = self._next(party, envelopes.get(party))
@@ -145,7 +145,7 @@ class Dialogues:
                 faults[party] = str(error)
                 continue
             if message is not None:
-                letters[party] = self._session.seal(party, message, self._context(party))
+                letters[party] = self._member.seal(party, message, self._context(party))
         return letters, faults
 
     def _next(self, party: str, envelope: Bytes | None) -> Any:
@@ -153,7 +153,7 @@ class Dialogues:
             raise ProtocolError(party, "writes outside a conversation.")
         if envelope is None:
             return self._sides[party].opening()
-        return self._sides[party].answer(self._session.open(party, envelope, self._context(party)))
+        return self._sides[party].answer(self._member.open(party, envelope, self._context(party)))
 
     def _context(self, party: str) -> str:
         """Both sites count the pair's messages alike, so that none can be taken for another."""
@@ -162,10 +162,10 @@ class Dialogues:
         return f"hamming {number}"
 
     def shares(self, partners: Iterable[str]) -> dict[str, Any]:
-        """For the server: the share of each pair with one of the partners. `masked`: also the masked codes."""
+        """For the server: the share of each pair with one of the partners. `masked`: also the masked sketches."""
         if self._masked is not None:
             shares = {party: self._masked.share(party) for party in partners}
-            return {self._session.party: self._masked.codes()} | shares
+            return {self._member.party: self._masked.sketches()} | shares
         shares = {}
         for party in partners:
             with suppress(KeyError, ProtocolError):  # a pair that did not come to its end has no shares

@@ -1,7 +1,7 @@
 """What backend `bfv` needs of Microsoft SEAL (through tenseal): parameters, messages as bytes, and hiding noise.
 
 Ring dimension 4096 and a modulus of 89 bits (109 with SEAL's special prime): 128-bit security by the table of the
-Homomorphic Encryption Standard. Plaintexts are modulo a power of two just above the length of the codes.
+Homomorphic Encryption Standard. Plaintexts are modulo a power of two just above the length of the sketches.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigError, MissingExtra
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.hamming import LONGEST as LONGEST_CODES
+from collegium.protocols.hamming import LONGEST as LONGEST_SKETCHES
 from collegium.protocols.keys import as_bytes
 from collegium.protocols.primitives import Bytes
 
 DEGREE: Final = 4096
-LONGEST: Final = LONGEST_CODES["bfv"]
+LONGEST: Final = LONGEST_SKETCHES["bfv"]
 _PRIME_BITS: Final = [45, 44, 20]
 _HEADER: Final = 16
 _LARGEST_OBJECT: Final = 1 << 20
@@ -44,11 +44,11 @@ def seal() -> Any:
 
 
 class Lattice:
-    """The parameters for codes of one length."""
+    """The parameters for sketches of one length."""
 
     def __init__(self, length: int) -> None:
         if length > LONGEST:
-            raise ConfigError(f"Backend 'bfv' takes codes of at most {LONGEST} bits, not {length}.")
+            raise ConfigError(f"Backend 'bfv' takes sketches of at most {LONGEST} bits, not {length}.")
         self.plain_modulus = 1 << length.bit_length()
         api = seal()
         parameters = api.EncryptionParameters(api.SCHEME_TYPE.BFV)
@@ -114,7 +114,7 @@ class Lattice:
 
 @cache
 def lattice(length: int) -> Lattice:
-    """The parameters for codes of that length."""
+    """The parameters for sketches of that length."""
     return Lattice(length)
 
 

@@ -1,8 +1,8 @@
-"""Hamming distances by oblivious transfer: the default between two sites that trust nobody with their codes.
+"""Hamming distances by oblivious transfer: the default between two sites that trust nobody with their sketches.
 
-For codes x (of site a, the receiver) and y (of site b, the sender), h = sum_l y_l + sum_l x_l (1 - 2 y_l). Each
+For sketches x (of site a, the receiver) and y (of site b, the sender), h = sum_l y_l + sum_l x_l (1 - 2 y_l). Each
 product is split into a share of a and a share of b, random by itself, modulo 256, 2^16 or 2^32 (above the length of
-the codes, so that no two distances look alike); shares are added over l and sent to the server, which adds the two.
+the sketches, so that no two distances look alike); shares are added over l and sent to the server, which adds the two.
 
 The products: at bit l, three rows of a (its bits are a path in a tree of secrets, `oblivious.punctured`) meet all
 points of b. With secrets r_z expanded to a number per point, b sends c = (1 - 2y) - sum_z r_z once for the three rows
@@ -20,19 +20,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.hamming.distances import Bits, Distances, checked_bits, checked_share, in_range, word
-from collegium.protocols.hamming.transcript import Transcript
+from collegium.protocols.hamming.distances import (
+    ONLY_DISTANCES,
+    Bits,
+    Distances,
+    checked_bits,
+    checked_share,
+    in_range,
+    word,
+)
 from collegium.protocols.oblivious.extension import ExtensionReceiver, ExtensionSender
 from collegium.protocols.oblivious.hashing import BLOCK_BYTES, Blocks, Expander
 from collegium.protocols.oblivious.punctured import grown, leaf_tweaks, punctured
 from collegium.protocols.primitives import Bytes
 
-LEARNS = {
-    "server": "the distance of every pair of points of the two sites, and nothing else",
-    "receiver": "nothing but the number of the sender's points",
-    "sender": "nothing but the number of the receiver's points",
-    "server and one site": "all that the other site's distances to known codes tell: its points' directions, closely",
-}
+LEARNS = ONLY_DISTANCES
 DEPTH: Final = 3
 """Rows per tree. More rows send less and hash more: 2^DEPTH / DEPTH secrets per product."""
 _CACHE_BYTES: Final = 1 << 19  # what is expanded at a time stays in a core's own cache
@@ -82,14 +84,14 @@ class TransferPlan:
 class Receiver:
     """Site a: its bits are the choices. `blocks` requests, each answered, then a share for the server."""
 
-    def __init__(self, bits: Bits, points_of_peer: int, session: str, peer: str) -> None:
+    def __init__(self, bits: Bits, points_of_peer: int, pair: str, peer: str) -> None:
         bits = checked_bits(bits)
         self._plan = TransferPlan(len(bits), points_of_peer, bits.shape[1])
         paths = np.zeros((self._plan.groups * DEPTH, self._plan.length), np.uint8)
         paths[: len(bits)] = bits
         self._paths = paths.reshape(self._plan.groups, DEPTH, -1)
         self._peer = peer
-        self._transfers = ExtensionReceiver(session, peer)
+        self._transfers = ExtensionReceiver(pair, peer)
         self._open: dict[int, Blocks] = {}
         self._done: set[int] = set()
         self._share: NDArray[Any] = np.zeros((len(paths), points_of_peer), self._plan.dtype)
@@ -175,13 +177,13 @@ class Receiver:
 class Sender:
     """Site b: answers requests, then has a share for the server."""
 
-    def __init__(self, bits: Bits, points_of_peer: int, session: str, peer: str) -> None:
+    def __init__(self, bits: Bits, points_of_peer: int, pair: str, peer: str) -> None:
         bits = checked_bits(bits)
         self._plan = TransferPlan(points_of_peer, *bits.shape)
         self._peer = peer
         self._signs = np.ascontiguousarray((1 - 2 * bits.astype(np.int64)).astype(self._plan.dtype).T)
         self._weights = bits.sum(axis=1, dtype=self._plan.dtype)
-        self._transfers = ExtensionSender(session, peer)
+        self._transfers = ExtensionSender(pair, peer)
         self._done: set[int] = set()
         self._share: NDArray[Any] = np.zeros((self._plan.groups * DEPTH, len(bits)), self._plan.dtype)
 
@@ -248,25 +250,3 @@ def _expanded(plan: TransferPlan, expander: Expander, leaves: Blocks, numbers: N
     """Secrets as numbers, of shape (leaves, bits, points and a few more)."""
     count, bits = leaves.shape[:2]
     return expander(leaves.reshape(-1, 2), numbers.reshape(-1)).view(plan.dtype).reshape(count, bits, -1)
-
-
-def run(a: Bits, b: Bits, transcript: Transcript, session: str = "one process") -> Distances:
-    """All parties in one process."""
-    with transcript.at("a"):
-        receiver = Receiver(a, len(b), session, "b")
-        offer = transcript.send("a", "b", receiver.offer())
-    with transcript.at("b"):
-        sender = Sender(b, len(a), session, "a")
-        answer = transcript.send("b", "a", sender.answer(offer))
-    with transcript.at("a"):
-        receiver.prepare(answer)
-    for block in range(receiver.blocks):
-        with transcript.at("a"):
-            request = transcript.send("a", "b", receiver.request(block))
-        with transcript.at("b"):
-            served = transcript.send("b", "a", sender.serve(block, request))
-        with transcript.at("a"):
-            receiver.receive(block, served)
-    shares = transcript.send("a", "server", receiver.share()), transcript.send("b", "server", sender.share())
-    with transcript.at("server"):
-        return Server(len(a), len(b), a.shape[1]).distances("a", shares[0], "b", shares[1])

@@ -22,8 +22,8 @@ Bits = NDArray[np.uint8]
 class ExtensionReceiver:
     """Has choice bits; is the sender of the base transfers."""
 
-    def __init__(self, session: str, peer: str) -> None:
-        self._base = BaseSender(session, peer)
+    def __init__(self, pair: str, peer: str) -> None:
+        self._base = BaseSender(pair, peer)
         self._secrets: list[tuple[bytes, bytes]] = []
         self._batches = Once("batch")
         self._peer = peer
@@ -54,8 +54,8 @@ class ExtensionReceiver:
 class ExtensionSender:
     """Gets both blocks of every transfer; is the receiver of the base transfers."""
 
-    def __init__(self, session: str, peer: str) -> None:
-        self._base = BaseReceiver(session, peer)
+    def __init__(self, pair: str, peer: str) -> None:
+        self._base = BaseReceiver(pair, peer)
         self._secrets: list[bytes] = []
         self._batches = Once("batch")
         self._peer = peer

@@ -2,7 +2,7 @@
 
 H(x, i) = P(P(x) ^ i) ^ P(x), P being AES under a public key: the tweakable, circular correlation robust hash of
 Guo, Katz, Wang and Yu (2020). A tweak i is two words: a number that is unique among all inputs of a kind, with the
-kind in its highest byte, and the number of the output block. So no tweak comes twice within a session.
+kind in its highest byte, and the number of the output block. So no tweak comes twice for a pair of sites.
 """
 
 from __future__ import annotations
