@@ -15,8 +15,7 @@ from xgboost import XGBClassifier
 
 import collegium as cg
 from collegium.algorithms import _shared_models as sharing
-from collegium.algorithms._asking import ask_teachers
-from collegium.algorithms._teachers import hashed_subsets, random_subsets
+from collegium.algorithms._teachers import ask_teachers, hashed_subsets, random_subsets
 from collegium.algorithms.fedkt import consistent
 from collegium.core.federation import Federation
 from collegium.core.public_set import PublicSet

@@ -378,11 +378,11 @@ def test_coordinator_and_one_site_together_find_all_labels_and_it_says_so(
     S = np.hstack([args["S"] for _, step, args in link.orders if step == "xclp.spread"])  # known to the coordinator
     Y_found = np.linalg.lstsq(S[:80], sums_of["a"][:-1], rcond=None)[0]  # the site's rows of S and of S Y
     assert np.array_equal(words(Y_found.argmax(axis=1)), np.concatenate([site.y for site in who]))
-    assert "labels of all labelled points of all sites" in algorithm.learns()["coordinator and one site"]
+    assert "labels of all labeled points of all sites" in algorithm.learns()["coordinator and one site"]
     assert "labels" in algorithm.learns()["server and one site, from row sums"]
     for page in ("SECURITY.md", "docs/methods/xclp.md"):
         text = " ".join((Path(__file__).parents[2] / page).read_text().split())
-        assert "the labels of all labelled points of all sites" in text
+        assert "the labels of all labeled points of all sites" in text
 
 
 # Drop-outs: the others finish as if it had never been there.
@@ -549,7 +549,7 @@ def test_sketches_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
     (args,) = [args for party, step, args in link.orders if (party, step) == ("b", "sketches.encode")]
     with pytest.raises(QuorumLost, match="b: step-failed"):
         fed.ask(encode(**args), ["b"])
-    assert "a seed that is not held here" in "".join(link.inner._pool.agents["b"].log.lines)
+    assert "a seed that this site does not hold" in "".join(link.inner._pool.agents["b"].log.lines)
 
 
 @pytest.mark.parametrize("backend", ["ot", "masked"])
@@ -580,7 +580,7 @@ def with_columns(changes: dict[str, Any]) -> list[cg.Site]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda table: table.iloc[:, 1:], "points of 63 features, and this site of 64"),
+        (lambda table: table.iloc[:, 1:], "points with 63 features, this site 64"),
         (lambda table: table.iloc[:, ::-1], "in another order"),
         (lambda table: table.rename(columns={"pixel 9": "pixel nine"}), "other names"),
     ],

@@ -60,9 +60,9 @@ def last_comes_first() -> Iterator[None]:
     """
     exchange = LocalLink.exchange
 
-    def reverse(self: LocalLink, *orders: Any) -> Iterator[tuple[str, Any]]:
-        replies = dict(exchange(self, *orders))
-        return iter([(party, replies[party]) for party in reversed(self.parties) if party in replies])
+    def reverse(self: LocalLink, *orders: Any) -> Iterator[Answer]:
+        answers = {answer.party: answer for answer in exchange(self, *orders)}
+        return iter([answers[party] for party in reversed(self.parties) if party in answers])
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(LocalLink, "exchange", reverse)

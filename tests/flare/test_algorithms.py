@@ -189,7 +189,7 @@ def test_an_organisation_with_columns_in_another_order_reads_why_it_was_left_out
         run = coordinate(study_of("xclp"), host, base=folder, out=folder / "out", progress=False)
     assert run.refusals[["party", "step", "code"]].values.tolist() == [["site-3", "sketches.compare", "protocol"]]
     (log,) = (folder / "site-3" / "agent" / "runs" / run.about["run"]).rglob("site.log")
-    assert "Party 'site-1' has columns with other names than this site, or in another order" in log.read_text()
+    assert "Party 'site-1' has columns with other names or in another order than this site" in log.read_text()
 
 
 def watch_secrets(patched: pytest.MonkeyPatch) -> list[tuple[str, bytes]]:

@@ -259,7 +259,7 @@ def test_other_algorithms_run_unchanged(federation: LoopbackFederation, tmp_path
         assert (kept / "report.html").is_file()
         (state,) = kept.glob("state-*.pkl")
         _, _, own, secrets, *_ = cloudpickle.loads(state.read_bytes())
-        assert own["names of sessions that were begun"]
+        assert own["names of circles that were joined"]
         assert secrets == {}
 
 

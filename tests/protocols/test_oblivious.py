@@ -85,7 +85,7 @@ def test_batches_differ_and_come_once() -> None:
     sender.transfers(0, 0, 64, first)
     with pytest.raises(Reused, match="'a'"):
         sender.transfers(0, 0, 64, first)
-    with pytest.raises(ProtocolError, match="'a' asks"):
+    with pytest.raises(ProtocolError, match="'a' sent"):
         sender.transfers(1, 64, 64, second[:-1])
 
 

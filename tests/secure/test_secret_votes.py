@@ -227,7 +227,7 @@ def ask() -> Iterator[Callable[..., Federation]]:
 
 
 def begin(fed: Federation, circle: str) -> None:
-    hellos = {party: said.hello for party, said in fed.ask(greet(circle)).items()}
+    hellos = {party: said.to_plain() for party, said in fed.ask(greet(circle)).items()}
     fed.ask(meet(circle, hellos))
 
 
@@ -299,7 +299,7 @@ def test_two_of_five_are_no_company(ask: Any) -> None:
 
 
 def test_too_few_are_told_of_beforehand(ask: Any) -> None:
-    with pytest.raises(ConfigError, match=r"at least 3 sites, .* and here are 2"):
+    with pytest.raises(ConfigError, match=r"at least 3 sites, .* not 2"):
         ask().total(cast().secretly(), ["s0", "s1"])
 
 
@@ -474,7 +474,7 @@ def test_a_failing_site_changes_the_consensus_no_more_than_with_plain_votes(canc
 
 @pytest.mark.parametrize("rule", [cg.WeightedMajority(), cg.DawidSkene()])
 def test_rules_that_compare_sites_are_refused(rule: Any) -> None:
-    with pytest.raises(ConfigError, match=r"only the total.*Majority"):
+    with pytest.raises(ConfigError, match=r"only their total.*Majority"):
         cg.FedCT(consensus=rule, votes="secret")
 
 

@@ -1,7 +1,7 @@
 """XCLP: cross-client label propagation.
 
 Scott, Yeo, Lampert: "Cross-client Label Propagation for Transductive and Semi-Supervised Federated Learning", TMLR
-2023, Algorithm 1. The paper's lines are named beside ours. Sites with labelled and unlabeled points, or only one kind
+2023, Algorithm 1. The paper's lines are named beside ours. Sites with labeled and unlabeled points, or only one kind
 of them, get labels and confidences of their unlabeled points, which nobody else sees. To predict new points, pass
 them as a site's `unlabeled`.
 
@@ -11,7 +11,7 @@ Deviations from the paper and its code, all on purpose:
 
 - The cryptography is real, and the paper's protocols are corrected: see `collegium.protocols`.
 - A site tells the k nearest of each of its points, not all distances within the site: the graph is the same.
-- Only the labelled columns of S are solved for. Negative similarities are cut off; isolated points are allowed.
+- Only the labeled columns of S are solved for. Negative similarities are cut off; isolated points are allowed.
 - Similarities are raised to a `power` (paper: 1, code: 3), and classes divided by the total influence of their labels
   (`balance`; paper: "none", code: "count"): both were measured to be better. Totals are summed with the rows, unseen.
 - A point that no label reaches gets the class with the largest total, with confidence 0.
@@ -26,10 +26,11 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
-from collegium.core.settings import PositiveFloat, PositiveInt
+from collegium.algorithms.local_label_propagation import Propagation
+from collegium.core import ActiveSite, Federation, Nothing, Steps, step
+from collegium.core.settings import PositiveInt
 from collegium.errors import QuorumLost
-from collegium.graphs import Balance, Reach, check_points, influence, joint, label_points
+from collegium.graphs import influence, joint, label_points
 from collegium.protocols import hamming, row_sums
 from collegium.protocols.hamming import Backend
 from collegium.protocols.masks import Mode
@@ -75,7 +76,7 @@ def _scale(S: NDArray[np.float64], sites: int) -> float:
 
 
 @dataclass(frozen=True)
-class XCLP(Algorithm):
+class XCLP(Propagation):
     """Sites label their points by those of all sites, which nobody shows to anybody."""
 
     asks_for: ClassVar[Steps] = (
@@ -85,30 +86,15 @@ class XCLP(Algorithm):
         *distances.STEPS,
         *(spread, submit, adopt),
     )
-    needs_public: ClassVar[bool] = False
-    needs_labels: ClassVar[bool] = False
-    needs_learner: ClassVar[bool] = False
-    trains_sites: ClassVar[bool] = False
-    labels_own_points: ClassVar[bool] = True
     fresh_secrets: ClassVar[bool] = True
     bits: PositiveInt | None = 4096
     """L: length of the sketches (None: exact similarities, in a simulation only)."""
-    k: PositiveInt = 10
-    """Neighbours of each point."""
-    alpha: Reach = 0.99
-    """How far labels reach."""
     hamming: Backend = "ot"
     """How distances are computed: ot, paillier, bfv, masked, or plain (in a simulation only)."""
     sums: Mode = "pairwise"
     """How rows are summed: pairwise, or recipient (no second round when a site drops out)."""
-    power: PositiveFloat = 32.0
-    """Similarities are raised to it."""
-    balance: Balance = "influence"
-    """What the classes are divided by: influence, count or none."""
     relative_confidence: bool = False
     """Divide each site's confidences by its largest (as the authors' code does)."""
-    embed: bool = False
-    """Use the features of the sites' trained learner instead of the rows as they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +125,7 @@ class XCLP(Algorithm):
             told = {p: told[p] for p in here}
         labelled = [told[p].labelled for p in told]
         if not any(labelled):
-            raise QuorumLost("No site that takes part has labelled points: there is nothing to propagate.")
+            raise QuorumLost("No participating site has labeled points: there is nothing to propagate.")
         sizes = {p: len(told[p]) for p in told}
         columns = [r.start + np.arange(n) for r, n in zip(joint.numbered(sizes).values(), labelled, strict=True)]
         with fed.timed("solve"):
@@ -164,9 +150,6 @@ class XCLP(Algorithm):
             submit.name: {"mode": self.sums},
         }
 
-    def check_site(self, site: Site) -> None:
-        check_points(site, embed=self.embed)
-
     def learns(self) -> dict[str, str]:
         backend = hamming.named("plain" if self.bits is None else self.hamming)
         totals = "the total influence of the labels" if self.balance == "influence" else "the number of labels"
@@ -174,7 +157,7 @@ class XCLP(Algorithm):
             "coordinator": "how many points each site has, which have labels, and the k nearest within its site",
             "site": "how far its own labels reach to every point; labels and confidences of its own points; how many "
             f"points each other site has; {totals} of each class, over all sites",
-            "coordinator and one site": "the labels of all labelled points of all sites: the one knows S, the other "
+            "coordinator and one site": "the labels of all labeled points of all sites: the one knows S, the other "
             "its rows of S Y, and together they solve for Y",
             **{f"{who}, from distances": what for who, what in backend.LEARNS.items()},
             **{f"{who}, from row sums": what for who, what in row_sums.LEARNS[self.sums].items()},

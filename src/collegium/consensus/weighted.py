@@ -65,9 +65,8 @@ class WeightedMajority(Consensus):
         return {party: counts.get(party, typical) for party in fed.parties}
 
     def _by_agreement(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None) -> Labels:
-        replies = fed.ask(order, parties)
+        votes = {party: reply.labels for party, reply in fed.ask(order, parties).items()}
         with fed.timed("consensus"):
-            votes = {party: replies[party].labels for party in fed.parties if party in replies}
             scores = np.zeros((fed.n_classes, len(next(iter(votes.values())))), dtype=np.int64)
             for labels in votes.values():
                 add_votes(scores, labels, 1)

@@ -2,7 +2,7 @@
 
 - `keys`: sites' identities, and circles of sites that talk through the coordinator without it listening
 - `seed`: a secret seed that all sites share, and the sketches that they draw from it
-- `masked_sum`: sums of which nobody sees the summands
+- `masked_sum`: sums whose summands nobody sees
 - `hamming`: distances between the sketches of two sites that only the server sees
 
 Nobody here opens a connection or keeps a file. All protocols are for parties that follow them but are curious

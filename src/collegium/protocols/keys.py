@@ -21,12 +21,8 @@ from collegium.errors import ConfigError, WireError
 from collegium.protocols import primitives
 from collegium.protocols.errors import ProtocolError, Reused
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
+from collegium.protocols.received import as_bytes
 
-LEARNS = {
-    "coordinator": "who talks to whom, when, and how many bytes",
-    "addressee": "what was sealed for it",
-    "other sites": "nothing",
-}
 _SALT_BYTES = 32
 _NONCE = bytes(12)  # every message has a key of its own, so one nonce is enough
 
@@ -158,16 +154,7 @@ class Member:
         try:
             return wire.unpack(content)
         except WireError:
-            raise ProtocolError(sender, f"sealed something that is no message as {context!r}.") from None
-
-
-def as_bytes(party: str, array: object, size: int | None = None) -> bytes:
-    """The contents of an array of bytes that a peer sent, of that size."""
-    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 1:
-        raise ProtocolError(party, f"sent {type(array).__name__} where an array of bytes belongs.")
-    if size is not None and array.size != size:
-        raise ProtocolError(party, f"sent {array.size} bytes where {size} belong.")
-    return array.tobytes()
+            raise ProtocolError(sender, f"sealed something other than a message as {context!r}.") from None
 
 
 def _introduction(circle: str, party: str, public: bytes) -> bytes:

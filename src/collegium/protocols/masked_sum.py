@@ -28,9 +28,10 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 from collegium.protocols import primitives, sharing
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Member, as_bytes
-from collegium.protocols.masks import Masks, Words, warn_if_few, words
+from collegium.protocols.keys import Member
+from collegium.protocols.masks import Masks, Words, warn_if_few
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
+from collegium.protocols.received import as_array, as_bytes
 
 LEARNS = {
     "server": "the sum over the participants, which it chooses; nothing of a site that dropped out before",
@@ -131,7 +132,7 @@ class MaskedSum:
         """
         waiting = self._waiting
         if waiting is None or waiting.name != round_name:
-            raise Reused("server", f"asks to open round {round_name!r}, which is not open for that, or no longer.")
+            raise Reused("server", f"asks to open round {round_name!r}, which cannot be opened, or no longer.")
         if set(letters) != set(waiting.participants) - {self._member.party}:
             raise ProtocolError("server", f"leaves out, or adds, participants of round {round_name!r}.")
         self._waiting = None
@@ -177,12 +178,12 @@ class SumServer:
     def add(self, party: str, sent: Submission) -> None:
         """Take one site's message."""
         if party not in self._parties:
-            raise ProtocolError(party, "submits to a masked sum in which it has nothing to submit.")
+            raise ProtocolError(party, "submits to a masked sum in which it does not take part.")
         if party in self._sent:
             raise Reused(party, "submits twice in one round: begin a round with a fresh name.")
         if set(sent.letters) | {party} != set(self._parties) or set(sent.digests) != set(self._parties):
             raise ProtocolError(party, "does not deal out its mask to all participants.")
-        self._sum += words(party, sent.words, self._sum.shape, self._sum.dtype)
+        self._sum += as_array(party, sent.words, self._sum.dtype, self._sum.shape)
         empty = np.zeros(0, self._sum.dtype)
         self._sent[party] = Submission(empty, sent.letters, sent.digests, sent.key_digest)
 
@@ -222,7 +223,7 @@ class SumServer:
                 raise ProtocolError(party, "dealt out shares that do not open its mask.")
             total -= own_mask(key, total.shape, total.dtype)
         if total.size and int(total.max()) > self._most * len(self._parties):
-            raise ProtocolError(self._parties, "sent values of which the sum is impossible.")
+            raise ProtocolError(self._parties, "sent values whose sum is impossible.")
         return total
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.protocols import primitives
-from collegium.protocols.errors import ProtocolError
 from collegium.protocols.keys import Member
 from collegium.protocols.primitives import bind
 
@@ -57,14 +56,6 @@ class Masks:
             add = np.add if self.party < party else np.subtract
             add(total, self.shared_with(party, block, shape, dtype), out=total)
         return total
-
-
-def words(party: str, array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Words:
-    """Masked values that a peer sent: of that shape and type, or the peer is named."""
-    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
-        what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise ProtocolError(party, f"sent {what} where {dtype} {shape} belongs.")
-    return array
 
 
 def checked_mode(mode: str) -> str:

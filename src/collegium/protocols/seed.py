@@ -19,10 +19,6 @@ from collegium.errors import ConfigError
 from collegium.protocols import primitives
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 
-LEARNS = {
-    "sites": "the seed, and with it the hyperplanes",
-    "coordinator": "nothing: without the seed, distances say nothing about directions in the data's own space",
-}
 CONTEXT = "shared seed"
 _ROWS = 256  # hyperplanes at a time; even, so that each part of the stream begins at a block of AES
 _STEPS = 2.0**20
@@ -49,8 +45,8 @@ def sketches(V: NDArray[Any], seed: bytes, bits: int) -> Bytes:
     bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
     if bad.size:
         raise ConfigError(
-            f"Row {bad[0]} of the features ({bad.size} rows in all) has a value that is missing or infinite: impute "
-            "it, or leave it out."
+            f"Row {bad[0]} of the features ({bad.size} rows in all) has a value that is NaN or infinite: impute "
+            "it, or drop the row."
         )
     points = at_one_scale(points)
     sides = np.concatenate([points @ part.T >= 0 for part in _parts(seed, bits, points.shape[1])], axis=1)

@@ -88,8 +88,7 @@ class Circle:
         asked = [party for party in parties if party not in self._out]
         new = [party for party in asked if party not in self._hellos]
         if new:
-            answers = self._ask(greet(self.name), new)
-            self._hellos |= {party: answers[party].hello for party in sorted(answers)}
+            self._hellos |= {party: said.to_plain() for party, said in self._ask(greet(self.name), new).items()}
         here = [party for party in sorted(asked) if party in self._hellos]
         strangers = [party for party in here if not set(here) <= self._met.get(party, set()) | {party}]
         if not strangers:

@@ -60,7 +60,7 @@ def secure_distances(
 
     A site that drops out, or does not follow, is left out; what it sent by then stays unreadable without the others.
     """
-    sizes = {party: points[party] for party in sorted(points)}
+    sizes = dict(sorted(points.items()))
     most = _most_letters(backend, length, list(sizes.values()))
     here, accusations = relay(fed, lambda letters: talk(circle, backend, sizes, letters), sizes, most)
     here = without(fed, here, accusations, talk.name)

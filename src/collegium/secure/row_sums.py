@@ -50,7 +50,7 @@ def finish(site: ActiveSite, round_name: str, answer: Mapping[str, Any] | None) 
 def secure_row_sums(
     fed: Federation, circle: str, mode: str, sizes: Mapping[str, int], columns: int
 ) -> tuple[str, dict[str, dict[str, Any] | None]]:
-    """At the coordinator: the name of the round that came to an end, and for each participant what it needs.
+    """At the coordinator: the name of the round that ended well, and for each participant what it needs.
 
     A site that drops out of a round of pairwise masks ends it: the others begin one with a fresh name, and nobody sends
     the rows of the one that left.
@@ -70,4 +70,4 @@ def secure_row_sums(
             return round_name, dict.fromkeys(added)
         if not server.missing or mode == "recipient":
             return round_name, dict(server.answers())
-        here, attempt = sorted(added), attempt + 1
+        here, attempt = added, attempt + 1

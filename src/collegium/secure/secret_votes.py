@@ -66,7 +66,7 @@ def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
     """Of a sum over two sites each one's votes can be read off where they agree."""
     known, many = {*site.keyring().identities, site.name}, len(set(participants))
     if many < company(len(known)):
-        raise ConfigError(f"a sum of {many} sites hides too little: {company(len(known))} are needed.")
+        raise ConfigError(f"a sum of {many} sites hides too little: at least {company(len(known))} are needed.")
 
 
 def _counts(release: Release) -> NDArray[np.uint8]:
@@ -75,7 +75,7 @@ def _counts(release: Release) -> NDArray[np.uint8]:
         return masked_sum.votes(release.labels.codes, release.labels.n_classes)
     if isinstance(release, ApprovalBits):
         return release.to_bits().T.astype(np.uint8)
-    raise ConfigError(f"{release.kind} are no votes.")
+    raise ConfigError(f"{release.kind} are not votes.")
 
 
 class SecretVotes:
@@ -122,8 +122,8 @@ class SecretTotals:
         """The sum over the parties that answered, of the kind that these orders' votes have."""
         if len(orders) < (fewest := company(len(self._fed.parties))):
             raise ConfigError(
-                f"Secret votes need at least {fewest} sites, better 3, in every communication, and here are "
-                f"{len(orders)}: the sum of so few tells what each has voted. Let more sites take part, or use plain "
+                f"Secret votes need at least {fewest} sites, better 3, in every communication, not "
+                f"{len(orders)}: the sum of so few reveals what each voted. Let more sites take part, or use plain "
                 "votes."
             )
         here, first = self._circle.gather(orders), None

@@ -21,8 +21,8 @@ from collegium.protocols import seed as shared_seed
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.hamming import plain
 from collegium.protocols.hamming.distances import Bits, word
-from collegium.protocols.keys import as_bytes
 from collegium.protocols.primitives import KEY_BYTES, bind
+from collegium.protocols.received import as_bytes
 from collegium.secure.acquaintance import Accusations, member_of, without
 from collegium.secure.distances import offer_sketches
 from collegium.secure.messages import Letters, Met, Neighbourhood, OpenPoints
@@ -36,7 +36,7 @@ _SEED: Final = "seed that the sites share"
 
 
 def points_of(site: ActiveSite, embed: bool) -> NDArray[np.float64]:
-    """At a site: its labelled points, then the unlabeled ones, as they are or as its model embeds them."""
+    """At a site: its labeled points, then the unlabeled ones, as they are or as its model embeds them."""
     rows = [each.X for each in (site.data, site.unlabeled) if len(each)]
     return np.concatenate([as_points(site.embed(X) if embed else X, f"Site {site.name!r}") for X in rows])
 
@@ -110,7 +110,7 @@ SEED_STEPS: Final = (draw_seed, announce, compare)
 def _sketches(site: ActiveSite, drawn: tuple[str, str, int], bits: int, embed: bool) -> tuple[Bits, bytes]:
     held, seed = site.secret_state.pop(_SEED, (None, b""))
     if held != drawn:
-        raise ProtocolError("coordinator", f"asks for sketches by a seed that is not held here: {drawn}.")
+        raise ProtocolError("coordinator", f"asks for sketches by a seed that this site does not hold: {drawn}.")
     return shared_seed.unpack(shared_seed.sketches(points_of(site, embed), seed, bits), bits), seed
 
 
@@ -126,13 +126,13 @@ def _context(draw: int) -> str:
 
 def _require_same_columns(party: str, said: object, own: Mapping[str, Any]) -> None:
     if not isinstance(said, dict) or type(said.get("width")) is not int:
-        raise ProtocolError(party, "does not tell which columns it has.")
+        raise ProtocolError(party, "does not say which columns it has.")
     if said["width"] != own["width"]:
         raise ProtocolError(
-            party, f"has points of {said['width']} features, and this site of {own['width']}: agree on the columns."
+            party, f"has points with {said['width']} features, this site {own['width']}: agree on the columns."
         )
     if None not in (said.get("names"), own["names"]) and said["names"] != own["names"]:
-        raise ProtocolError(party, "has columns with other names than this site, or in another order: agree on them.")
+        raise ProtocolError(party, "has columns with other names or in another order than this site: agree on them.")
 
 
 def share_seed(fed: Federation, circle: str, parties: Sequence[str], *, embed: bool) -> tuple[list[str], str, int]:
@@ -167,8 +167,7 @@ def ask_sketches(
     """At the coordinator: have every site draw its sketches; what each tells of its points, by name."""
     here, leader, draw = (parties, "", 0) if bits is None else share_seed(fed, circle, parties, embed=embed)
     if bits is None or in_the_clear:
-        shown = fed.ask(show(circle, leader, draw, bits, embed), here)
-        return {party: shown[party] for party in sorted(shown)}
+        return fed.ask(show(circle, leader, draw, bits, embed), here)
     told = fed.ask(encode(circle, leader, draw, bits, k, embed), here)
     impossible: Accusations = [(party,) for party in told if not told[party].fits(bits, k)]
-    return {party: told[party] for party in without(fed, sorted(told), impossible, encode.name)}
+    return {party: told[party] for party in without(fed, list(told), impossible, encode.name)}

@@ -364,7 +364,7 @@ def test_the_keyring_knows_the_site_and_the_others(kit):
     ring = site_keyring(folder, file, ["north", "south"])
     assert ring.own == site_keys(folder, file)
     assert ring.identities == {"north": ring.own.identity, "south": south.identity}
-    hello = south.session("run").hello()
+    hello = south.join("run").hello()
     session = ring.own.session("run")
     session.meet({"south": hello}, ring.identities)
     with pytest.raises(ConfigError, match=r"identity of site 'west' is not known.*\[identities\]"):

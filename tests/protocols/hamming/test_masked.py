@@ -9,8 +9,8 @@ import pytest
 
 from collegium.errors import ConfigError
 from collegium.protocols import ProtocolError, Reused
-from collegium.protocols.hamming import plain
-from collegium.protocols.hamming.masked import LONGEST, Server, Site
+from collegium.protocols.hamming import LONGEST, plain
+from collegium.protocols.hamming.masked import Server, Site
 
 rng = np.random.default_rng(0)
 KEY = bytes(range(32))
@@ -65,15 +65,16 @@ def test_messages_go_out_once_and_differ_by_circle() -> None:
 
 
 def test_the_longest_sketches() -> None:
-    long = np.zeros((1, LONGEST), np.uint8)
+    longest = LONGEST["masked"]
+    long = np.zeros((1, longest), np.uint8)
     points = {"a": 1, "b": 1}
     a, b = Site(long, "a", KEY, "s", points), Site(1 - long, "b", KEY, "s", points)
-    server = Server(LONGEST)
+    server = Server(longest)
     server.add("a", 1, a.sketches())
     server.add("b", 1, b.sketches())
-    assert server.distances("a", a.share("b"), "b", b.share("a")) == [[LONGEST]]
+    assert server.distances("a", a.share("b"), "b", b.share("a")) == [[longest]]
     with pytest.raises(ConfigError, match="at most"):
-        Site(np.zeros((1, LONGEST + 1), np.uint8), "a", KEY, "s", points)
+        Site(np.zeros((1, longest + 1), np.uint8), "a", KEY, "s", points)
 
 
 def test_sites_are_checked() -> None:

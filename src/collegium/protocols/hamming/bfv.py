@@ -17,18 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.hamming.distances import (
-    ONLY_DISTANCES,
-    Bits,
-    Distances,
-    checked_bits,
-    checked_share,
-    in_range,
-    word,
-)
+from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits, in_range, word
 from collegium.protocols.hamming.lattice import DEGREE, lattice, polynomial, saved, seal
 from collegium.protocols.keys import Once
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_array
 
 LEARNS = ONLY_DISTANCES
 _BITS: Final = 8
@@ -82,7 +75,7 @@ class Partner:
         self._share: NDArray[Any] | None = None
 
     def results(self, message: dict[str, Any]) -> list[Bytes]:
-        """To the key owner: masked results, re-randomised and with hiding noise."""
+        """To the key owner: masked results, re-randomized and with hiding noise."""
         if self._share is not None:
             raise Reused(self._owner, "sends its sketches a second time.")
         points, length = self._bits.shape
@@ -90,7 +83,7 @@ class Partner:
         sketches = _list(self._owner, message.get("sketches"), _groups(self._rows) * tiles)
         key = message.get("key")
         if not isinstance(key, np.ndarray):
-            raise ProtocolError(self._owner, "sent no public key.")
+            raise ProtocolError(self._owner, "did not send a public key.")
         encryptor = api.Encryptor(params.context, params.loaded(self._owner, "PublicKey", key))
         evaluator = api.Evaluator(params.context)
         share = np.empty((_groups(self._rows), _ROWS, points), word(length))
@@ -150,8 +143,8 @@ class Server:
 
     def distances(self, owner: str, of_owner: object, partner: str, of_partner: object) -> Distances:
         """The distances, of shape (points of the key owner, points of the partner)."""
-        plain = checked_share(owner, of_owner, self._shape, self._length)
-        masks = checked_share(partner, of_partner, self._shape, self._length)
+        plain = as_array(owner, of_owner, word(self._length), self._shape)
+        masks = as_array(partner, of_partner, word(self._length), self._shape)
         difference = (plain - masks) & ((1 << self._length.bit_length()) - 1)
         return in_range(difference, self._length, owner, partner)
 
@@ -175,5 +168,5 @@ def _tiles(length: int) -> int:
 
 def _list(party: str, items: object, count: int) -> list[Any]:
     if not isinstance(items, list) or len(items) != count:
-        raise ProtocolError(party, f"sent something else than a list of {count} ciphertexts.")
+        raise ProtocolError(party, f"sent something other than a list of {count} ciphertexts.")
     return items

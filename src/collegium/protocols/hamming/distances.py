@@ -39,16 +39,8 @@ def word(length: int) -> np.dtype[Any]:
     raise ConfigError(f"Sketches of {length} bits are too long: at most 2^32 - 1.")
 
 
-def checked_share(party: str, share: object, shape: tuple[int, int], length: int) -> NDArray[Any]:
-    """A share of distances that a site sent."""
-    if not isinstance(share, np.ndarray) or share.shape != shape or share.dtype != word(length):
-        what = f"{share.dtype} {share.shape}" if isinstance(share, np.ndarray) else type(share).__name__
-        raise ProtocolError(party, f"sent {what} as its share of distances, not {word(length)} {shape}.")
-    return share
-
-
 def in_range(distances: NDArray[Any], length: int, *parties: str) -> Distances:
     """Distances between sketches of that length, or the parties whose shares do not fit are named."""
     if int(distances.max()) > length:
-        raise ProtocolError(parties, f"sent shares that give a distance above {length}: one of them did not follow.")
+        raise ProtocolError(parties, f"sent shares that give a distance above {length}: one of them is wrong.")
     return distances.astype(np.int64)

@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 from collegium.protocols import primitives
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.hamming import LONGEST as LONGEST_SKETCHES
+from collegium.protocols.hamming import check_length
 from collegium.protocols.hamming.distances import Bits, Distances, checked_bits
 from collegium.protocols.keys import Once
 from collegium.protocols.primitives import KEY_BYTES, bind
+from collegium.protocols.received import as_array
 
 LEARNS = {
     "server": "the distance of every pair of points of different sites, and nothing else",
     "site": "nothing but the numbers of the others' points",
     "server and one site": "ALL sketches of ALL sites: they share the key that hides them",
 }
-LONGEST: Final = LONGEST_SKETCHES["masked"]
 _WORD: Final = np.dtype("<u2")
 Words = NDArray[np.uint16]
 
@@ -39,8 +39,7 @@ class Site:
 
     def __init__(self, bits: Bits, party: str, key: bytes, circle: str, points: Mapping[str, int]) -> None:
         self._bits = checked_bits(bits)
-        if self._bits.shape[1] > LONGEST:
-            raise ConfigError(f"Backend 'masked' takes sketches of at most {LONGEST} bits, not {self._bits.shape[1]}.")
+        check_length(f"Site {party!r}", "masked", self._bits.shape[1])
         if len(key) != KEY_BYTES or points.get(party) != len(bits):
             raise ConfigError(
                 f"Site {party!r} needs a key of {KEY_BYTES} bytes and the right number of its own points."
@@ -92,7 +91,7 @@ class Server:
         """Take one site's masked sketches."""
         if party in self._sketches:
             raise ProtocolError(party, "sends its sketches twice.")
-        self._sketches[party] = _checked(party, sketches, (points, self._length))
+        self._sketches[party] = as_array(party, sketches, _WORD, (points, self._length))
 
     def distances(self, a: str, of_a: object, b: str, of_b: object) -> Distances:
         """From both sites' shares: distances of shape (points of a, points of b)."""
@@ -101,20 +100,14 @@ class Server:
         one, other = self._sketches[a], self._sketches[b]
         shape = (len(one), len(other))
         product = _words(one.astype(np.float64) @ other.astype(np.float64).T)
-        product -= _checked(a, of_a, shape)
-        product -= _checked(b, of_b, shape)
+        product -= as_array(a, of_a, _WORD, shape)
+        product -= as_array(b, of_b, _WORD, shape)
         twice = self._length - product.view(np.int16).astype(np.int64)
         if (twice & 1).any() or int(twice.min()) < 0 or int(twice.max()) > 2 * self._length:
-            raise ProtocolError((a, b), "sent shares that give no distances: one of them did not follow.")
+            raise ProtocolError((a, b), "sent shares that do not add up to distances: one of them is wrong.")
         return twice >> 1
 
 
 def _words(exact: NDArray[Any]) -> Words:
     """Whole numbers held as floating point, modulo 2^16."""
     return exact.astype(np.int64).astype(np.uint16)
-
-
-def _checked(party: str, table: object, shape: tuple[int, int]) -> Words:
-    if not isinstance(table, np.ndarray) or table.dtype != _WORD or table.shape != shape:
-        raise ProtocolError(party, f"sent something else than {_WORD} of shape {shape}.")
-    return table

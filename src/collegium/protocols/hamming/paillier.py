@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits
+from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits, in_range
 from collegium.protocols.hamming.paillier_keys import (
     FEWEST_KEY_BITS,
     KEY_BITS,
@@ -32,6 +32,7 @@ from collegium.protocols.hamming.paillier_keys import (
 )
 from collegium.protocols.keys import Once
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_bytes
 
 if TYPE_CHECKING:
     from gmpy2 import mpz
@@ -110,7 +111,7 @@ class Partner:
         self._masks: Bytes | None = None
 
     def results(self, sketches: dict[str, Any]) -> Bytes:
-        """To the key owner: masked results, re-randomised."""
+        """To the key owner: masked results, re-randomized."""
         if self._masks is not None:
             raise Reused(self._owner, "sends its sketches a second time.")
         key = PublicKey(_modulus(self._owner, sketches.get("key"), self._insecure))
@@ -153,15 +154,11 @@ class Server:
         for i, (T, R) in enumerate(zip(decrypted, masks, strict=True)):
             number, point = divmod(i, self._points)
             distances[packing.slices[number], point] = packing.unpacked(number, (T - R) % key.N)
-        if int(distances.max()) > self._length:
-            raise ProtocolError((owner, partner), "sent shares that give no distances: one of them did not follow.")
-        return distances
+        return in_range(distances, self._length, owner, partner)
 
 
 def _modulus(owner: str, raw: object, insecure: bool) -> int:
-    if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim != 1:
-        raise ProtocolError(owner, "sent no public key.")
-    N = int.from_bytes(raw.tobytes(), "big")
+    N = int.from_bytes(as_bytes(owner, raw), "big")
     if N % 2 == 0 or (N.bit_length() < FEWEST_KEY_BITS and not insecure):
         raise ProtocolError(owner, f"sent a public key that is even, or shorter than {FEWEST_KEY_BITS} bits.")
     return N

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.keys import as_bytes
 from collegium.protocols.primitives import Bytes, bind, crypto_extra
+from collegium.protocols.received import as_bytes
 
 TRANSFERS = 128
 SECRET_BYTES = 16

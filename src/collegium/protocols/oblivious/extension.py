@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols import primitives
-from collegium.protocols.errors import ProtocolError
 from collegium.protocols.keys import Once
 from collegium.protocols.oblivious.base import TRANSFERS, BaseReceiver, BaseSender
 from collegium.protocols.oblivious.hashing import TRANSFER, Blocks, hashed, tweaks
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_array
 
 Bits = NDArray[np.uint8]
 
@@ -68,8 +68,7 @@ class ExtensionSender:
     def transfers(self, batch: int, first: int, count: int, request: Bytes) -> tuple[Blocks, Blocks]:
         """Both blocks of each of the transfers that the receiver asks for."""
         size = _columns(count)
-        if not isinstance(request, np.ndarray) or request.dtype != np.uint8 or request.shape != (TRANSFERS * size,):
-            raise ProtocolError(self._peer, f"asks for transfers with a message that is not {TRANSFERS * size} bytes.")
+        request = as_array(self._peer, request, np.uint8, (TRANSFERS * size,))
         self._batches.use(self._peer, str(batch))
         start = batch.to_bytes(8, "big") + bytes(8)
         columns = np.stack([primitives.stream(secret, size, start) for secret in self._secrets])
