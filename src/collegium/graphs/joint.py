@@ -44,7 +44,10 @@ def from_distances(
 
 def from_points(told: Mapping[str, OpenPoints], bits: int | None, k: int) -> Nearest:
     """The same in a simulation, from sketches in the clear; without bits, from the points themselves."""
-    _require_same_width(told)
+    widths = {party: own.points.shape[1] for party, own in told.items()}
+    if len(set(widths.values())) > 1:
+        numbers = ", ".join(f"{party}: {width}" for party, width in widths.items())
+        raise ConfigError(f"Points must have the same features at every site, but their numbers differ ({numbers}).")
     rows = numbered({party: len(own) for party, own in told.items()})
     near = Nearest(sum(map(len, rows.values())), k)
     for one, other in combinations_with_replacement(told, 2):
@@ -55,14 +58,3 @@ def from_points(told: Mapping[str, OpenPoints], bits: int | None, k: int) -> Nea
         else:
             near.add_block(rows[one], rows[other], A)
     return near
-
-
-def _require_same_width(told: Mapping[str, OpenPoints]) -> None:
-    widths = {party: own.points.shape[1] for party, own in told.items()}
-    first = next(iter(widths))
-    for party, width in widths.items():
-        if width != widths[first]:
-            raise ConfigError(
-                f"Points of site {party!r} have {width} features, and those of site {first!r} have {widths[first]}: "
-                "points are compared by the same features at every site."
-            )

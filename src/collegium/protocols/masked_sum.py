@@ -20,7 +20,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,18 +38,16 @@ LEARNS = {
     "site": "nothing",
     "server and one site": "the sum over the other participants",
 }
-_WIDTHS: Final = ("u1", "<u2", "<u4", "<u8")
 
 
 def width(most: int, sites: int) -> np.dtype[Any]:
     """The smallest words that hold the sum over so many sites of whole numbers 0 .. most."""
     if most < 1 or sites < 1:
         raise ConfigError(f"A sum needs values up to at least 1 and at least one site, not {most} and {sites}.")
-    for name in _WIDTHS:
-        dtype = np.dtype(name)
-        if most * sites < 1 << 8 * dtype.itemsize:
-            return dtype
-    raise ConfigError(f"A sum of {sites} values of up to {most} does not fit 64 bits.")
+    smallest = np.min_scalar_type(most * sites)
+    if smallest.kind != "u":
+        raise ConfigError(f"A sum of {sites} values of up to {most} does not fit 64 bits.")
+    return smallest.newbyteorder("<")
 
 
 def votes(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.uint8]:

@@ -32,11 +32,9 @@ def checked_bits(bits: NDArray[Any]) -> Bits:
 
 def word(length: int) -> np.dtype[Any]:
     """The narrowest words in which all distances 0 .. length differ; arithmetic is modulo their size."""
-    for name in ("u1", "<u2", "<u4"):
-        dtype = np.dtype(name)
-        if length < 1 << 8 * dtype.itemsize:
-            return dtype
-    raise ConfigError(f"Sketches of {length} bits are too long: at most 2^32 - 1.")
+    if length >= 1 << 32:
+        raise ConfigError(f"Sketches of {length} bits are too long: at most 2^32 - 1.")
+    return np.min_scalar_type(length).newbyteorder("<")
 
 
 def in_range(distances: NDArray[Any], length: int, *parties: str) -> Distances:
