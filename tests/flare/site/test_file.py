@@ -365,8 +365,8 @@ def test_the_keyring_knows_the_site_and_the_others(kit):
     assert ring.own == site_keys(folder, file)
     assert ring.identities == {"north": ring.own.identity, "south": south.identity}
     hello = south.join("run").hello()
-    session = ring.own.session("run")
-    session.meet({"south": hello}, ring.identities)
+    member = ring.own.join("run")
+    member.meet({"south": hello}, ring.identities)
     with pytest.raises(ConfigError, match=r"identity of site 'west' is not known.*\[identities\]"):
         site_keyring(folder, file, ["west"])
 
