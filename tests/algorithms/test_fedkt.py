@@ -520,9 +520,7 @@ def test_more_queries_than_public_samples_are_an_error_before_training(cancer, s
 @pytest.mark.parametrize("level", ["L1", "L2"])
 def test_noise_on_votes_for_one_class_is_an_error_before_training(cancer, level) -> None:
     sites = [cg.Site(site.name, site.X, ["benign"] * len(site), learner=site.learner) for site in recorders(cancer)]
-    with pytest.raises(
-        ConfigError, match="FedKT: noise on votes needs at least two classes, not 1"
-    ):
+    with pytest.raises(ConfigError, match="FedKT: noise on votes needs at least two classes, not 1"):
         cancer.run(cg.FedKT(level=level, gamma=1.0), sites=sites, test=None)
     assert not FITTED
     assert set(cancer.run(cg.FedKT(), sites=sites, test=None).labels.codes) == {0}
