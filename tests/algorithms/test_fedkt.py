@@ -512,7 +512,7 @@ def test_a_private_learner_is_no_teacher(cancer) -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"level": "L1", "gamma": 1.0}, {"level": "L2", "gamma": 1.0}])
 def test_more_queries_than_public_samples_are_an_error_before_training(cancer, settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"371 queries.*370"):
+    with pytest.raises(ConfigError, match=r"queries must be at most 370.* not 371"):
         cancer.run(cg.FedKT(queries=371, **settings), sites=recorders(cancer))
     assert not FITTED
 

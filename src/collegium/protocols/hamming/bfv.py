@@ -83,7 +83,7 @@ class Partner:
         sketches = _list(self._owner, message.get("sketches"), _groups(self._rows) * tiles)
         key = message.get("key")
         if not isinstance(key, np.ndarray):
-            raise ProtocolError(self._owner, "did not send a public key.")
+            raise ProtocolError(self._owner, "sent no public key.")
         encryptor = api.Encryptor(params.context, params.loaded(self._owner, "PublicKey", key))
         evaluator = api.Evaluator(params.context)
         share = np.empty((_groups(self._rows), _ROWS, points), word(length))
