@@ -114,8 +114,8 @@ FAULTS = (
     ),
     _PLAN.fault(
         "of FedKT leaves the noise open",
-        "return {learn.name: self._learn(public_size).args, unasked: None}",
-        "return {unasked: None}",
+        "return {learn.name: self._learn(public_size).args}",
+        "return {}",
         "tests/flare/site/test_office.py",
         "tests/flare/agreement/test_planning.py",
         "tests/algorithms/test_fedkt.py -k fixed",
@@ -142,10 +142,10 @@ FAULTS = (
         "tests/algorithms/test_xclp.py -k neighbour",
     ),
     _XCLP.fault(
-        "a run that is over leaves its codes",
-        "for each in (_CODES, _DIALOGUES)]",
-        "for each in (_DIALOGUES,)]",
-        "tests/flare/test_algorithms.py -k left_out",
+        "a run that is over leaves its secrets",
+        "        self.site.secret_state.clear()\n",
+        "",
+        "tests/site/test_agent.py",
     ),
     _NETS.fault(
         "noise makes a variance negative",
@@ -341,8 +341,8 @@ FAULTS = (
     ),
     _ACCOUNTANT.fault(
         "scores move by half",
-        'return 2 / check_positive("sensitivity", "ridge", ridge)',
-        'return 1 / check_positive("sensitivity", "ridge", ridge)',
+        'return 2 / float(check(PositiveFloat, ridge, "sensitivity: ridge"))',
+        'return 1 / float(check(PositiveFloat, ridge, "sensitivity: ridge"))',
         "tests/algorithms/test_certainty.py",
     ),
     _ACCOUNTANT.fault(
@@ -390,26 +390,26 @@ FAULTS = (
     # Between sites, and who comes first.
     _VOTES.fault(
         "a sum of two is opened",
-        "        _require_company(site, participants)\n",
+        "            _require_company(site, mask.participants)\n",
         "",
         "tests/secure/test_secret_votes.py -k company",
     ),
     _VOTES.fault(
         "votes of another round are masked again",
-        'if stored != (str(spec.get("session")), str(spec["again"])):',
+        "if stored != (mask.circle, mask.again):",
         "if stored is None:",
         "tests/secure/test_secret_votes.py -k another_round",
     ),
     _VOTES.fault(
         "opened votes are kept",
-        "    if not faults:\n        site.state.pop(_KEPT, None)\n",
+        "    if not faults:\n        site.secret_state.pop(_KEPT, None)\n",
         "",
         "tests/secure/test_secret_votes.py -k masked_again",
     ),
     _ORDER.fault(
         "weights are summed as they come",
-        "for party in (party for party in fed.parties if party in replies):",
-        "for party in replies:",
+        "replies.update((party, came[party]) for party in addressed if party in came)",
+        "replies.update(came)",
         "tests/contracts/test_algorithms.py -k answers_first and fedprox",
         "tests/algorithms/test_fedavg.py -k first",
     ),

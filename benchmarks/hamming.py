@@ -18,7 +18,8 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.machine import limited_to
 from benchmarks.report import Column, Report, print_with_options, watched
-from collegium.protocols.hamming import BACKENDS, Transcript, masked, pairwise, plain
+from benchmarks.two_sites import Transcript, pairwise
+from collegium.protocols.hamming import BACKENDS, masked, plain
 
 SITES = 5
 TARGETS = {
@@ -26,19 +27,19 @@ TARGETS = {
     "paillier": {"target_seconds": 180.0, "target_bytes": 11e6},
     "masked": {"target_site_seconds": 0.2},
 }
-"""For 500 points at each site and codes of 4096 bits."""
+"""For 500 points at each site and sketches of 4096 bits."""
 SMALL: dict[str, Any] = {"points": 20, "bits": 256, "backends": "ot masked plain"}
 
 
 def measure(points: int = 500, bits: int = 4096, backends: str = "") -> list[dict[str, Any]]:
     """One row per backend, and one for all pairs of five sites with `masked`."""
     rng = np.random.default_rng(0)
-    codes = [rng.integers(0, 2, (points, bits), dtype=np.uint8) for _ in range(SITES)]
+    sketches = [rng.integers(0, 2, (points, bits), dtype=np.uint8) for _ in range(SITES)]
     chosen = backends.split() or list(BACKENDS)
     with limited_to(cores=1), threadpool_limits(1):
-        pairwise(codes[0][:2], codes[1][:2], "masked")  # the first use loads libraries
-        rows = [_one_pair(name, codes[0], codes[1]) for name in watched(chosen, "backends", len(chosen))]
-        rows.append(_all_pairs(codes))
+        pairwise(sketches[0][:2], sketches[1][:2], "masked")  # the first use loads libraries
+        rows = [_one_pair(name, sketches[0], sketches[1]) for name in watched(chosen, "backends", len(chosen))]
+        rows.append(_all_pairs(sketches))
     for row in rows:
         row |= TARGETS.get(row["backend"], {}) if (points, bits) == (500, 4096) else {}
     return rows
@@ -58,35 +59,35 @@ def _one_pair(name: str, a: Any, b: Any) -> dict[str, Any]:
     }
 
 
-def _all_pairs(codes: list[Any]) -> dict[str, Any]:
+def _all_pairs(sketches: list[Any]) -> dict[str, Any]:
     """Five sites with `masked`, every pair."""
-    points = {str(i): len(each) for i, each in enumerate(codes)}
+    points = {str(i): len(each) for i, each in enumerate(sketches)}
     key, transcript, exact = secrets.token_bytes(32), Transcript(), True
     start = time.process_time()
-    sites = {name: masked.Site(codes[int(name)], name, key, "benchmark", points) for name in points}
-    server = masked.Server(codes[0].shape[1])
+    sites = {name: masked.Site(sketches[int(name)], name, key, "benchmark", points) for name in points}
+    server = masked.Server(sketches[0].shape[1])
     for name, site in sites.items():
-        server.add(name, points[name], transcript.send(name, "server", site.codes()))
+        server.add(name, points[name], transcript.send(name, "server", site.sketches()))
     found = {}
     for a, b in itertools.combinations(points, 2):
         shares = [transcript.send(one, "server", sites[one].share(other)) for one, other in ((a, b), (b, a))]
         found[a, b] = server.distances(a, shares[0], b, shares[1])
     seconds = time.process_time() - start
     for (a, b), distances in found.items():
-        exact &= np.array_equal(distances, plain.distances(codes[int(a)], codes[int(b)]))
+        exact &= np.array_equal(distances, plain.distances(sketches[int(a)], sketches[int(b)]))
     return {
         "backend": f"masked, all pairs of {SITES} sites",
         "seconds": seconds,
         "bytes": transcript.bytes,
         "exact": exact,
-        "target_seconds": 5.0 if codes[0].shape == (500, 4096) else None,
+        "target_seconds": 5.0 if sketches[0].shape == (500, 4096) else None,
     }
 
 
 def report(points: int = 500, bits: int = 4096, backends: str = "") -> Report:
     """The table."""
     return Report(
-        f"Hamming distances of {points} x {points} codes of {bits} bits, one pair of sites, on one core",
+        f"Hamming distances of {points} x {points} sketches of {bits} bits, one pair of sites, on one core",
         {
             "backend": Column("backend"),
             "site a s": Column("a_seconds", ".2f"),

@@ -22,7 +22,8 @@ import collegium as cg
 from benchmarks.machine import limited_to
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.core import Algorithm
-from collegium.graphs import Nearest, influence, nearest
+from collegium.graphs import Nearest, influence
+from collegium.graphs.neighbours import nearest
 
 SITES = 10
 SHARES = (0.02, 0.05, 0.1)

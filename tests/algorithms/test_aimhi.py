@@ -37,5 +37,5 @@ def test_it_is_the_same_loop(cancer) -> None:
 def test_errors_name_the_algorithm() -> None:
     with pytest.raises(ConfigError, match="AIMHI: rounds"):
         cg.AIMHI(rounds=0)
-    with pytest.raises(ConfigError, match="AIMHI: with period 20 > rounds 5"):
+    with pytest.raises(ConfigError, match="AIMHI: period must be at most rounds=5, not 20"):
         cg.AIMHI(rounds=5)

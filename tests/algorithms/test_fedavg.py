@@ -266,10 +266,10 @@ def test_a_start_of_another_net_is_an_error():
 @pytest.mark.parametrize(
     ("start", "why"),
     [
-        (3, "start is a fitted model"), (cg.TorchClassifier, "start is a fitted model"),
-        (cg.TorchClassifier("linear"), "start is a fitted model"), ({}, "start has no weights"),
-        ([], "start is an empty list"), ([{}], "start has no weights"), ({"1.bias": "x"}, "start has .* no numbers"),
-        ({"1.bias": None}, "start has .* no numbers"), ({"1.bias": [np.nan]}, "start has .* no numbers"),
+        (3, "start must be a fitted model"), (cg.TorchClassifier, "start must be a fitted model"),
+        (cg.TorchClassifier("linear"), "start must be a fitted model"), ({}, "start has no weights"),
+        ([], "start is an empty list"), ([{}], "start has no weights"), ({"1.bias": "x"}, "start has .* not numeric"),
+        ({"1.bias": None}, "start has .* NaN or infinite"), ({"1.bias": [np.nan]}, "start has .* NaN or infinite"),
         ({"1.bias": [1e300]}, "start has .* infinite"),
     ],
 )  # fmt: skip

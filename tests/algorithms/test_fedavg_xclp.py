@@ -26,7 +26,7 @@ def test_found_labels_make_a_better_net_than_labels_alone() -> None:
 
 
 @pytest.mark.parametrize("sums", ["pairwise", "recipient"])
-def test_cryptography_gives_what_codes_in_the_clear_give(sums: str) -> None:
+def test_cryptography_gives_what_sketches_in_the_clear_give(sums: str) -> None:
     found = [
         run(cg.FedAvgXCLP(rounds=1, local_steps=5, xclp=cg.XCLP(bits=64, k=5, hamming=backend, sums=sums)))
         for backend in ("plain", "masked")
@@ -99,7 +99,7 @@ def test_it_says_what_everybody_learns() -> None:
     assert "weights" in told["coordinator, from averaging"]
 
 
-def test_codes_that_are_too_long_for_a_backend_are_refused_at_once() -> None:
+def test_sketches_that_are_too_long_for_a_backend_are_refused_at_once() -> None:
     table = {"name": "fedavg_xclp", "xclp": {"name": "xclp", "bits": 40000, "hamming": "masked"}}
     with pytest.raises(ConfigError, match=r"algorithm.xclp: XCLP: .*at most 32767 bits.*'ot'"):
         build("algorithm", table, "algorithm")

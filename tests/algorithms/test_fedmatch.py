@@ -11,7 +11,7 @@ from tests.algorithms.few_labels import accuracy, disturbed, net, run, sites
 from tests.algorithms.nets import close, mean, weights
 
 import collegium as cg
-from collegium.algorithms._pseudo_labels import part_of
+from collegium.algorithms._semi_supervised import part_of
 from collegium.algorithms.fedmatch import _nearest
 
 

@@ -10,7 +10,7 @@ from tests.algorithms.few_labels import accuracy, disturbed, run, sites
 from tests.algorithms.nets import close, mean, weights
 
 import collegium as cg
-from collegium.algorithms._pseudo_labels import part_of
+from collegium.algorithms._semi_supervised import part_of
 
 
 def test_the_server_averages_both_and_every_site_ends_with_the_target() -> None:

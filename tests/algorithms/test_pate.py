@@ -140,5 +140,5 @@ def test_one_record_changes_one_vote_whoever_learns_from_it(cancer, monkeypatch,
 def test_noise_on_votes_for_one_class_is_an_error_before_training() -> None:
     X = np.arange(6.0)[:, None]
     sites = [cg.Site(name, X, [0] * 6, learner=TREE) for name in "ab"]
-    with pytest.raises(ConfigError, match="DPPate: noise on votes needs two classes"):
+    with pytest.raises(ConfigError, match="DPPate: noise on votes needs at least two classes"):
         cg.run(cg.DPPate(teachers=3, gamma=0.1), sites=sites, public=X)

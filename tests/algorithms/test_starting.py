@@ -71,9 +71,9 @@ def test_learners_without_weights_cannot_start_from_any(method: str, first: cg.R
     [
         ([], "empty list"),
         ({}, "no weights"),
-        (DecisionTreeClassifier(), "start is a fitted model"),
-        (cg.TorchClassifier(), "start is a fitted model"),
-        ({"w": np.array([np.nan])}, "infinite or no numbers"),
+        (DecisionTreeClassifier(), "start must be a fitted model"),
+        (cg.TorchClassifier(), "start must be a fitted model"),
+        ({"w": np.array([np.nan])}, "NaN or infinite"),
     ],
 )
 def test_what_holds_no_weights_is_an_error_at_once(start: Any, match: str) -> None:
@@ -83,7 +83,7 @@ def test_what_holds_no_weights_is_an_error_at_once(start: Any, match: str) -> No
 
 
 def test_weights_of_another_net_or_of_other_classes(first: cg.Run) -> None:
-    with pytest.raises(ConfigError, match="another net"):
+    with pytest.raises(ConfigError, match="a net that no site has"):
         run("fedct", start={"weight": np.zeros((3, 3))})
     other = RecordingNet().fit(U, np.array(list("abcdefghij"))[LABELS])
     with pytest.raises(ConfigError, match="classes"):

@@ -128,7 +128,7 @@ def test_it_goes_on_where_it_was_killed(after: int, tmp_path: Path) -> None:
     assert same(resumed, cg.run(algorithm, sites=sites()))
 
 
-def test_another_seed_draws_other_codes(usual: cg.Run) -> None:
+def test_another_seed_draws_other_sketches(usual: cg.Run) -> None:
     assert not all(
         np.array_equal(usual.confidences[p], v) for p, v in cg.run(SMALL, sites=sites(), seed=1).confidences.items()
     )
@@ -328,7 +328,7 @@ def test_a_study_with_an_infinite_power_is_refused() -> None:
     ("settings", "simulated"),
     [({}, False), ({"hamming": "masked"}, False), ({"hamming": "plain"}, True), ({"bits": None}, True)],
 )
-def test_what_shows_points_or_codes_can_only_be_simulated(settings: dict[str, Any], simulated: bool) -> None:
+def test_what_shows_points_or_sketches_can_only_be_simulated(settings: dict[str, Any], simulated: bool) -> None:
     algorithm = cg.XCLP(**settings)
     assert algorithm.simulation_only is cg.FedAvgXCLP(xclp=algorithm).simulation_only is simulated
     assert algorithm == cg.XCLP(**settings)
@@ -355,7 +355,7 @@ def test_the_claim_is_confidentiality_and_not_differential_privacy(usual: cg.Run
 
 def test_it_says_who_learns_what() -> None:
     learns = cg.XCLP(hamming="masked").learns()
-    assert "ALL codes" in learns["server and one site, from distances"]
+    assert "ALL sketches" in learns["server and one site, from distances"]
     for what in ("labels and confidences of its own points", "how many points each other site has", "total influence"):
         assert what in learns["site"]
     assert "the number of labels of each class" in cg.XCLP(balance="count").learns()["site"]
@@ -378,11 +378,11 @@ def test_coordinator_and_one_site_together_find_all_labels_and_it_says_so(
     S = np.hstack([args["S"] for _, step, args in link.orders if step == "xclp.spread"])  # known to the coordinator
     Y_found = np.linalg.lstsq(S[:80], sums_of["a"][:-1], rcond=None)[0]  # the site's rows of S and of S Y
     assert np.array_equal(words(Y_found.argmax(axis=1)), np.concatenate([site.y for site in who]))
-    assert "labels of all labelled points of all sites" in algorithm.learns()["coordinator and one site"]
+    assert "labels of all labeled points of all sites" in algorithm.learns()["coordinator and one site"]
     assert "labels" in algorithm.learns()["server and one site, from row sums"]
     for page in ("SECURITY.md", "docs/methods/xclp.md"):
         text = " ".join((Path(__file__).parents[2] / page).read_text().split())
-        assert "the labels of all labelled points of all sites" in text
+        assert "the labels of all labeled points of all sites" in text
 
 
 # Drop-outs: the others finish as if it had never been there.
@@ -538,18 +538,18 @@ def test_of_a_leader_whose_seed_does_not_arrive_another_takes_the_place(play: Pl
 
 
 @pytest.mark.parametrize("faults", [["a", "c", "d"], ["nobody"], ["b"]])
-def test_who_accuses_everybody_or_nobody_is_left_out_of_the_codes(play: Play, faults: list[str]) -> None:
+def test_who_accuses_everybody_or_nobody_is_left_out_of_the_sketches(play: Play, faults: list[str]) -> None:
     found, fed, _ = play(SMALL, "b", "sketches.compare", lambda plain: plain.update(faults=faults))
     assert list(found) == ["a", "c", "d"]
     assert {(row["party"], row["code"]) for row in fed.observed.refusals} == {("b", "protocol")}
 
 
-def test_codes_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
+def test_sketches_are_not_drawn_by_a_seed_that_not_all_have(play: Play) -> None:
     _, fed, link = play(SMALL, "nobody", "")
     (args,) = [args for party, step, args in link.orders if (party, step) == ("b", "sketches.encode")]
     with pytest.raises(QuorumLost, match="b: step-failed"):
         fed.ask(encode(**args), ["b"])
-    assert "a seed that is not held here" in "".join(link.inner._pool.agents["b"].log.lines)
+    assert "a seed that this site does not hold" in "".join(link.inner._pool.agents["b"].log.lines)
 
 
 @pytest.mark.parametrize("backend", ["ot", "masked"])
@@ -580,7 +580,7 @@ def with_columns(changes: dict[str, Any]) -> list[cg.Site]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda table: table.iloc[:, 1:], "points of 63 features, and this site of 64"),
+        (lambda table: table.iloc[:, 1:], "points with 63 features, this site 64"),
         (lambda table: table.iloc[:, ::-1], "in another order"),
         (lambda table: table.rename(columns={"pixel 9": "pixel nine"}), "other names"),
     ],
@@ -630,11 +630,11 @@ def test_features_of_another_length_are_not_compared(play: Play) -> None:
 
 
 def test_exact_similarities_of_points_of_different_lengths_name_both_sites(play: Play) -> None:
-    differ = r"site 'b' have 9 features, and those of site 'a' have 8"
+    differ = "a: 8, b: 9"
     with pytest.raises(ConfigError, match=differ):
         cg.run(cg.XCLP(bits=None, k=3, embed=True), sites=embedded(b=9))
     narrow = [s if s.name != "b" else cg.Site("b", s.X[:, :9], s.y, unlabeled=s.unlabeled[:, :9]) for s in sites()]
-    with pytest.raises(ConfigError, match=r"site 'b' have 9 features, and those of site 'a' have 64"):
+    with pytest.raises(ConfigError, match="a: 64, b: 9"):
         play(cg.XCLP(bits=None, k=3), "nobody", "", who=narrow)
 
 
@@ -655,7 +655,7 @@ def test_where_too_few_come_for_the_quorum_it_says_who_did_not() -> None:
         cg.run(SMALL, sites=who, quorum=1.0)
 
 
-def test_a_session_that_was_begun_is_not_begun_again(play: Play) -> None:
+def test_a_circle_that_was_begun_is_not_begun_again(play: Play) -> None:
     _, fed, _ = play(SMALL, "nobody", "")
     with pytest.raises(QuorumLost):
         SMALL.propagate(fed)

@@ -25,7 +25,7 @@ sites = 3
 @pytest.mark.parametrize(
     ("algorithm", "expected"),
     [
-        ('{name = "xclp", bits = 32, hamming = "masked"}', "ALL codes of ALL sites"),
+        ('{name = "xclp", bits = 32, hamming = "masked"}', "ALL sketches of ALL sites"),
         ('{name = "fedct", rounds = 2, votes = "secret"}', "the sum over the other participants"),
     ],
 )

@@ -61,7 +61,7 @@ def test_numbers_are_plain_afterwards() -> None:
 
 
 def test_noise_needs_two_classes() -> None:
-    votes(gamma=0.1).check_classes("Here", 2)
-    votes().check_classes("Here", 1)
-    with pytest.raises(ConfigError, match="Here: noise on votes needs two classes or more, and this study has 1"):
-        votes(gamma=0.1).check_classes("Here", 1)
+    votes(gamma=0.1).check_classes(2)
+    votes().check_classes(1)
+    with pytest.raises(ConfigError, match="NoisyVotes: noise on votes needs at least two classes, not 1"):
+        votes(gamma=0.1).check_classes(1)

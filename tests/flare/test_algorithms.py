@@ -22,7 +22,7 @@ from collegium.errors import ConfigError
 from collegium.flare.coordinator.coordinate import coordinate
 from collegium.flare.kits.identity import make_agent_folder, read_keys
 from collegium.flare.site.file import load_site
-from collegium.protocols.keys import Session, SiteKeys
+from collegium.protocols.keys import Member, SiteKeys
 from collegium.study.preparing import coordinators_part
 from collegium.study.study import Study
 
@@ -113,7 +113,7 @@ def test_it_runs_between_organisations_as_in_a_simulation(name: str, folder: Pat
         for site, labels in simulated.labels.items():
             kept = pd.read_csv(folder / site / "agent" / "runs" / run.about["run"] / "labels.csv")
             assert len(kept) == len(labels)
-            if not part.algorithm.fresh_secrets:  # such as the seed of the codes, which only the sites know
+            if not part.algorithm.fresh_secrets:  # such as the seed of the sketches, which only the sites know
                 assert kept["label"].tolist() == labels.tolist()
     else:
         assert run.labels == simulated.labels
@@ -133,7 +133,7 @@ def test_secret_votes_come_to_what_plain_ones_come_to(folder: Path, monkeypatch:
     assert secret.labels == plain.labels
     for site in NAMES:
         (state,) = (folder / site / "agent" / "runs" / secret.about["run"]).glob("state-*.pkl")
-        assert set(cloudpickle.loads(state.read_bytes())[2]["sessions with other sites"].values()) == {None}
+        assert set(cloudpickle.loads(state.read_bytes())[2]["circles with other sites"].values()) == {None}
 
 
 @pytest.mark.parametrize("name", sorted(set(EVERY) - set(REAL)))
@@ -143,7 +143,7 @@ def test_what_only_a_simulation_may_do_is_refused(name: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["xclp", "fedavg_xclp"])
-def test_codes_in_the_clear_are_refused_before_anything_is_asked(
+def test_sketches_in_the_clear_are_refused_before_anything_is_asked(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(SETTINGS, "xclp", {"hamming": "plain"})
@@ -162,7 +162,7 @@ def test_codes_in_the_clear_are_refused_before_anything_is_asked(
 def test_a_site_that_was_left_out_keeps_no_key_of_the_run(
     step: str, backend: str, again: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither keys of its session, nor the seed of the codes, which is also what `masked` codes are masked by."""
+    """Neither keys of its circle, nor the seed of the sketches, which is also what `masked` sketches are masked by."""
     monkeypatch.setitem(SETTINGS, "xclp", {"bits": 64, "k": 3, "hamming": backend})
     secrets = watch_secrets(monkeypatch)
     host = OfficeHost(dict(kits_for(folder, "xclp")))
@@ -188,23 +188,23 @@ def test_an_organisation_with_columns_in_another_order_reads_why_it_was_left_out
         run = coordinate(study_of("xclp"), host, base=folder, out=folder / "out", progress=False)
     assert run.refusals[["party", "step", "code"]].values.tolist() == [["site-3", "sketches.compare", "protocol"]]
     (log,) = (folder / "site-3" / "agent" / "runs" / run.about["run"]).rglob("site.log")
-    assert "Party 'site-1' has columns with other names than this site, or in another order" in log.read_text()
+    assert "Party 'site-1' has columns with other names or in another order than this site" in log.read_text()
 
 
 def watch_secrets(patched: pytest.MonkeyPatch) -> list[tuple[str, bytes]]:
-    """All session keys and seeds that are drawn from now on, and the identity keys that sign them."""
+    """All fresh keys and seeds that are drawn from now on, and the identity keys that sign them."""
     secrets: list[tuple[str, bytes]] = []
-    begin, draw = Session.__init__, ActiveSite.draw_secret
+    begin, draw = Member.__init__, ActiveSite.draw_secret
 
-    def watched(self: Session, keys: SiteKeys, name: str) -> None:
+    def watched(self: Member, keys: SiteKeys, name: str) -> None:
         begin(self, keys, name)
-        secrets.extend([("session", self._secret), ("identity", keys.secret)])
+        secrets.extend([("circle", self._secret), ("identity", keys.secret)])
 
     def drawn(self: ActiveSite, size: int) -> bytes:
         secrets.append(("seed", draw(self, size)))
         return secrets[-1][1]
 
-    patched.setattr(Session, "__init__", watched)
+    patched.setattr(Member, "__init__", watched)
     patched.setattr(ActiveSite, "draw_secret", drawn)
     return secrets
 

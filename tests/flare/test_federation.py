@@ -258,7 +258,7 @@ def test_other_algorithms_run_unchanged(federation: FaultyFederation, tmp_path: 
         assert (kept / "report.html").is_file()
         (state,) = kept.glob("state-*.pkl")
         _, _, own, secrets, *_ = cloudpickle.loads(state.read_bytes())
-        assert own["names of sessions that were begun"]
+        assert own["names of circles that were joined"]
         assert secrets == {}
 
 

@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from collegium.graphs import Nearest, directions, joint, nearest
+from collegium.graphs import Nearest, directions, joint
+from collegium.graphs.neighbours import nearest
 
 rng = np.random.default_rng(0)
 

@@ -8,29 +8,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.two_sites import Transcript
 from scipy import stats
 
 from collegium import wire
-from collegium.protocols.hamming import Transcript
-from collegium.protocols.keys import Session, SiteKeys, new_secret
+from collegium.protocols.keys import Member, SiteKeys, new_secret
 
-Meet = Callable[..., dict[str, Session]]
+Meet = Callable[..., dict[str, Member]]
 
 
 @pytest.fixture
 def meet() -> Meet:
-    """Sessions of sites that know each other's identities."""
+    """Members of a circle: sites that know each other's identities."""
 
-    def sessions(*parties: str, name: str = "session") -> dict[str, Session]:
+    def members(*parties: str, name: str = "circle") -> dict[str, Member]:
         sites = {party: SiteKeys(party, new_secret()) for party in parties}
         identities = {party: keys.identity for party, keys in sites.items()}
-        met = {party: keys.session(name) for party, keys in sites.items()}
-        hellos = {party: session.hello() for party, session in met.items()}
-        for session in met.values():
-            session.meet(hellos, identities)
+        met = {party: keys.join(name) for party, keys in sites.items()}
+        hellos = {party: member.hello() for party, member in met.items()}
+        for member in met.values():
+            member.meet(hellos, identities)
         return met
 
-    return sessions
+    return members
 
 
 @dataclass

@@ -63,33 +63,33 @@ def test_a_site_that_is_set_back_repeats_no_key_stream(meet: Any) -> None:
     assert not np.array_equal(site.seal("b", 1, "one"), earlier.seal("b", 1, "one"))
 
 
-def test_a_session_name_is_used_once() -> None:
+def test_a_circle_name_is_used_once() -> None:
     keys = SiteKeys("a", new_secret())
-    keys.session("run 1")
-    keys.session("run 2")
+    keys.join("run 1")
+    keys.join("run 2")
     with pytest.raises(Reused, match="run 1"):
-        keys.session("run 1")
+        keys.join("run 1")
 
 
 def test_hellos_are_checked_against_identities(meet: Any) -> None:
     a, b, intruder = (SiteKeys(name, new_secret()) for name in ("a", "b", "b"))
-    session = a.session("s")
+    member = a.join("s")
     with pytest.raises(ProtocolError, match="another identity"):
-        session.meet({"b": intruder.session("s").hello()}, {"b": b.identity})
+        member.meet({"b": intruder.join("s").hello()}, {"b": b.identity})
     with pytest.raises(ProtocolError, match="another identity"):
-        session.meet({"b": b.session("older session").hello()}, {"b": b.identity})
+        member.meet({"b": b.join("older circle").hello()}, {"b": b.identity})
     with pytest.raises(ConfigError, match="not known"):
-        session.meet({"b": b.session("s").hello()}, {})
+        member.meet({"b": b.join("s").hello()}, {})
     with pytest.raises(ConfigError, match="has not met"):
-        session.seal("b", 1, "one")
+        member.seal("b", 1, "one")
 
 
 @pytest.mark.parametrize("key", ["00", "zz" * 32, 5, None])
 def test_malformed_keys_are_named(key: Any) -> None:
     a, b = SiteKeys("a", new_secret()), SiteKeys("b", new_secret())
-    hello = b.session("s").hello() | {"key": key}
+    hello = b.join("s").hello() | {"key": key}
     with pytest.raises(ProtocolError, match="'b'"):
-        a.session("s").meet({"b": hello}, {"b": b.identity})
+        a.join("s").meet({"b": hello}, {"b": b.identity})
 
 
 def test_a_key_of_small_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,10 +97,10 @@ def test_a_key_of_small_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
     a, b = SiteKeys("a", new_secret()), SiteKeys("b", new_secret())
     monkeypatch.setattr(primitives, "x25519_public", lambda secret: bytes(32))
-    hello = b.session("s").hello()
+    hello = b.join("s").hello()
     monkeypatch.undo()
-    with pytest.raises(ProtocolError, match="no point of the curve"):
-        a.session("s").meet({"b": hello}, {"b": b.identity})
+    with pytest.raises(ProtocolError, match="not a point of the curve"):
+        a.join("s").meet({"b": hello}, {"b": b.identity})
 
 
 def test_a_second_hello_is_refused(meet: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_second_hello_is_refused(meet: Any) -> None:
         site.meet({"b": {}}, {"b": ""})
 
 
-def test_keys_differ_by_pair_purpose_and_session(meet: Any) -> None:
+def test_keys_differ_by_pair_purpose_and_circle(meet: Any) -> None:
     sites = meet("a", "b", "c")
     assert sites["a"].key("b", "masks") == sites["b"].key("a", "masks")
     assert len({sites["a"].key(party, purpose) for party in "bc" for purpose in ("masks", "seed")}) == 4

@@ -32,7 +32,7 @@ class Sum:
     """Four sites and what they send, in one round after the other."""
 
     def __init__(self, meet: Any) -> None:
-        self.sites = {party: MaskedSum(session) for party, session in meet(*PARTIES).items()}
+        self.sites = {party: MaskedSum(member) for party, member in meet(*PARTIES).items()}
 
     def submit(self, name: str, here: Iterable[str] = PARTIES) -> tuple[SumServer, dict[str, Submission]]:
         sent = {party: self.sites[party].submit(name, votes(LABELS[party], 3), tuple(here)) for party in here}
@@ -150,11 +150,11 @@ def test_letters_belong_to_their_round_and_company(four: Sum) -> None:
 
 def test_a_round_is_bound_to_its_participants(meet: Any) -> None:
     """The same name with other company: what was sealed for one is nothing in the other."""
-    sessions = meet("a", "b", "c", "d")
-    mine, theirs = MaskedSum(sessions["a"]), MaskedSum(sessions["b"])
+    members = meet("a", "b", "c", "d")
+    mine, theirs = MaskedSum(members["a"]), MaskedSum(members["b"])
     mine.submit("1", np.array([1]), "abc")
     sent = theirs.submit("1", np.array([1]), "abd")
-    own = MaskedSum(sessions["c"]).submit("1", np.array([1]), "abc")
+    own = MaskedSum(members["c"]).submit("1", np.array([1]), "abc")
     assert mine.open("1", {"b": sent.letters["a"], "c": own.letters["a"]}) == ({}, ["b"])
 
 
@@ -211,7 +211,7 @@ def test_the_words_are_as_narrow_as_the_sum_allows() -> None:
 
 @pytest.mark.parametrize(("most", "values"), [(85, [85, 0]), (2**20, [2**20, 7])])
 def test_a_sum_that_fills_its_words_is_right(meet: Any, most: int, values: list[int]) -> None:
-    sites = {party: MaskedSum(session) for party, session in meet("a", "b", "c").items()}
+    sites = {party: MaskedSum(member) for party, member in meet("a", "b", "c").items()}
     server = SumServer("abc", (2,), most=most)
     for party, site in sites.items():
         server.add(party, site.submit("r", np.array(values), "abc", most=most))
@@ -228,10 +228,10 @@ def test_values_out_of_range_are_refused_at_the_site(meet: Any, bad: Any) -> Non
 
 
 def test_a_rounds_name_is_used_once(meet: Any) -> None:
-    session = meet(*PARTIES)["a"]
-    MaskedSum(session).submit("1", votes(LABELS["a"], 3), PARTIES)
+    member = meet(*PARTIES)["a"]
+    MaskedSum(member).submit("1", votes(LABELS["a"], 3), PARTIES)
     with pytest.raises(Reused, match="second time"):
-        MaskedSum(session).submit("1", votes(LABELS["a"], 3), "abd")
+        MaskedSum(member).submit("1", votes(LABELS["a"], 3), "abd")
 
 
 def test_masks_of_two_rounds_have_nothing_in_common(meet: Any, looks_uniform: Any) -> None:
@@ -273,7 +273,7 @@ def test_two_sites_are_warned(meet: Any) -> None:
 
 
 def test_company_is_checked(meet: Any) -> None:
-    session = meet("a", "b", "c")["a"]
+    member = meet("a", "b", "c")["a"]
     for participants in ("bcd", "abx", "abbcc"):
         with pytest.raises(ConfigError, match="needs this site"):
-            MaskedSum(session).submit("1", np.array([1]), participants)
+            MaskedSum(member).submit("1", np.array([1]), participants)

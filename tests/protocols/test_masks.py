@@ -14,10 +14,10 @@ WORD = np.dtype("<u8")
 
 
 def mask(
-    session: Any, purpose: str = "p", name: str = "1", parties: str = "abc", block: str = "x", rows: int = 4
+    member: Any, purpose: str = "p", name: str = "1", parties: str = "abc", block: str = "x", rows: int = 4
 ) -> bytes:
-    # A copy of the session forgets the round afterwards, so that only what the mask is bound to can make it differ.
-    masks = Masks(pickle.loads(pickle.dumps(session)), purpose, name, list(parties))
+    # A copy of the member forgets the round afterwards, so that only what the mask is bound to can make it differ.
+    masks = Masks(pickle.loads(pickle.dumps(member)), purpose, name, list(parties))
     return masks.shared_with("b", block, (rows, 2), WORD)[:3].tobytes()
 
 
@@ -30,13 +30,11 @@ def test_a_mask_is_bound_to_all_that_makes_a_message(meet: Any) -> None:
 
 
 def test_masks_of_all_participants_cancel(meet: Any) -> None:
-    total = sum(
-        Masks(session, "p", "1", list("abcd")).cancelling("x", (50,), WORD) for session in meet(*"abcd").values()
-    )
+    total = sum(Masks(member, "p", "1", list("abcd")).cancelling("x", (50,), WORD) for member in meet(*"abcd").values())
     assert not np.any(total)
 
 
-def test_a_round_is_used_once_per_session_and_purpose(meet: Any) -> None:
+def test_a_round_is_used_once_per_circle_and_purpose(meet: Any) -> None:
     a = meet(*"abc")["a"]
     Masks(a, "p", "1", list("abc"))
     Masks(a, "q", "1", list("abc"))

@@ -30,7 +30,7 @@ def test_base_transfers_give_one_of_two_secrets() -> None:
     assert len({secret for pair in pairs for secret in pair}) == 256
 
 
-def test_base_transfers_depend_on_the_session() -> None:
+def test_base_transfers_depend_on_the_pair() -> None:
     sender, receiver = base.BaseSender("s", "b"), base.BaseReceiver("t", "a")
     answer, chosen = receiver.answer(sender.offer())
     assert not {secret for pair in sender.secrets(answer) for secret in pair} & set(chosen)
@@ -85,7 +85,7 @@ def test_batches_differ_and_come_once() -> None:
     sender.transfers(0, 0, 64, first)
     with pytest.raises(Reused, match="'a'"):
         sender.transfers(0, 0, 64, first)
-    with pytest.raises(ProtocolError, match="'a' asks"):
+    with pytest.raises(ProtocolError, match="'a' sent"):
         sender.transfers(1, 64, 64, second[:-1])
 
 

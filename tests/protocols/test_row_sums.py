@@ -30,7 +30,7 @@ def server_for(parties: Any, mode: str) -> RowSumServer:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_site_gets_the_sum_of_its_own_rows(meet: Any, mode: str, looks_uniform: Any) -> None:
-    sums = {party: RowSums(session, mode) for party, session in meet(*SIZES).items()}
+    sums = {party: RowSums(member, mode) for party, member in meet(*SIZES).items()}
     server = server_for(SIZES, mode)
     for party, site in sums.items():
         submission = site.submit("1", BLOCKS[party])
@@ -43,7 +43,7 @@ def test_every_site_gets_the_sum_of_its_own_rows(meet: Any, mode: str, looks_uni
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_server_sees_noise(meet: Any, mode: str, looks_uniform: Any) -> None:
-    sites = {party: RowSums(session, mode) for party, session in meet("a", "b", "c").items()}
+    sites = {party: RowSums(member, mode) for party, member in meet("a", "b", "c").items()}
     blocks = {party: np.zeros((500, 4)) for party in "abc"}
     server = RowSumServer(dict.fromkeys("abc", 500), 4, mode)
     for party, site in sites.items():
@@ -58,7 +58,7 @@ def test_the_server_sees_noise(meet: Any, mode: str, looks_uniform: Any) -> None
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("lost", SIZES)
 def test_who_drops_out_before_the_round_is_left_out_with_its_rows(meet: Any, mode: str, lost: str) -> None:
-    sums = {party: RowSums(session, mode) for party, session in meet(*SIZES).items() if party != lost}
+    sums = {party: RowSums(member, mode) for party, member in meet(*SIZES).items() if party != lost}
     server = server_for(sums, mode)
     for party, site in sums.items():
         submission = site.submit("1", among(BLOCKS[party], sums))
@@ -69,7 +69,7 @@ def test_who_drops_out_before_the_round_is_left_out_with_its_rows(meet: Any, mod
 
 
 def test_pairwise_starts_again_without_the_lost_rows(meet: Any, looks_uniform: Any) -> None:
-    sums = {party: RowSums(session) for party, session in meet(*SIZES).items()}
+    sums = {party: RowSums(member) for party, member in meet(*SIZES).items()}
     server = server_for(SIZES, "pairwise")
     first = {party: site.submit("1", BLOCKS[party]) for party, site in sums.items()}
     for party in "abd":
@@ -79,7 +79,6 @@ def test_pairwise_starts_again_without_the_lost_rows(meet: Any, looks_uniform: A
         server.answers()
     again = server_for("abd", "pairwise")
     for party in "abd":
-        sums[party].abandon("1")
         with pytest.raises(Reused):
             sums[party].submit("1", among(BLOCKS[party], "abd"))
         submission = sums[party].submit("2", among(BLOCKS[party], "abd"))
@@ -98,7 +97,7 @@ def test_pairwise_starts_again_without_the_lost_rows(meet: Any, looks_uniform: A
 
 @pytest.mark.parametrize("lost", [("c",), ("a", "c")])
 def test_recipient_goes_on_without_starting_again(meet: Any, lost: tuple[str, ...]) -> None:
-    sums = {party: RowSums(session, "recipient") for party, session in meet(*SIZES).items()}
+    sums = {party: RowSums(member, "recipient") for party, member in meet(*SIZES).items()}
     server = server_for(SIZES, "recipient")
     there = [party for party in SIZES if party not in lost]
     for party, site in sums.items():
@@ -118,7 +117,7 @@ def test_recipient_goes_on_without_starting_again(meet: Any, lost: tuple[str, ..
 
 @pytest.mark.parametrize("mode", MODES)
 def test_who_drops_out_at_the_end_leaves_the_others_their_sums(meet: Any, mode: str) -> None:
-    sums = {party: RowSums(session, mode) for party, session in meet(*SIZES).items()}
+    sums = {party: RowSums(member, mode) for party, member in meet(*SIZES).items()}
     server = server_for(SIZES, mode)
     for party, site in sums.items():
         server.add(party, site.submit("1", BLOCKS[party]))
@@ -129,7 +128,7 @@ def test_who_drops_out_at_the_end_leaves_the_others_their_sums(meet: Any, mode: 
 
 
 def test_a_round_is_finished_once(meet: Any) -> None:
-    sums = {party: RowSums(session) for party, session in meet("a", "b", "c").items()}
+    sums = {party: RowSums(member) for party, member in meet("a", "b", "c").items()}
     server = server_for("abc", "pairwise")
     for party, site in sums.items():
         server.add(party, site.submit("1", among(BLOCKS[party], "abc")))
@@ -142,13 +141,13 @@ def test_a_round_is_finished_once(meet: Any) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ({"sum": np.zeros((2, 4), np.uint64), "from": ["b", "c"]}, "belongs"),
-        ({"sum": np.zeros((3, 4)), "from": ["b", "c"]}, "belongs"),
+        ({"sum": np.zeros((2, 4), np.uint64), "from": ["b", "c"]}, "expected uint64"),
+        ({"sum": np.zeros((3, 4)), "from": ["b", "c"]}, "expected uint64"),
         ({"sum": np.zeros((3, 4), np.uint64), "from": ["b", "x"]}, "names senders"),
         ({"sum": np.zeros((3, 4), np.uint64), "from": ["b", "b"]}, "names senders"),
         ({"sum": np.zeros((3, 4), np.uint64), "from": "bc"}, "names senders"),
         ({"sum": np.zeros((3, 4), np.uint64), "from": ["b"]}, r"without \['c'\]"),
-        ({}, "belongs"),
+        ({}, "expected uint64"),
     ],
 )
 def test_a_server_that_answers_nonsense_is_named(meet: Any, answer: dict[str, Any], why: str) -> None:

@@ -18,35 +18,35 @@ BITS = 200
 
 
 def test_from_features_to_distances_to_sums(meet: Any, looks_uniform: Any) -> None:
-    sessions = meet(*FEATURES)
+    members = meet(*FEATURES)
     carried: list[Any] = []
 
     def carry(sender: str, receiver: str, message: Any, context: str) -> Any:
         """From site to site through the coordinator."""
-        envelope = wire.unpack(wire.pack(sessions[sender].seal(receiver, message, context)).data)
+        envelope = wire.unpack(wire.pack(members[sender].seal(receiver, message, context)).data)
         carried.append(envelope)
-        return sessions[receiver].open(sender, envelope, context)
+        return members[receiver].open(sender, envelope, context)
 
     drawn = np.frombuffer(secrets.token_bytes(32), np.uint8)
     seeds = {party: carry("a", party, drawn, seed.CONTEXT).tobytes() for party in "bc"} | {"a": drawn.tobytes()}
-    codes = {party: seed.unpack(seed.codes(V, seeds[party], BITS), BITS) for party, V in FEATURES.items()}
+    sketches = {party: seed.unpack(seed.sketches(V, seeds[party], BITS), BITS) for party, V in FEATURES.items()}
 
     distances = {}
     for one, other in (("a", "b"), ("a", "c"), ("b", "c")):
-        receiver = ot.Receiver(codes[one], len(codes[other]), f"session {one}{other}", other)
-        sender = ot.Sender(codes[other], len(codes[one]), f"session {one}{other}", one)
+        receiver = ot.Receiver(sketches[one], len(sketches[other]), f"circle {one}{other}", other)
+        sender = ot.Sender(sketches[other], len(sketches[one]), f"circle {one}{other}", one)
         offer = carry(one, other, receiver.offer(), "offer")
         receiver.prepare(carry(other, one, sender.answer(offer), "answer"))
         for block in range(receiver.blocks):
             request = carry(one, other, receiver.request(block), f"request {block}")
             receiver.receive(block, carry(other, one, sender.serve(block, request), f"serve {block}"))
-        server = ot.Server(len(codes[one]), len(codes[other]), BITS)
+        server = ot.Server(len(sketches[one]), len(sketches[other]), BITS)
         distances[one, other] = server.distances(one, receiver.share(), other, sender.share())
-        assert np.array_equal(distances[one, other], plain.distances(codes[one], codes[other]))
+        assert np.array_equal(distances[one, other], plain.distances(sketches[one], sketches[other]))
     assert looks_uniform(np.concatenate(carried))
 
     blocks = {party: {owner: rng.standard_normal((len(V), 2)) for owner, V in FEATURES.items()} for party in FEATURES}
-    sums = {party: RowSums(session) for party, session in sessions.items()}
+    sums = {party: RowSums(member) for party, member in members.items()}
     adder = RowSumServer({party: len(V) for party, V in FEATURES.items()}, 2)
     for party, site in sums.items():
         adder.add(party, wire.unpack(wire.pack(site.submit("round 1", blocks[party])).data))

@@ -102,14 +102,14 @@ def test_a_late_message_of_a_site_that_was_left_out_cannot_be_read(vote: Vote) -
     """The coordinator keeps what comes after the others have gone on, and asks everybody to open that round, too."""
     total, fed, link = vote("s2", "test_secret_votes.cast")
     link._gone, link._party = False, "nobody"
-    session, everybody = link.masks[0][2]["circle"], [f"s{i}" for i in range(5)]
-    late = Mask("secret_votes", session, "sum 1", everybody)
+    circle, everybody = link.masks[0][2]["circle"], [f"s{i}" for i in range(5)]
+    late = Mask("secret_votes", circle, "sum 1", everybody)
     fed.ask({"s2": replace(cast(), mask=late, gives="MaskedVotes")})
     first = {party: sent for party, asked, sent in reversed(link.releases) if asked == "test_secret_votes.cast"}
     for party in ("s0", "s1", "s3", "s4"):
         letters = {other: first[other]["letters"][party] for other in everybody if other != party}
         with pytest.raises(QuorumLost):
-            fed.ask({party: open_masks(session, "sum 1", letters)})
+            fed.ask({party: open_masks(circle, "sum 1", letters)})
     with_it = sum(first[party]["counts"] for party in everybody)
     difference = with_it - total.tally.counts.astype(np.uint8)
     assert np.mean(difference == np.stack([VOTES[2] == code for code in range(3)])) < 0.1
@@ -226,13 +226,13 @@ def ask() -> Iterator[Callable[..., Federation]]:
         yield hold
 
 
-def begin(fed: Federation, session: str) -> None:
-    hellos = {party: said.hello for party, said in fed.ask(greet(session)).items()}
-    fed.ask(meet(session, hellos))
+def begin(fed: Federation, circle: str) -> None:
+    hellos = {party: said.to_plain() for party, said in fed.ask(greet(circle)).items()}
+    fed.ask(meet(circle, hellos))
 
 
-def submit(fed: Federation, order: Any, session: str, name: str, parties: list[str], again: Any = None) -> SumServer:
-    mask = Mask("secret_votes", session, name, parties, again)
+def submit(fed: Federation, order: Any, circle: str, name: str, parties: list[str], again: Any = None) -> SumServer:
+    mask = Mask("secret_votes", circle, name, parties, again)
     server = SumServer(parties, (3, VOTES.shape[1]))
     sent = fed.ask({party: replace(order, mask=mask, gives="MaskedVotes") for party in parties})
     for party, each in sent.items():
@@ -240,20 +240,20 @@ def submit(fed: Federation, order: Any, session: str, name: str, parties: list[s
     return server
 
 
-def opened(fed: Federation, server: SumServer, session: str, name: str) -> Any:
-    asked = {party: open_masks(session, name, server.letters_for(party)) for party in server.senders}
+def opened(fed: Federation, server: SumServer, circle: str, name: str) -> Any:
+    asked = {party: open_masks(circle, name, server.letters_for(party)) for party in server.senders}
     for party, said in fed.ask(asked).items():
         server.opened(party, said.shares)
     return server.total()
 
 
-def test_votes_cannot_be_opened_in_two_sessions(ask: Any) -> None:
+def test_votes_cannot_be_opened_in_two_circles(ask: Any) -> None:
     fed = ask()
     begin(fed, "A")
     begin(fed, "B")
     noisy = cast().through(cg.RandomizedResponse(epsilon=2))
     first = submit(fed, noisy, "A", "r", EVERYBODY)
-    with pytest.raises(QuorumLost):  # what was kept for one session is not there for the other
+    with pytest.raises(QuorumLost):  # what was kept for one circle is not there for the other
         submit(fed, noisy, "B", "r2", WITHOUT_S2, again="r")
     second = submit(fed, noisy, "B", "r3", WITHOUT_S2)
     said = fed.ask({party: open_masks("A", "r", first.letters_for(party)) for party in EVERYBODY})
@@ -299,7 +299,7 @@ def test_two_of_five_are_no_company(ask: Any) -> None:
 
 
 def test_too_few_are_told_of_beforehand(ask: Any) -> None:
-    with pytest.raises(ConfigError, match=r"at least 3 sites, .* and here are 2"):
+    with pytest.raises(ConfigError, match=r"at least 3 sites, .* not 2"):
         ask().total(cast().secretly(), ["s0", "s1"])
 
 
@@ -474,7 +474,7 @@ def test_a_failing_site_changes_the_consensus_no_more_than_with_plain_votes(canc
 
 @pytest.mark.parametrize("rule", [cg.WeightedMajority(), cg.DawidSkene()])
 def test_rules_that_compare_sites_are_refused(rule: Any) -> None:
-    with pytest.raises(ConfigError, match=r"only the total.*Majority"):
+    with pytest.raises(ConfigError, match=r"only their total.*Majority"):
         cg.FedCT(consensus=rule, votes="secret")
 
 

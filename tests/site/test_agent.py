@@ -241,12 +241,12 @@ def test_a_state_of_another_version_is_refused_in_one_line(tmp_path, gone):
 
 def test_keys_of_a_run_that_is_over_are_forgotten_on_the_disk_too(tmp_path):
     mine = agent(tmp_path)
-    answer(mine.serve(frame(greet("a session"), number=1)))
+    answer(mine.serve(frame(greet("a circle"), number=1)))
     answer(mine.serve(frame(keep_secret("of the run"), number=2)))
     mine.gate.ledger.close()
     again = agent(tmp_path)  # after a crash
     assert again.site.secret_state["word"] == "SECRET of the run"
-    assert again.site.secret_state["sessions with other sites"]["a session"]
+    assert again.site.secret_state["circles with other sites"]["a circle"]
     again.end("r")
     assert not again.site.secret_state
     again.gate.ledger.close()
@@ -255,7 +255,7 @@ def test_keys_of_a_run_that_is_over_are_forgotten_on_the_disk_too(tmp_path):
     assert b"SECRET" not in state.read_bytes()
     over = agent(tmp_path)
     assert not over.site.secret_state
-    assert answer(over.serve(frame(greet("a session"), number=3)))[0]["refused"] == "step-failed"
+    assert answer(over.serve(frame(greet("a circle"), number=3)))[0]["refused"] == "step-failed"
 
 
 def test_what_is_no_secret_outlives_the_run(tmp_path):

@@ -62,7 +62,7 @@ def common_start(fed: Federation, start: Start | None) -> tuple[str, Arrays]:
 def updates(
     fed: Federation, orders: Mapping[str, Order[W]], sent: Mapping[str, Arrays], *, always: bool = False
 ) -> dict[str, W]:
-    """What the sites come to from what they were sent, in the sites' order, so that sums are the same bit for bit.
+    """The sites' weights after training from what they were sent.
 
     A site that refuses (its weights may have diverged) or sends another net is left out, and reported. Nobody may be
     left: the run then goes on where others can be drawn in the next round, or `always`, unless a quorum was set.
@@ -76,16 +76,16 @@ def updates(
         if fed.quorum > 0 or not (always or len(orders) < len(fed.parties)):
             raise
     parts = {}
-    for party in (party for party in fed.parties if party in replies):
-        if shapes_of(replies[party].arrays) == shapes_of(sent[party]):
-            parts[party] = replies[party]
+    for party, reply in replies.items():
+        if shapes_of(reply.arrays) == shapes_of(sent[party]):
+            parts[party] = reply
         else:
             fed.reject(party)
     return parts
 
 
 def average_or(before: Arrays, parts: Mapping[str, W], shares: Mapping[str, float]) -> Arrays:
-    """The weighted mean of what the sites came to; what there was before, where no site came to anything."""
+    """The weighted mean of the sites' weights; the weights before, where no site sent any."""
     return average(parts, shares) if parts else before
 
 

@@ -42,7 +42,7 @@ _ROUNDING: Final = 1e-2
 
 
 def bounded(features: NDArray[Any], bound: float) -> Floats:
-    """Features of norm 1 at most: h min(1, bound / |h|) / bound. What is no number counts as 0."""
+    """Features of norm 1 at most: h min(1, bound / |h|) / bound. NaN and infinite values count as 0."""
     values = np.nan_to_num(np.asarray(features, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     values = values.reshape(len(values), -1)
     # The same formula, without dividing by the norm of a row of zeros.
@@ -78,8 +78,8 @@ def separate(own: Floats, negatives: Floats, ridge: float) -> Floats:
         w = w - length * direction
         g = gradient(w)
     raise ConfigError(
-        f"The certainty scores could not be solved to a gradient of {TAU}, so that their sensitivity is unknown and "
-        f"they do not leave: use a larger ridge than {ridge}."
+        f"The certainty scores could not be solved to a gradient of {TAU}: their sensitivity is unknown, so they are "
+        f"not released. Use a ridge above {ridge}."
     )
 
 
@@ -122,7 +122,7 @@ def _features_row_by_row(site: ActiveSite, X: Any) -> NDArray[Any]:
     scale = float(np.abs(features).max(initial=0.0))
     if not np.allclose(features[:1], alone[:1], rtol=_ROUNDING, atol=_ROUNDING * scale, equal_nan=True):
         raise ConfigError(
-            "This net's features of a row change with the rows beside it, so that scores made of them have no bounded "
+            "This net's features of a row depend on the rows beside it, so scores made of them have no bounded "
             "sensitivity. Use layers that treat rows one by one: a batch norm with running statistics, or norm='group'."
         )
     return features

@@ -7,7 +7,7 @@ Scott, Yeo, Lampert, TMLR 2023, Algorithm 2, whose lines are named beside ours: 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -15,23 +15,16 @@ from typing import ClassVar, Final
 import numpy as np
 
 from collegium.algorithms import fedavg
-from collegium.algorithms._averaging import (
-    Averaging,
-    Weighting,
-    average_or,
-    common_start,
-    receive,
-    shares,
-    updates,
-)
-from collegium.algorithms._pseudo_labels import learn_found
-from collegium.core import ActiveSite, Count, Federation, Nothing, Steps, Weights, step
+from collegium.algorithms._averaging import Averaging, Weighting, average_or, common_start, receive, shares, updates
+from collegium.core import ActiveSite, Count, Federation, LabelledData, LocalTerms, Nothing, Steps, Weights, step
 from collegium.core.settings import NonNegativeInt
 from collegium.core.weights import Arrays
-from collegium.errors import ConfigError, QuorumLost
+from collegium.errors import ConfigError, QuorumLost, Refused
 from collegium.graphs import Labelled, label_points
 
 _ROUND: Final = "round whose common model the site has"
+NOTHING_TO_LEARN: Final = "nothing-to-learn"
+"""The code of a refusal: the site has neither labels of its own nor found ones."""
 
 
 @step
@@ -61,13 +54,36 @@ def label_by_net(site: ActiveSite, theta: Arrays | None, threshold: float, weigh
     return Nothing()
 
 
+def learn_found(site: ActiveSite, epochs: int | None, steps: int | None) -> None:
+    """Learn the rows with labels and, as much as each is sure, those whose labels were found last."""
+    found = site.found_labels
+    if found is not None and found.confidences.any():
+        pseudo = LabelledData(site.unlabeled.X, found.codes)
+        site.fit(site.data + pseudo, epochs, steps, LocalTerms(confidences=found.confidences))
+    elif site.records:
+        site.fit(site.data, epochs, steps, LocalTerms())
+    else:
+        raise Refused(NOTHING_TO_LEARN, f"{site.name} has no labels, and none were found for its points.")
+
+
 @step
 def learn(site: ActiveSite, t: int, epochs: int, steps: int | None) -> Weights:
     """8: theta_j <- ClientUpdate(X_j, y_j, omega_j; theta)"""
     if site.state.get(_ROUND) != t:
-        raise ConfigError(f"{site.name} missed the common model of round {t}: what it has is an old one.")
+        raise ConfigError(f"{site.name} did not get the common model of round {t}: the one it has is out of date.")
     learn_found(site, epochs, steps)
     return Weights(site.weights(), site.records + len(site.unlabeled))
+
+
+def joined(parts: Mapping[str, Arrays]) -> Arrays:
+    """Several nets' weights as one, which travels and is averaged like one."""
+    return {f"{part}: {name}": value for part, net in parts.items() for name, value in net.items()}
+
+
+def part_of(both: Arrays, part: str) -> Arrays:
+    """One of the nets again."""
+    own = f"{part}: "
+    return {name.removeprefix(own): value for name, value in both.items() if name.startswith(own)}
 
 
 def with_labels(fed: Federation) -> frozenset[str]:

@@ -52,7 +52,7 @@ def weights_of(model: SiteModel) -> dict[str, NDArray[np.float32]]:
 def check_shareable(learner: Any, where: str) -> None:
     """A ConfigError where this learner's models cannot be sent."""
     if learner is None:
-        raise ConfigError(f"{where} sends the students' models: say which learner they are of, with student=.")
+        raise ConfigError(f"{where} sends the students' models: set student= to their learner.")
     if format_of(learner) is None:
         raise ConfigError(f"{where}: {type(learner).__name__} can only be sent as a pickle, which is code. {_REQUIRED}")
 
@@ -99,10 +99,6 @@ def _prediction(name: str, model: dict[str, Any], recipe: Recipe | None, X: Any,
         raise WireError("A shared model cannot be read.") from None
 
 
-def _write_weights(estimator: Any) -> Arrays:
-    return dict(estimator.get_weights())
-
-
 def _predict_weights(learner: Any, parts: Arrays, n_classes: int, X: Any) -> NDArray[Any]:
     net = learner.initialize(tables.take(X, np.arange(1)), np.arange(n_classes)).set_weights(parts)
     return np.asarray(net.predict(X))
@@ -115,7 +111,7 @@ def _write_xgboost(estimator: Any) -> Arrays:
 def _predict_xgboost(learner: Any, parts: Arrays, n_classes: int, X: Any) -> NDArray[Any]:
     text = bytearray(parts[_TEXT].tobytes())
     if not text.startswith(b"{"):  # other formats of the library are binary
-        raise WireError("An XGBoost model that is no JSON.")
+        raise WireError("An XGBoost model that is not JSON.")
     learner.load_model(text)
     return np.asarray(learner.predict(X)).astype(np.intp)
 
@@ -131,7 +127,7 @@ def _predict_lightgbm(learner: Any, parts: Arrays, n_classes: int, X: Any) -> ND
 
 
 _FORMATS: Final = {
-    "weights": _Format(_write_weights, _predict_weights),
+    "weights": _Format(lambda estimator: dict(estimator.get_weights()), _predict_weights),
     "xgboost": _Format(_write_xgboost, _predict_xgboost),
     "lightgbm": _Format(_write_lightgbm, _predict_lightgbm),
 }

@@ -82,7 +82,7 @@ class Start:
             shapes = shapes_of(point)
             fitting = [like for like, net in nets.items() if shapes.items() <= shapes_of(net).items()]
             if not fitting:
-                raise ConfigError("start has weights of another net than any site's: use the same net and classes.")
+                raise ConfigError("start has the weights of a net that no site has: use the same net and classes.")
             for like in fitting:
                 nets[like] = nets[like] | point
 
@@ -118,16 +118,16 @@ def prototypes(fed: Federation, start: Start | None) -> tuple[dict[str, str], di
 def _arrays(given: Any, where: str) -> Arrays:
     arrays = _weights_in(given)
     if arrays is None:
-        raise ConfigError(f"{where}: start is a fitted model with weights, or arrays by name, not {given!r}.")
+        raise ConfigError(f"{where}: start must be a fitted model with weights, or arrays by name, not {given!r}.")
     if not arrays:
         raise ConfigError(f"{where}: start has no weights.")
     try:
         with np.errstate(over="ignore"):
             numbers = {str(name): np.array(value, dtype=np.float32) for name, value in arrays.items()}
     except (TypeError, ValueError):
-        raise ConfigError(f"{where}: start has weights that are no numbers.") from None
+        raise ConfigError(f"{where}: start has weights that are not numeric.") from None
     if not all(np.isfinite(value).all() for value in numbers.values()):
-        raise ConfigError(f"{where}: start has weights that are infinite or no numbers.")
+        raise ConfigError(f"{where}: start has weights that are NaN or infinite.")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""Centralized: all private data in one place. Simulation only; the upper bound that nobody may have.
+"""Centralized: all private data in one place. Simulation only; an upper bound.
 
 Every site hands over its records (the ledger shows what that means in bytes) and each site's own learner is fitted on
 the pool, so that each model of a mixed federation has its own upper bound.
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from collegium.core import ActiveSite, Algorithm, Federation, LabelledData, Nothing, RawRecords, Steps, step
-from collegium.core.labels import code_dtype
+from collegium.core.labels import Codes, code_dtype
 from collegium.core.settings import PositiveInt
 from collegium.wire import tables
 
@@ -38,6 +38,13 @@ def train(site: ActiveSite, epochs: int | None, steps: int | None) -> Nothing:
     return Nothing()
 
 
+def pooled(fed: Federation) -> tuple[Any, Codes]:
+    """The records of all sites, and their classes."""
+    parts = fed.ask(hand_over()).values()
+    codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
+    return tables.stack([tables.from_arrays(part.header, part.columns) for part in parts]), codes
+
+
 @dataclass(frozen=True)
 class Centralized(Algorithm):
     """Pooled data."""
@@ -51,11 +58,8 @@ class Centralized(Algorithm):
     steps: PositiveInt | None = None
 
     def coordinate(self, fed: Federation) -> None:
-        handed = fed.ask(hand_over())
-        parts = [handed[party] for party in fed.parties if party in handed]
-        header, columns = tables.to_arrays(tables.stack([tables.from_arrays(p.header, p.columns) for p in parts]))
-        codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
-        fed.tell(receive(header, columns, codes))
+        X, codes = pooled(fed)
+        fed.tell(receive(*tables.to_arrays(X), codes))
         for _ in fed.rounds(self.rounds):
             fed.tell(train(self.epochs, self.steps))
             fed.flush()

@@ -87,7 +87,7 @@ class DistributedDistillation(Started):
         super().__post_init__()
         if self.period > self.rounds:
             raise ConfigError(
-                f"DistributedDistillation: with period {self.period} > rounds {self.rounds} no site speaks."
+                f"DistributedDistillation: period must be at most rounds={self.rounds}, not {self.period}."
             )
 
     def coordinate(self, fed: Federation) -> None:

@@ -85,7 +85,7 @@ class DPFedAvg(Averaging):
                 f"{me}: a site that adds the noise itself cannot hide that it is there: relation='replace'."
             )
         if self.participation < 1 and self.relation == "replace" and not at_sites:
-            raise ConfigError(f"{me}: sampling is accounted for adding or removing a site: use relation='add_remove'.")
+            raise ConfigError(f"{me}: sites that are drawn need relation='add_remove': its accounting covers them.")
 
     def unasked(self) -> Steps:
         return (noisy_update,) if self.variant == "clip_updates" else (update,)

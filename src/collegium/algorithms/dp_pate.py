@@ -32,15 +32,15 @@ class DPPate(NoisyVotes, Pate):
             object.__setattr__(self, "gamma", 0.05)  # the paper's
 
     def coordinate(self, fed: Federation) -> None:
-        self.check_classes(type(self).__name__, fed.n_classes)  # errors before anything is trained
-        self.n_queries(type(self).__name__, len(fed.public))
+        self.check_classes(fed.n_classes)  # errors before anything is trained
+        self.n_queries(len(fed.public))
         super().coordinate(fed)
 
     def _deal(self, X: Any, fed: Federation) -> list[Rows]:
         return hashed_subsets(X, int(self.teachers))
 
     def _labels(self, fed: Federation, counts: Any) -> Labels:
-        k = self.n_queries(type(self).__name__, len(fed.public))
+        k = self.n_queries(len(fed.public))
         if self.teachers == "sites":
             return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="party"), k)
         return self.label(fed, counts, self.noisy_max(k, changed_votes=1, unit="record"), k, relation="add_remove")

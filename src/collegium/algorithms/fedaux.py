@@ -12,14 +12,14 @@ sites send every round are NOT protected by it, and `run.privacy` says so.
 Deviations from the paper, on purpose (docs/methods/fedaux.md has the numbers):
 
 - The loss of the scoring model is log(1 + exp(-t <w, h>)). The paper prints no minus, which scores own rows lowest.
-- Features are bounded by a PUBLIC norm, a low quantile of those of the public rows, so that nearly all come to norm 1:
+- Features are bounded by a PUBLIC norm, a low quantile of those of the public rows, so that nearly all have norm 1:
   more signal under the same noise. The paper divides by the largest norm of all rows, private ones too: then one record
   rescales all others, and the sensitivity that it proves does not hold.
 - The noise is that of the analytic Gaussian mechanism, for |D_i| + |D^-| rows, with the solver's error added.
 - ``mode="head"`` still sends whole nets, whose features stay as they were.
 - A site that sent no w has the score xi: its net is averaged and teaches almost nothing.
-- A net whose logits are no numbers has diverged: it is left out of that round, and reported. A round without any net
-  changes nothing.
+- A net whose logits are NaN or infinite has diverged: it is left out of that round, and reported. A round without any
+  net changes nothing.
 
 In `run.metrics`, the accuracy that a site has in round 0 without having been drawn is that of the pre-trained start.
 """
@@ -172,7 +172,7 @@ class FedAUX(Distilling):
                 h = np.asarray(fed.workbench.net(P, h_0[P]).estimator.embed(fed.public.X), dtype=np.float64)
                 norms = np.linalg.norm(h, axis=1)
                 if not 0 < norms.max() < np.inf:
-                    raise ConfigError(f"FedAUX: the net of site {P!r} has no features: they are all 0, or no numbers.")
+                    raise ConfigError(f"FedAUX: the features of the net of site {P!r} are all 0, NaN or infinite.")
                 bound[P] = float(np.quantile(norms[norms > 0], self.norm_quantile))  # gamma, of public rows only
                 features[P] = bounded(h[distill], bound[P])
         settings = (self.ridge, self.epsilon, self.delta)
@@ -181,7 +181,7 @@ class FedAUX(Distilling):
         for i in [i for i in w if w[i].values.shape != features[R[i]].shape[1:]]:
             del w[i]
             fed.reject(i)
-        return {i: certainty(w[i].values, features[R[i]]) for i in fed.parties if i in w}
+        return {i: certainty(w[i].values, features[R[i]]) for i in w}
 
     def _ensemble(
         self, fed: Federation, R: Mapping[str, str], theta_i: Mapping[str, Weights], s: Mapping[str, Any], X: Any

@@ -8,8 +8,8 @@ Reproduces: the FedAvg rows of FedCT's Tables 1 and 2.
 Deviations from the paper, on purpose:
 
 - The average is over the sites that answered (the paper's line is over all K, which is the same with all of them). A
-  site whose weights are no numbers any more is left out that round and reported as `diverged`. A round in which none
-  of the drawn sites answers changes nothing.
+  site whose weights are NaN or infinite is left out of that round and reported as `diverged`. A round in which none of
+  the drawn sites answers changes nothing.
 - `weighting="equal"` counts every site alike; the paper counts samples.
 - A batch norm's running means and variances are averaged like weights. No optimizer state outlives a round.
 - At the end every site receives the final model. In `run.metrics`, `accuracy` is that of each site's own net after its
@@ -23,15 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collegium.algorithms._averaging import (
-    Averaging,
-    Weighting,
-    average_or,
-    common_start,
-    receive,
-    shares,
-    updates,
-)
+from collegium.algorithms._averaging import Averaging, Weighting, average_or, common_start, receive, shares, updates
 from collegium.core import ActiveSite, Federation, Order, Steps, Weights, step
 from collegium.core.weights import Arrays
 

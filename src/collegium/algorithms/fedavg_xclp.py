@@ -7,9 +7,9 @@ Reproduces: the FedAvg+XCLP rows of Table 4, on other data; benchmarks/semi_supe
 
 Deviations from the paper, on purpose:
 
-- XCLP is ours, with real cryptography and other defaults: see `XCLP`. Confidences weigh the pseudo-labelled rows as
+- XCLP is ours, with real cryptography and other defaults: see `XCLP`. Confidences weigh the pseudo-labeled rows as
   they are; the authors' code also weighs classes by their inverse frequency, which XCLP's `balance` does before.
-- A mini-batch has the learner's `batch_size` of labelled and as many of pseudo-labelled rows; few labels come again
+- A mini-batch has the learner's `batch_size` of labeled and as many of pseudo-labeled rows; few labels come again
   (paper: both are min(50, labels)). An epoch goes once through the larger of the two.
 - The learning rate stays (paper: cosine annealing). Views of images are a setting of the learner, `augment`.
 - `warm_up` rounds on labels alone are the paper's "initialization by a supervised step"; none by default.

@@ -11,7 +11,7 @@ Deviations from the paper, on purpose:
   step size is an Adam here (FedAUX's: 5e-5, batches of 128) that begins anew with each part.
 - A batch norm's running statistics are those of the average in every sampled net: a variance that is drawn may be
   negative.
-- A net whose logits are no numbers has diverged and teaches nothing. A site's is left out of the whole round, and
+- A net whose logits are NaN or infinite has diverged and teaches nothing. A site's is left out of the whole round, and
   reported; a round without any net changes nothing.
 """
 
@@ -93,7 +93,7 @@ class FedBE(Distilling):
 
 
 class Probabilities:
-    """The mean of what nets say. One whose logits are no numbers says nothing."""
+    """The mean of what nets say. One whose logits are NaN or infinite does not count."""
 
     def __init__(self, rows: int, n_classes: int) -> None:
         self._sum, self._nets = np.zeros((rows, n_classes)), 0

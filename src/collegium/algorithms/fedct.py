@@ -7,10 +7,10 @@ Reproduces: Table 3 (interpretable models), Table 6 (mixed models).
 
 Deviations from the paper and its code, all on purpose:
 
-- Ties are broken at random by the study's seed, not in favour of the low class.
+- Ties are broken at random by the study's seed, not in favor of the low class.
 - Sites that lack a class can still learn it: the study's classes are everybody's classes.
 - A learner that cannot go on from its weights is fitted anew on D_i u P; one that can does one local update per round,
-  of the size `epochs` or `steps` says, half of each batch private, half pseudo-labelled, with one optimizer throughout.
+  of the size `epochs` or `steps` says, half of each batch private, half pseudo-labeled, with one optimizer throughout.
 - The paper makes no global model. We fit one more on (U, final L): `run.global_model`.
 - `voters=Familiar()` (ours) lets sites abstain where a public sample is unlike their own data; `patience` stops early.
 - Hard labels alone are no guarantee of privacy. DP-FedCT is `mechanism`, noise on the labels at each site's gate with a
@@ -80,9 +80,7 @@ class FedCT(Started):
             self._check_mechanism(self.mechanism)
         self._check_votes()
         if self.period > self.rounds:
-            raise ConfigError(
-                f"{type(self).__name__}: with period {self.period} > rounds {self.rounds} no site ever speaks."
-            )
+            raise ConfigError(f"{type(self).__name__}: period must be at most rounds={self.rounds}, not {self.period}.")
 
     def unasked(self) -> Steps:
         return (*super().unasked(), *(() if self.votes == "secret" else secret_votes.STEPS))
@@ -118,7 +116,7 @@ class FedCT(Started):
         me, rule = type(self).__name__, type(self.consensus)
         if self.votes == "secret" and not rule.counts_only:
             raise ConfigError(
-                f"{me}: of secret votes only the total is ever seen, and {rule.__name__} compares single sites' votes. "
+                f"{me}: secret votes reveal only their total, and {rule.__name__} compares the votes of single sites. "
                 "Use Majority() or QualifiedMajority(), or votes='plain'."
             )
 

@@ -7,11 +7,11 @@ Reproduces: the FedDF rows of FedAUX's Tables 1 to 3. "FedDF+P" is ``FedDF(start
 
 Deviations from the paper, on purpose:
 
-- The coordinator distils for `distill_epochs` with FedAUX's settings (Adam 5e-5, batches of 128, one epoch). The paper
+- The coordinator distills for `distill_epochs` with FedAUX's settings (Adam 5e-5, batches of 128, one epoch). The paper
   stops by the accuracy on validation data, which nobody has here, and anneals its step size.
 - A batch norm's running statistics are averaged, and then follow the public rows while the net is distilled.
-- A net whose logits are no numbers has diverged: it is left out of that round, and reported. A round without any net
-  changes nothing.
+- A net whose logits are NaN or infinite has diverged: it is left out of that round, and reported. A round without any
+  net changes nothing.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from collegium.core.weights import Arrays
 
 @dataclass(frozen=True)
 class Distilling(Averaging):
-    """Settings of a method whose coordinator distils sites' nets into their average, on the public set."""
+    """Settings of a method whose coordinator distills sites' nets into their average, on the public set."""
 
     needs_public: ClassVar[bool] = True
-    needs: ClassVar[Mapping[str, str]] = {"weights": "averages weights", "distill": "distils nets into their average"}
+    needs: ClassVar[Mapping[str, str]] = {"weights": "averages weights", "distill": "distills nets into their average"}
     distill_epochs: PositiveInt = 1
     """Sweeps over the public set in a round."""
     distill_lr: PositiveFloat = 5e-5
@@ -47,7 +47,7 @@ class Distilling(Averaging):
 
 
 def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> bool:
-    """Are these numbers? A net with huge weights, though finite ones, may say anything else: its site is reported."""
+    """Whether all logits are finite. Those of huge, though finite, weights may not be: the site is then reported."""
     finite = bool(np.isfinite(logits).all())
     if not finite:
         fed.reject(party, "diverged", step=step)

@@ -10,7 +10,7 @@ Deviations from the paper and its code, all on purpose:
 - A party sends its students' votes on the public set, and only where all of them agree (line 19 is worked out at the
   party): the coordinator needs nothing else. `share="models"` sends the students as the paper does, with the same
   result, if their learner has a safe wire format.
-- Ties, of teachers and of parties, are broken at random by the study's seed, not in favour of the low class.
+- Ties, of teachers and of parties, are broken at random by the study's seed, not in favor of the low class.
 - L2: a record's own hash says which teacher learns from it, so that no record moves another (in the paper's random
   split an added record moves many). Each party draws its own k queries.
 - A party with fewer records than subsets makes fewer subsets, noted in `run.metrics` (the paper's code fails). Under L2
@@ -27,8 +27,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from collegium.algorithms._asking import ask_teachers
 from collegium.algorithms._shared_models import check_shareable, predictions, share
+from collegium.algorithms._teachers import ask_teachers
 from collegium.consensus import Consensus, Majority
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
 from collegium.core import (
@@ -93,7 +93,7 @@ def send(site: ActiveSite) -> SharedModels:
     """Line 13: the students themselves."""
     students = site.state.pop("students")
     if None in students:
-        raise ConfigError("Noise left a student without labels: there is no such model to send.")
+        raise ConfigError("Noise left a student without labels, so there is no model to send.")
     return share(students)
 
 
@@ -147,8 +147,8 @@ class FedKT(NoisyVotes, Algorithm):
         return (send,) if self.share == "votes" else (vote,)
 
     def coordinate(self, fed: Federation) -> None:
-        self.check_classes(type(self).__name__, fed.n_classes)
-        s, k = self.partitions, self.n_queries(type(self).__name__, len(fed.public))
+        self.check_classes(fed.n_classes)
+        s, k = self.partitions, self.n_queries(len(fed.public))
         student, noise = describe(self.student, "student"), self._party_noise(k)
         for _ in fed.rounds(1):
             fed.tell(self._learn(len(fed.public)))  # lines 1 - 12
@@ -165,7 +165,7 @@ class FedKT(NoisyVotes, Algorithm):
 
     def _learn(self, public_size: int) -> Order[Nothing]:
         """Lines 1 to 12, as an order."""
-        k = self.n_queries(type(self).__name__, public_size)
+        k = self.n_queries(public_size)
         at_party, noise = public_size if self.level == "L1" else k, self._party_noise(k)
         teacher, student = describe(self.teacher, "teacher"), describe(self.student, "student")
         plain, in_hindsight = None if noise is None else noise.to_plain(), self.accounting == "data_dependent"
@@ -187,7 +187,7 @@ class FedKT(NoisyVotes, Algorithm):
         return self.student
 
     def site_charge(self, public_size: int) -> Charge | None:
-        k = self.n_queries(type(self).__name__, public_size)
+        k = self.n_queries(public_size)
         noise = self._party_noise(k)
         return None if noise is None else record_charge(noise, self.partitions, k)
 

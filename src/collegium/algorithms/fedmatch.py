@@ -3,7 +3,7 @@
 Jeong, Yoon, Yang, Hwang: "Federated Semi-Supervised Learning with Inter-Client Consistency & Disjoint Learning", ICLR
 2021, arXiv 2006.12097, in the labels-at-client scenario. The net's weights are theta = sigma + psi:
 
-    sigma <- sigma - eta grad lambda_s CE(y, p_theta(x))                                       labelled rows; psi fixed
+    sigma <- sigma - eta grad lambda_s CE(y, p_theta(x))                                       labeled rows; psi fixed
     psi   <- psi - eta grad [lambda_ICCS Phi(u) + lambda_L2 |sigma - psi|^2 + lambda_L1 |psi|_1]   others; sigma fixed
     Phi(u) = CE(y^, p_theta(pi(u))) + 1/H sum_j KL(p_j(u) | p_theta(u))              where max p_theta(u) >= tau
 
@@ -17,7 +17,7 @@ Deviations, on purpose:
 
 - lambda_L2 and lambda_L1 act as proximal steps: the published 10 diverges by gradients from a learning rate of .1 on.
   The published strengths belong to SGD with a rate of .001; with a larger rate use a smaller `supervised`.
-- A mini-batch has as many labelled rows as others (paper: an epoch goes once through both). pi is SimCLR's view of
+- A mini-batch has as many labeled rows as others (paper: an epoch goes once through both). pi is SimCLR's view of
   images (paper: RandAugment), and swaps some features of other rows.
 - All of sigma and psi travels; the paper sends only what changed much, and of psi what is not 0.
 - The start is sigma + psi = w, so that a given start is one.
@@ -33,13 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
-from collegium.algorithms._pseudo_labels import joined, part_of
-from collegium.algorithms._semi_supervised import (
-    SemiSupervised,
-    count_labels,
-    sample,
-    with_labels,
-)
+from collegium.algorithms._semi_supervised import SemiSupervised, count_labels, joined, part_of, sample, with_labels
 from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Steps, Weights, step
 from collegium.core.settings import NonNegativeFloat, PositiveInt, Probability
 from collegium.core.terms import Unlabeled, check_not_negative, check_share
@@ -98,7 +92,7 @@ class FedMatch(SemiSupervised):
     helpers: PositiveInt = 2
     """H: how many other sites' nets a site hears."""
     every: PositiveInt = 10
-    """Helpers are sent in each so-manieth round only, as in the authors' code."""
+    """Helpers are sent only in every n-th round, as in the authors' code."""
     confidence: Probability = 0.75
     """tau: the net is sure of a row from this probability on."""
     supervised: NonNegativeFloat = 10.0

@@ -1,7 +1,7 @@
 """FedMD: heterogeneous federated learning via model distillation.
 
 Li, Wang: "FedMD: Heterogenous Federated Learning via Model Distillation", arXiv 1910.03581, Algorithm 1. The paper's
-words are named beside ours. Its public set is labelled: ``cg.run(FedMD(), public=(X, y), ...)``; a study file gives the
+words are named beside ours. Its public set is labeled: ``cg.run(FedMD(), public=(X, y), ...)``; a study file gives the
 labels of its public rows by naming this method. The study's classes are those of the sites and of the public set.
 
 Reproduces: FedCT's appendix D.4 (CIFAR-100, superclasses). There every site has one class of each superclass, and the
@@ -61,7 +61,7 @@ def digest_and_revisit(
 
 @dataclass(frozen=True)
 class FedMD(Started):
-    """Sites learn a labelled public set, then agree on its samples' class scores."""
+    """Sites learn a labeled public set, then agree on its samples' class scores."""
 
     asks_for: ClassVar[Steps] = (begin_from, transfer, communicate, digest_and_revisit)
     needs: ClassVar[Mapping[str, str]] = {"weights": "shares a net's scores", "distill": "learns from soft labels"}

@@ -1,7 +1,7 @@
 """FedProx: federated averaging whose sites are held near the common model.
 
 Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: "Federated Optimization in Heterogeneous Networks", MLSys 2020,
-arXiv 1812.06127, Algorithm 2: each device minimises F_k(w) + mu/2 |w - w_t|^2. The rest of the loop is FedAvg's.
+arXiv 1812.06127, Algorithm 2: each device minimizes F_k(w) + mu/2 |w - w_t|^2. The rest of the loop is FedAvg's.
 
 Reproduces: the FedProx rows of FedCT's Table 2 and FedAUX's Table 1.
 

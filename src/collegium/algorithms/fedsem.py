@@ -1,13 +1,13 @@
 """FedSem: federated averaging on labels alone; then its net labels all other points, and averaging goes on with them.
 
 Albaseer, Ciftler, Abdallah, Al-Fuqaha: "Exploiting Unlabeled Data in Smart Cities using Federated Edge Learning", IWCMC
-2020, arXiv 2001.04030. Phase 1 is FedAvg on labelled rows; in phase 2 every site labels its points once, by the global
+2020, arXiv 2001.04030. Phase 1 is FedAvg on labeled rows; in phase 2 every site labels its points once, by the global
 model of phase 1, and FedAvg goes on with all rows. With confidences as weights (the default) it is "FedSem+" of Scott,
 Yeo, Lampert, TMLR 2023, Table 4.
 
 Reproduces: the FedSem+ rows of that table, on other data; benchmarks/semi_supervised.py has the numbers.
 
-Deviations, on purpose: a mini-batch has as many labelled as pseudo-labelled rows, as in the methods beside it; phase 2
+Deviations, on purpose: a mini-batch has as many labeled as pseudo-labeled rows, as in the methods beside it; phase 2
 goes on from the net of phase 1; sites without labels sit out phase 1. A site that is away when all label their points
 learns its labels alone from then on.
 """

@@ -11,7 +11,7 @@ benchmarks/semi_supervised.py.
 Deviations, on purpose:
 
 - Both nets travel whole: the paper's choice of layers to send (its Section 3.3), which saves bytes, is left out.
-- A mini-batch has as many labelled rows as others. Views of images are shifted (and mirrored, in colour); rows of
+- A mini-batch has as many labeled rows as others. Views of images are shifted (and mirrored, in color); rows of
   features have some swapped with another row's.
 - Consistency and decay grow by the round, where the authors' code counts a site's own epochs.
 - The result, `global_accuracy` and the model that every site ends with, is the target.
@@ -26,8 +26,7 @@ from typing import Annotated, Any, ClassVar
 from annotated_types import Ge, Lt
 
 from collegium.algorithms._averaging import average_or, common_start, receive, shares, updates
-from collegium.algorithms._pseudo_labels import joined, part_of
-from collegium.algorithms._semi_supervised import SemiSupervised, count_labels, sample, with_labels
+from collegium.algorithms._semi_supervised import SemiSupervised, count_labels, joined, part_of, sample, with_labels
 from collegium.core import ActiveSite, Federation, LocalTerm, LocalTerms, Steps, Weights, step
 from collegium.core.settings import NonNegativeFloat, PositiveInt
 from collegium.core.terms import Unlabeled, check_not_negative, check_share
@@ -38,7 +37,7 @@ from collegium.core.weights import Arrays
 class Siamese(LocalTerm):
     """The net's answer to one random view of a row should be that of its target to another.
 
-    The target follows the net as a moving average; what it comes to is `parts["target"]` of the update's report.
+    The target follows the net as a moving average; its final weights are `parts["target"]` of the update's report.
     """
 
     loss: ClassVar[str] = "siamese"

@@ -15,15 +15,7 @@ import numpy as np
 
 from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
 from collegium.core.settings import PositiveFloat, PositiveInt
-from collegium.graphs import (
-    Balance,
-    Nearest,
-    Reach,
-    check_points,
-    directions,
-    influence,
-    label_points,
-)
+from collegium.graphs import Balance, Nearest, Reach, check_points, directions, influence, label_points
 from collegium.secure.sketches import points_of
 
 
@@ -44,10 +36,9 @@ def propagate(site: ActiveSite, k: int, alpha: float, power: float, balance: str
 
 
 @dataclass(frozen=True)
-class LocalLabelPropagation(Algorithm):
-    """Each site labels its points by its own labels alone."""
+class Propagation(Algorithm):
+    """Settings of a method that labels the sites' own points by propagation."""
 
-    asks_for: ClassVar[Steps] = (propagate,)
     needs_public: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     needs_learner: ClassVar[bool] = False
@@ -66,6 +57,13 @@ class LocalLabelPropagation(Algorithm):
 
     def check_site(self, site: Site) -> None:
         check_points(site, embed=self.embed)
+
+
+@dataclass(frozen=True)
+class LocalLabelPropagation(Propagation):
+    """Each site labels its points by its own labels alone."""
+
+    asks_for: ClassVar[Steps] = (propagate,)
 
     def coordinate(self, fed: Federation) -> None:
         for _ in fed.rounds(1):

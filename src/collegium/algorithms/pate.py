@@ -20,9 +20,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from collegium.algorithms._teachers import Rows, count_votes, random_subsets, rehearse
-from collegium.algorithms.centralized import hand_over
+from collegium.algorithms.centralized import hand_over, pooled
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, LabelledData, Labels, Steps, step
-from collegium.core.labels import code_dtype
 from collegium.core.releases import VoteCounts
 from collegium.core.settings import PositiveInt
 from collegium.core.tally import winners
@@ -76,15 +75,12 @@ class Pate(Algorithm):
         return Labels(winners(counts, fed.seed), fed.n_classes)
 
     def _pooled_counts(self, fed: Federation) -> Any:
-        handed = fed.ask(hand_over())
-        parts = [handed[party] for party in fed.parties if party in handed]
-        X = tables.stack([tables.from_arrays(part.header, part.columns) for part in parts])
-        codes = np.concatenate([part.codes for part in parts]).astype(code_dtype(fed.n_classes))
+        X, codes = pooled(fed)
         # Also subsets without rows have a place, so that no record's presence moves another one's teacher.
         subsets = [_plain(X, codes, rows) if len(rows) else None for rows in self._deal(X, fed)]
         share = {party: subsets[number :: len(fed.parties)] for number, party in enumerate(fed.parties)}
         replies = fed.ask({party: teach(mine, self._private) for party, mine in share.items() if mine})
-        return np.sum([replies[party].counts for party in fed.parties if party in replies], axis=0).T
+        return np.sum([reply.counts for reply in replies.values()], axis=0).T
 
     def _deal(self, X: Any, fed: Federation) -> list[Rows]:
         return random_subsets(tables.n_rows(X), int(self.teachers), fed.rng)

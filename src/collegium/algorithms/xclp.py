@@ -1,7 +1,7 @@
 """XCLP: cross-client label propagation.
 
 Scott, Yeo, Lampert: "Cross-client Label Propagation for Transductive and Semi-Supervised Federated Learning", TMLR
-2023, Algorithm 1. The paper's lines are named beside ours. Sites with labelled and unlabeled points, or only one kind
+2023, Algorithm 1. The paper's lines are named beside ours. Sites with labeled and unlabeled points, or only one kind
 of them, get labels and confidences of their unlabeled points, which nobody else sees. To predict new points, pass
 them as a site's `unlabeled`.
 
@@ -11,7 +11,7 @@ Deviations from the paper and its code, all on purpose:
 
 - The cryptography is real, and the paper's protocols are corrected: see `collegium.protocols`.
 - A site tells the k nearest of each of its points, not all distances within the site: the graph is the same.
-- Only the labelled columns of S are solved for. Negative similarities are cut off; isolated points are allowed.
+- Only the labeled columns of S are solved for. Negative similarities are cut off; isolated points are allowed.
 - Similarities are raised to a `power` (paper: 1, code: 3), and classes divided by the total influence of their labels
   (`balance`; paper: "none", code: "count"): both were measured to be better. Totals are summed with the rows, unseen.
 - A point that no label reaches gets the class with the largest total, with confidence 0.
@@ -26,18 +26,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core import ActiveSite, Algorithm, Federation, Nothing, Site, Steps, step
-from collegium.core.settings import PositiveFloat, PositiveInt
+from collegium.algorithms.local_label_propagation import Propagation
+from collegium.core import ActiveSite, Federation, Nothing, Steps, step
+from collegium.core.settings import PositiveInt
 from collegium.errors import QuorumLost
-from collegium.graphs import Balance, Reach, check_points, influence, joint, label_points
+from collegium.graphs import influence, joint, label_points
 from collegium.protocols import hamming, row_sums
 from collegium.protocols.hamming import Backend
 from collegium.protocols.masks import Mode
 from collegium.secure import acquaintance, distances, sketches
-from collegium.secure.acquaintance import Circle, end_session
+from collegium.secure.acquaintance import Circle, leave
 from collegium.secure.distances import secure_distances, talk
 from collegium.secure.row_sums import finish, offer_rows, secure_row_sums, submit
-from collegium.secure.sketches import ask_codes, encode, points_of, show
+from collegium.secure.sketches import ask_sketches, encode, points_of, show
 
 
 @step
@@ -53,13 +54,13 @@ def spread(site: ActiveSite, S: Any, rows: dict[str, int], balance: str) -> Noth
 
 @step
 def adopt(
-    site: ActiveSite, session: str, round_name: str, answer: Any, balance: str, relative: bool, embed: bool
+    site: ActiveSite, circle: str, round_name: str, answer: Any, balance: str, relative: bool, embed: bool
 ) -> Nothing:
     """14-XS to 16-CS: labels and confidences of my unlabeled points. They stay here."""
     Z = finish(site, round_name, answer)
-    end_session(site, session)
+    leave(site, circle)
     if embed:  # Rows as they are have been looked at before the run.
-        Z[:-1][~points_of(site, embed).any(axis=1)] = 0.0  # without a direction: a random code says nothing
+        Z[:-1][~points_of(site, embed).any(axis=1)] = 0.0  # without a direction: a random sketch says nothing
     noise = 0.0 if answer is None else row_sums.largest_error(len(answer["from"]) + 1)
     found = label_points(Z[len(site.data) : -1], Z[-1], balanced=balance != "none", relative=relative, noise=noise)
     site.keep_labels(found)
@@ -75,7 +76,7 @@ def _scale(S: NDArray[np.float64], sites: int) -> float:
 
 
 @dataclass(frozen=True)
-class XCLP(Algorithm):
+class XCLP(Propagation):
     """Sites label their points by those of all sites, which nobody shows to anybody."""
 
     asks_for: ClassVar[Steps] = (
@@ -85,42 +86,27 @@ class XCLP(Algorithm):
         *distances.STEPS,
         *(spread, submit, adopt),
     )
-    needs_public: ClassVar[bool] = False
-    needs_labels: ClassVar[bool] = False
-    needs_learner: ClassVar[bool] = False
-    trains_sites: ClassVar[bool] = False
-    labels_own_points: ClassVar[bool] = True
     fresh_secrets: ClassVar[bool] = True
     bits: PositiveInt | None = 4096
-    """L: length of the codes (None: exact similarities, in a simulation only)."""
-    k: PositiveInt = 10
-    """Neighbours of each point."""
-    alpha: Reach = 0.99
-    """How far labels reach."""
+    """L: length of the sketches (None: exact similarities, in a simulation only)."""
     hamming: Backend = "ot"
     """How distances are computed: ot, paillier, bfv, masked, or plain (in a simulation only)."""
     sums: Mode = "pairwise"
     """How rows are summed: pairwise, or recipient (no second round when a site drops out)."""
-    power: PositiveFloat = 32.0
-    """Similarities are raised to it."""
-    balance: Balance = "influence"
-    """What the classes are divided by: influence, count or none."""
     relative_confidence: bool = False
     """Divide each site's confidences by its largest (as the authors' code does)."""
-    embed: bool = False
-    """Use the features of the sites' trained learner instead of the rows as they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         hamming.named(self.hamming)  # an error where its package is missing
         if self.bits is not None:
             hamming.check_length(type(self).__name__, self.hamming, self.bits)
-        # Points or codes in the clear never leave a real site.
+        # Points or sketches in the clear never leave a real site.
         object.__setattr__(self, "simulation_only", self.bits is None or self.hamming == "plain")
 
     def unasked(self) -> Steps:
         if not self.simulation_only:
-            return (show,)  # points or codes in the clear
+            return (show,)  # points or sketches in the clear
         return (encode, *distances.STEPS, *(sketches.SEED_STEPS if self.bits is None else ()))
 
     def coordinate(self, fed: Federation) -> None:
@@ -129,17 +115,17 @@ class XCLP(Algorithm):
 
     def propagate(self, fed: Federation, parties: Sequence[str] | None = None) -> None:
         """Algorithm 1 over these parties: each then has labels and confidences of its unlabeled points."""
-        session = f"{fed.run} xclp {fed.round}"
-        here = Circle(fed, session).gather(fed.parties if parties is None else parties)  # 1-XS
+        circle = f"{fed.run} xclp {fed.round}"
+        here = Circle(fed, circle).gather(fed.parties if parties is None else parties)  # 1-XS
         clear = self.bits is None or self.hamming == "plain"
-        told = ask_codes(fed, session, here, self.bits, self.k, embed=self.embed, in_the_clear=clear)  # 1-XS to 4-CS
+        told = ask_sketches(fed, circle, here, self.bits, self.k, embed=self.embed, in_the_clear=clear)  # 1-XS to 4-CS
         H: Mapping[tuple[str, str], NDArray[np.int64]] = {}
         if self.bits is not None and not clear:
-            here, H = secure_distances(fed, session, self.hamming, self.bits, {p: len(told[p]) for p in told})  # 5-XS
+            here, H = secure_distances(fed, circle, self.hamming, self.bits, {p: len(told[p]) for p in told})  # 5-XS
             told = {p: told[p] for p in here}
         labelled = [told[p].labelled for p in told]
         if not any(labelled):
-            raise QuorumLost("No site that takes part has labelled points: there is nothing to propagate.")
+            raise QuorumLost("No participating site has labeled points: there is nothing to propagate.")
         sizes = {p: len(told[p]) for p in told}
         columns = [r.start + np.arange(n) for r, n in zip(joint.numbered(sizes).values(), labelled, strict=True)]
         with fed.timed("solve"):
@@ -152,9 +138,9 @@ class XCLP(Algorithm):
         own = np.split(S, np.cumsum(labelled)[:-1], axis=1)  # 11-, 12-CS
         fed.tell({p: spread(part, sizes, self.balance) for p, part in zip(told, own, strict=True)})  # 13-CS
         summed = {p: size + 1 for p, size in sizes.items()}
-        last, answers = secure_row_sums(fed, session, self.sums, summed, fed.n_classes)  # 14-XS
+        last, answers = secure_row_sums(fed, circle, self.sums, summed, fed.n_classes)  # 14-XS
         settings = self.balance, self.relative_confidence, self.embed
-        fed.tell({p: adopt(session, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
+        fed.tell({p: adopt(circle, last, answer, *settings) for p, answer in answers.items()})  # 15-, 16-CS
         fed.flush()
 
     def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
@@ -164,9 +150,6 @@ class XCLP(Algorithm):
             submit.name: {"mode": self.sums},
         }
 
-    def check_site(self, site: Site) -> None:
-        check_points(site, embed=self.embed)
-
     def learns(self) -> dict[str, str]:
         backend = hamming.named("plain" if self.bits is None else self.hamming)
         totals = "the total influence of the labels" if self.balance == "influence" else "the number of labels"
@@ -174,7 +157,7 @@ class XCLP(Algorithm):
             "coordinator": "how many points each site has, which have labels, and the k nearest within its site",
             "site": "how far its own labels reach to every point; labels and confidences of its own points; how many "
             f"points each other site has; {totals} of each class, over all sites",
-            "coordinator and one site": "the labels of all labelled points of all sites: the one knows S, the other "
+            "coordinator and one site": "the labels of all labeled points of all sites: the one knows S, the other "
             "its rows of S Y, and together they solve for Y",
             **{f"{who}, from distances": what for who, what in backend.LEARNS.items()},
             **{f"{who}, from row sums": what for who, what in row_sums.LEARNS[self.sums].items()},

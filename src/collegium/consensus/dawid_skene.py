@@ -33,13 +33,12 @@ class DawidSkene(Consensus):
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         replies = fed.ask(order, parties)
-        answered = [party for party in fed.parties if party in replies]
         with fed.timed("consensus"):
-            votes = np.stack([replies[party].labels.codes for party in answered])
+            votes = np.stack([reply.labels.codes for reply in replies.values()])
             posterior, reliability = self.estimate(votes, fed.n_classes)
             codes = np.where(posterior.max(axis=1) >= self.confidence, winners(posterior.T, fed.seed), -1)
             codes[(votes < 0).all(axis=0)] = -1
-        for party, value in zip(answered, reliability, strict=True):
+        for party, value in zip(replies, reliability, strict=True):
             fed.note("reliability", value, party=party)
         return Labels(codes, fed.n_classes)
 

@@ -16,7 +16,7 @@ class Majority(Consensus):
     """The class with most votes wins.
 
     Ties are broken at random, uniformly among the tied classes, by the study's seed and the sample's number: no class
-    is favoured over the whole set, and a sample that stays tied keeps its label from round to round. A sample on which
+    is favored over the whole set, and a sample that stays tied keeps its label from round to round. A sample on which
     everybody abstains gets no label. Of approvals (noisy bits, any number of classes per sample) the class that most
     sites approve wins.
     """

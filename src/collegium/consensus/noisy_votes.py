@@ -35,7 +35,7 @@ class NoisyVotes(Settings):
     epsilon: PositiveFloat | None = None
     """Instead of gamma: what all queries together may cost; gamma follows from it."""
     queries: PositiveInt | None = None
-    """k: how many public samples, drawn at random, are labelled with noise (None: all of them)."""
+    """k: how many public samples, drawn at random, are labeled with noise (None: all of them)."""
     noise: NoiseName = "laplace"
     """The paper's Laplace noise, or Gaussian noise (GNMax), which is better for many queries."""
     mechanism: NoisyMax | None = None
@@ -49,9 +49,16 @@ class NoisyVotes(Settings):
         super().__post_init__()
         me = type(self).__name__
         if [self.gamma, self.epsilon, self.mechanism].count(None) < 2:
-            raise ConfigError(f"{me}: gamma, epsilon and mechanism each say how much noise there is: give one of them.")
-        if self.mechanism is not None:
-            self._check_mechanism(me, self.mechanism)
+            raise ConfigError(f"{me}: gamma, epsilon and mechanism each set the amount of noise: give one of them.")
+        if self.mechanism is None:
+            return
+        # A delta that is the default may have been left out: then the one given here counts.
+        if self.delta is not None and self.mechanism.settings().get("delta", self.delta) != self.delta:
+            raise ConfigError(
+                f"{me}: delta is {self.delta:g} and the mechanism's own is {self.mechanism.delta:g}: give one of them."
+            )
+        if self.accounting == "data_dependent":
+            check_accounted(me, self.mechanism)
 
     @property
     def has_noise(self) -> bool:
@@ -65,16 +72,17 @@ class NoisyVotes(Settings):
             return self.delta
         return DELTA if self.mechanism is None else self.mechanism.delta
 
-    def check_classes(self, where: str, n_classes: int) -> None:
+    def check_classes(self, n_classes: int) -> None:
         """A ConfigError where there is noise and nothing to vote on: one class."""
         if self.has_noise and n_classes < 2:
-            raise ConfigError(f"{where}: noise on votes needs two classes or more, and this study has {n_classes}.")
+            raise ConfigError(f"{type(self).__name__}: noise on votes needs at least two classes, not {n_classes}.")
 
-    def n_queries(self, where: str, public_size: int) -> int:
+    def n_queries(self, public_size: int) -> int:
         """How many public samples are queried; more than there are is an error."""
         if self.queries is not None and self.queries > public_size:
             raise ConfigError(
-                f"{where}: {self.queries} queries are more than the {public_size} rows of the public set."
+                f"{type(self).__name__}: queries must be at most {public_size}, the rows of the public set, "
+                f"not {self.queries}."
             )
         return public_size if self.queries is None else self.queries
 
@@ -83,39 +91,22 @@ class NoisyVotes(Settings):
         own: dict[str, Any] = {"changed_votes": changed_votes, "delta": self.stated_delta, "unit": unit}
         if self.mechanism is not None:
             return type(self.mechanism)(**self.mechanism.settings() | own)
+        epsilon, delta = float(self.epsilon or 0), self.stated_delta
         if self.noise == "laplace":
-            return LaplaceNoisyMax(self.gamma or self._laplace_gamma(uses, changed_votes), **own)
-        return GaussianNoisyMax(1 / self.gamma if self.gamma else self._sigma(uses, changed_votes), **own)
-
-    def _check_mechanism(self, where: str, mechanism: NoisyMax) -> None:
-        # A delta that is the default may have been left out: then the one given here counts.
-        if self.delta is not None and mechanism.settings().get("delta", self.delta) != self.delta:
-            raise ConfigError(
-                f"{where}: delta is {self.delta:g} and the mechanism's own is {mechanism.delta:g}: give one of them."
-            )
-        if self.accounting == "data_dependent":
-            check_accounted(where, mechanism)
-
-    def _laplace_gamma(self, uses: int, changed_votes: int) -> float:
-        return composition.per_round(float(self.epsilon or 0), self.stated_delta, uses) / (2 * changed_votes)
-
-    def _sigma(self, uses: int, changed_votes: int) -> float:
-        multiplier = accountant.noise_multiplier(float(self.epsilon or 0), self.stated_delta, uses)
-        return multiplier * float(np.sqrt(2)) * changed_votes
+            gamma = self.gamma or composition.per_round(epsilon, delta, uses) / (2 * changed_votes)
+            return LaplaceNoisyMax(gamma, **own)
+        if self.gamma:
+            return GaussianNoisyMax(1 / self.gamma, **own)
+        return GaussianNoisyMax(
+            accountant.noise_multiplier(epsilon, delta, uses) * float(np.sqrt(2)) * changed_votes, **own
+        )
 
     def label(
         self, fed: Federation, counts: NDArray[Any], mechanism: NoisyMax, queries: int, relation: Relation = "any"
     ) -> Labels:
         """The coordinator's noisy winners of `queries` public samples, charged; all others stay without a label.
 
-        Parameters
-        ----------
-        fed, mechanism, queries:
-            The federation, the noise, and how many samples are labelled.
-        counts:
-            Votes of shape (classes, public samples).
-        relation:
-            For which neighbours the charge holds.
+        `counts` are votes of shape (classes, public samples); the charge holds for neighbours by `relation`.
         """
         queried = np.sort(fed.rng.choice(counts.shape[1], queries, replace=False))
         votes = counts[:, queried].T
@@ -132,7 +123,7 @@ def build_noisy_max(plain: dict[str, Any]) -> NoisyMax:
     """A noisy maximum from an order; at a site no other mechanism may answer for teachers."""
     mechanism = build_mechanism(plain)
     if not isinstance(mechanism, NoisyMax):
-        raise ConfigError(f"{type(mechanism).__name__} is no noise for votes.")
+        raise ConfigError(f"{type(mechanism).__name__} cannot put noise on votes.")
     return mechanism
 
 

@@ -44,11 +44,9 @@ class WeightedMajority(Consensus):
         if self.weights == "agreement":
             return self._by_agreement(fed, order, parties)
         weights = whole_weights(self._known_weights(fed, parties), fed.parties)
-        scores: Scores | None = None
+        scores = _no_votes(fed)
         for party, release in fed.stream(order, parties):
             with fed.timed("consensus"):
-                if scores is None:
-                    scores = np.zeros((fed.n_classes, len(release.labels)), dtype=np.int64)
                 add_votes(scores, release.labels, weights[party])
         return self._decide(fed, scores)
 
@@ -65,10 +63,9 @@ class WeightedMajority(Consensus):
         return {party: counts.get(party, typical) for party in fed.parties}
 
     def _by_agreement(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None) -> Labels:
-        replies = fed.ask(order, parties)
+        votes = {party: reply.labels for party, reply in fed.ask(order, parties).items()}
         with fed.timed("consensus"):
-            votes = {party: replies[party].labels for party in fed.parties if party in replies}
-            scores = np.zeros((fed.n_classes, len(next(iter(votes.values())))), dtype=np.int64)
+            scores = _no_votes(fed)
             for labels in votes.values():
                 add_votes(scores, labels, 1)
             majority = winners(scores, fed.seed)
@@ -79,14 +76,16 @@ class WeightedMajority(Consensus):
                 add_votes(scores, labels, weights[party])
         return self._decide(fed, scores)
 
-    def _decide(self, fed: Federation, scores: Scores | None) -> Labels:
-        if scores is None:
-            raise ConfigError("No site has voted.")
+    def _decide(self, fed: Federation, scores: Scores) -> Labels:
         with fed.timed("consensus"):
             codes = winners(scores, fed.seed)
             top, cast = scores.max(axis=0), scores.sum(axis=0)
             enough = (cast > 0) & (top >= self.quorum * cast * (1 - 1e-9))
             return Labels(np.where(enough, codes, -1), fed.n_classes)
+
+
+def _no_votes(fed: Federation) -> Scores:
+    return np.zeros((fed.n_classes, len(fed.public)), dtype=np.int64)
 
 
 def whole_weights(weights: Mapping[str, float], parties: Sequence[str]) -> dict[str, int]:

@@ -382,6 +382,7 @@ class Federation:
             release = self._receive(answer, awaited[answer.party], outcome)
             if release is not None:
                 yield answer.party, release
+        outcome.refused = {party: outcome.refused[party] for party in asked if party in outcome.refused}
         outcome.missing = tuple(silent)
         for party in silent:
             self._state[party].knows = None

@@ -24,7 +24,7 @@ def numbered(sizes: Mapping[str, int]) -> dict[str, range]:
 
 
 def cosines(H: NDArray[Any], bits: int) -> NDArray[np.float64]:
-    """A <- cos(pi H / L): similarities, estimated from the distances of codes."""
+    """A <- cos(pi H / L): similarities, estimated from the distances of sketches."""
     similar: NDArray[np.float64] = np.cos(np.pi / bits * H)
     return similar
 
@@ -43,8 +43,11 @@ def from_distances(
 
 
 def from_points(told: Mapping[str, OpenPoints], bits: int | None, k: int) -> Nearest:
-    """The same in a simulation, from codes in the clear; without bits, from the points themselves."""
-    _require_same_width(told)
+    """The same in a simulation, from sketches in the clear; without bits, from the points themselves."""
+    widths = {party: own.points.shape[1] for party, own in told.items()}
+    if len(set(widths.values())) > 1:
+        numbers = ", ".join(f"{party}: {width}" for party, width in widths.items())
+        raise ConfigError(f"Points must have the same features at every site, but their numbers differ ({numbers}).")
     rows = numbered({party: len(own) for party, own in told.items()})
     near = Nearest(sum(map(len, rows.values())), k)
     for one, other in combinations_with_replacement(told, 2):
@@ -55,14 +58,3 @@ def from_points(told: Mapping[str, OpenPoints], bits: int | None, k: int) -> Nea
         else:
             near.add_block(rows[one], rows[other], A)
     return near
-
-
-def _require_same_width(told: Mapping[str, OpenPoints]) -> None:
-    widths = {party: own.points.shape[1] for party, own in told.items()}
-    first = next(iter(widths))
-    for party, width in widths.items():
-        if width != widths[first]:
-            raise ConfigError(
-                f"Points of site {party!r} have {width} features, and those of site {first!r} have {widths[first]}: "
-                "points are compared by the same features at every site."
-            )

@@ -60,7 +60,7 @@ class Nearest:
         self.add(rows, found + rows.start, values)
 
     def graph(self, power: float) -> sparse.csr_array:
-        """W: similarities above 0 to that power, symmetrised and normalised. A point without neighbours is allowed."""
+        """W: similarities above 0 to that power, symmetrized and normalized. A point without neighbours is allowed."""
         rows, places = np.nonzero(self._similarities > 0)
         weights = self._similarities[rows, places] ** power
         directed = sparse.csr_array((weights, (rows, self._columns[rows, places])), (self._n, self._n))

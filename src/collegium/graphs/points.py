@@ -23,11 +23,11 @@ def as_points(table: Any, where: str) -> Points:
     if isinstance(table, pd.DataFrame):
         words = [name for name in table.columns if not pd.api.types.is_numeric_dtype(table[name])]
         if words:
-            raise ConfigError(f"{where}: column {words[0]!r} holds no numbers, and has no direction: encode it first.")
+            raise ConfigError(f"{where}: column {words[0]!r} is not numeric: encode it first.")
         table = table.to_numpy(dtype=np.float64, na_value=np.nan)
     values: NDArray[Any] = np.asarray(table.toarray() if hasattr(table, "toarray") else table)
     if values.dtype.kind not in "fiub":
-        raise ConfigError(f"{where}: its features are {values.dtype}, not numbers: encode them first.")
+        raise ConfigError(f"{where}: features of type {values.dtype} are not numeric: encode them first.")
     return values.reshape(len(values), -1).astype(np.float64)
 
 
@@ -42,8 +42,8 @@ def check_points(site: Site, *, embed: bool) -> None:
     """Refuse a site whose points have no similarities, or whose learner cannot `embed` them, before anything runs."""
     if embed and not hasattr(site.learner, "embed"):
         raise ConfigError(
-            "embed=True uses the features of a trained learner, and its learner has no 'embed': give each site one, "
-            "such as run.global_model.estimator of cg.FedAvg."
+            "embed=True uses the features of a trained learner, and this one has no 'embed': give each site one that "
+            "has, such as run.global_model.estimator of cg.FedAvg."
         )
     for name, table in (("X", site.X), ("unlabeled", site.unlabeled)):
         if not embed and table is not None and tables.n_rows(table):
@@ -52,8 +52,8 @@ def check_points(site: Site, *, embed: bool) -> None:
 
 def _check_rows(points: Points, where: str) -> None:
     for bad, why in (
-        (~np.isfinite(points).all(axis=1), "has a value that is missing or infinite: impute it, or leave the row out"),
-        (~points.any(axis=1), "is zero in all features and has no direction: leave it out, or shift the features"),
+        (~np.isfinite(points).all(axis=1), "has a value that is NaN or infinite: impute it, or drop the row"),
+        (~points.any(axis=1), "is zero in all features and has no direction: drop it, or shift the features"),
     ):
         if bad.any():
             raise ConfigError(f"{where}: row {int(np.argmax(bad))} ({int(bad.sum())} rows in all) {why}.")

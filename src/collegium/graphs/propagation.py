@@ -1,6 +1,6 @@
 """How far labels reach over a graph, and what they say of each point.
 
-(I - alpha W)^-1 is never computed as a whole: only its columns of labelled points are, by Cholesky's factors where the
+(I - alpha W)^-1 is never computed as a whole: only its columns of labeled points are, by Cholesky's factors where the
 graph is small and by conjugate gradients, many columns at a time, where it is large.
 """
 
@@ -20,7 +20,7 @@ from collegium.errors import ConfigError
 Balance = Literal["influence", "count", "none"]
 """What the classes are divided by."""
 DENSE_POINTS: Final = 5000
-"""Up to so many points the graph is factorised as a whole."""
+"""Up to so many points the graph is factorized as a whole."""
 LARGEST_ALPHA: Final = 0.99999
 """Nearer to 1, single precision can no longer tell the system from a singular one: from 1 - 1e-8 on it fails."""
 Reach = Annotated[float, Gt(0), Le(LARGEST_ALPHA)]
@@ -73,7 +73,7 @@ def _refined(
         solution += scale * _conjugate_gradients(rough, alpha, (residual / scale).astype(np.float32))
         residual = units - solution + alpha * (W @ solution)
         before, sizes = sizes.max(), np.sqrt(np.einsum("ij,ij->j", residual, residual))
-        if not sizes.max() < before / 2:  # also where it is no number any more
+        if not sizes.max() < before / 2:  # also where it is NaN
             raise _unsolved(alpha)
     return solution
 
@@ -121,14 +121,14 @@ def label_points(
     relative: bool = False,
     noise: float = 0.0,
 ) -> Labelled:
-    """Labels and confidences from what the labelled points of each class say, of shape (points, classes).
+    """Labels and confidences from what the labeled points of each class say, of shape (points, classes).
 
     `balanced`: classes are divided by `totals`, so that one with many or well connected labels does not win everywhere.
     A point that no label reaches, by more than the `noise` that each value may have, gets the class with the largest
     total, with confidence 0. `relative`: divide confidences by the largest.
     """
     if not totals.any():
-        raise ConfigError("No labelled point takes part: there is nothing to propagate.")
+        raise ConfigError("No participating site has labeled points: there is nothing to propagate.")
     scores = np.maximum(Z, 0.0) / np.where(balanced & (totals > 0), totals, 1.0)
     sums = scores.sum(axis=1, keepdims=True)
     reached = Z.sum(axis=1) > noise * len(totals)

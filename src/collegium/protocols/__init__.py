@@ -1,9 +1,9 @@
 """Cryptographic protocols between sites, as plain logic: every message is plain data that a step can carry.
 
-- `keys`: sites' identities, and sessions in which sites talk through the coordinator without it listening
-- `seed`: a secret seed that all sites share, and the codes that they draw from it
-- `masked_sum`: sums of which nobody sees the summands
-- `hamming`: distances between the codes of two sites that only the server sees
+- `keys`: sites' identities, and circles of sites that talk through the coordinator without it listening
+- `seed`: a secret seed that all sites share, and the sketches that they draw from it
+- `masked_sum`: sums whose summands nobody sees
+- `hamming`: distances between the sketches of two sites that only the server sees
 
 Nobody here opens a connection or keeps a file. All protocols are for parties that follow them but are curious
 ("honest but curious"); what a peer sends is nevertheless checked, and `ProtocolError` names the party at fault. The

@@ -1,7 +1,7 @@
 """What the protocols raise about a peer.
 
 ProtocolError            a party sent something that the protocol does not allow
-└── Reused               a session, round or message came a second time
+└── Reused               a circle, round or message came a second time
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ class ProtocolError(CollegiumError):
 
 
 class Reused(ProtocolError):
-    """A session, round or message came a second time: answering it again could undo the masks of the first."""
+    """A circle, round or message came a second time: answering it again could undo the masks of the first."""

@@ -1,8 +1,8 @@
 """Sites' keys: who they are, and how they talk through a coordinator that must not listen.
 
-A site has one identity key (Ed25519) for life. For every session it draws a fresh key (X25519) and signs it, so
-that a stolen identity key opens no old session. Each pair of sites derives its own keys from theirs by HKDF,
-bound to the session, both fresh keys, both names and the purpose.
+A site has one identity key (Ed25519) for life. For every circle of sites it draws a fresh key (X25519) and signs
+it, so that a stolen identity key opens no old letters. Each pair of sites derives its own keys from theirs by HKDF,
+bound to the circle, both fresh keys, both names and the purpose.
 
 The identities of the others must come from somewhere else than the coordinator (a letter, a telephone call, a
 policy file): whoever chooses them can sit in the middle.
@@ -21,12 +21,8 @@ from collegium.errors import ConfigError, WireError
 from collegium.protocols import primitives
 from collegium.protocols.errors import ProtocolError, Reused
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
+from collegium.protocols.received import as_bytes
 
-LEARNS = {
-    "coordinator": "who talks to whom, when, and how many bytes",
-    "addressee": "what was sealed for it",
-    "other sites": "nothing",
-}
 _SALT_BYTES = 32
 _NONCE = bytes(12)  # every message has a key of its own, so one nonce is enough
 
@@ -50,12 +46,12 @@ class SiteKeys:
     """A site's name and identity key. Keep `secret` where only the site can read it.
 
     >>> keys = SiteKeys("hospital-a", new_secret())        # doctest: +SKIP
-    >>> session = keys.session("run 12")                   # doctest: +SKIP
+    >>> member = keys.join("run 12")                       # doctest: +SKIP
     """
 
     party: str
     secret: bytes = field(repr=False)
-    _sessions: Once = field(default_factory=lambda: Once("session"), repr=False, compare=False)
+    _joined: Once = field(default_factory=lambda: Once("circle"), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
@@ -66,10 +62,10 @@ class SiteKeys:
         """The public half, for the other sites to know before the run."""
         return primitives.ed25519_public(self.secret).hex()
 
-    def session(self, name: str) -> Session:
-        """Begin a session; the same name is refused the next time."""
-        self._sessions.use(self.party, name)
-        return Session(self, name)
+    def join(self, circle: str) -> Member:
+        """Join a circle of sites; the same name is refused the next time."""
+        self._joined.use(self.party, circle)
+        return Member(self, circle)
 
 
 def new_secret() -> bytes:
@@ -77,11 +73,11 @@ def new_secret() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-class Session:
-    """One site's side of a session: says hello, meets the others, seals and opens envelopes."""
+class Member:
+    """A site in a circle: says hello, meets the others, seals and opens envelopes."""
 
-    def __init__(self, keys: SiteKeys, name: str) -> None:
-        self.party, self.name = keys.party, name
+    def __init__(self, keys: SiteKeys, circle: str) -> None:
+        self.party, self.circle = keys.party, circle
         self._identity = keys
         self._secret = secrets.token_bytes(KEY_BYTES)
         self._public = primitives.x25519_public(self._secret)
@@ -97,7 +93,7 @@ class Session:
 
     def hello(self) -> dict[str, str]:
         """The fresh key, signed; for all others, through the coordinator."""
-        signature = primitives.sign(self._identity.secret, _introduction(self.name, self.party, self._public))
+        signature = primitives.sign(self._identity.secret, _introduction(self.circle, self.party, self._public))
         return {"key": self._public.hex(), "signature": signature.hex()}
 
     def meet(self, hellos: Mapping[str, Mapping[str, Any]], identities: Mapping[str, str]) -> None:
@@ -106,38 +102,38 @@ class Session:
             if party == self.party:
                 continue
             if party in self._pairs:
-                raise Reused(party, f"says hello twice in session {self.name!r}: begin a new session.")
+                raise Reused(party, f"says hello twice in circle {self.circle!r}: begin a new circle.")
             if party not in identities:
                 raise ConfigError(f"The identity of site {party!r} is not known at site {self.party!r}: exchange it.")
             public = _hex(party, hello.get("key"), KEY_BYTES)
             signature = _hex(party, hello.get("signature"), 64)
             identity = _hex(party, identities[party], KEY_BYTES)
-            if not primitives.is_signed(identity, signature, _introduction(self.name, party, public)):
-                raise ProtocolError(party, "signed its session key with another identity: compare identities with it.")
+            if not primitives.is_signed(identity, signature, _introduction(self.circle, party, public)):
+                raise ProtocolError(party, "signed its fresh key with another identity: compare identities with it.")
             try:
                 shared = primitives.x25519(self._secret, public)
             except ValueError:
-                raise ProtocolError(party, "sent a session key that is no point of the curve.") from None
+                raise ProtocolError(party, "sent a key that is not a point of the curve.") from None
             (low, low_key), (high, high_key) = sorted([(self.party, self._public), (party, public)])
-            info = bind("collegium pair v1", self.name, low, high)
+            info = bind("collegium pair v1", self.circle, low, high)
             self._pairs[party] = primitives.hkdf(shared, info, salt=low_key + high_key)
 
     def key(self, party: str, purpose: str) -> bytes:
         """A key that only this site and that one have, for one purpose."""
         if party not in self._pairs:
-            raise ConfigError(f"Site {self.party!r} has not met {party!r} in session {self.name!r}.")
+            raise ConfigError(f"Site {self.party!r} has not met {party!r} in circle {self.circle!r}.")
         low, high = sorted([self.party, party])
-        return primitives.hkdf(self._pairs[party], bind("collegium key v1", self.name, low, high, purpose))
+        return primitives.hkdf(self._pairs[party], bind("collegium key v1", self.circle, low, high, purpose))
 
     def seal(self, to: str, message: Any, context: str) -> Bytes:
         """Plain data as an envelope that only `to` can open, and only as `context` (a name used once)."""
-        from collegium import wire  # the core itself uses sessions
+        from collegium import wire
 
         key = self.key(to, "envelopes")
         self._sealed.use(self.party, to, context)
         # A random salt instead of a counter: a site that is set back to an earlier state repeats no key.
         salt = secrets.token_bytes(_SALT_BYTES)
-        bound = bind("collegium envelope v1", self.name, self.party, to, context)
+        bound = bind("collegium envelope v1", self.circle, self.party, to, context)
         content = primitives.encrypt(primitives.hkdf(key, bound, salt=salt), _NONCE, wire.pack(message).data, bound)
         return np.frombuffer(salt + content, np.uint8)
 
@@ -147,7 +143,7 @@ class Session:
 
         key = self.key(sender, "envelopes")
         raw = as_bytes(sender, envelope)
-        bound = bind("collegium envelope v1", self.name, sender, self.party, context)
+        bound = bind("collegium envelope v1", self.circle, sender, self.party, context)
         key = primitives.hkdf(key, bound, salt=raw[:_SALT_BYTES])
         content = primitives.decrypt(key, _NONCE, raw[_SALT_BYTES:], bound) if len(raw) > _SALT_BYTES else None
         if content is None:
@@ -158,20 +154,11 @@ class Session:
         try:
             return wire.unpack(content)
         except WireError:
-            raise ProtocolError(sender, f"sealed something that is no message as {context!r}.") from None
+            raise ProtocolError(sender, f"sealed something other than a message as {context!r}.") from None
 
 
-def as_bytes(party: str, array: object, size: int | None = None) -> bytes:
-    """The contents of an array of bytes that a peer sent, of that size."""
-    if not isinstance(array, np.ndarray) or array.dtype != np.uint8 or array.ndim != 1:
-        raise ProtocolError(party, f"sent {type(array).__name__} where an array of bytes belongs.")
-    if size is not None and array.size != size:
-        raise ProtocolError(party, f"sent {array.size} bytes where {size} belong.")
-    return array.tobytes()
-
-
-def _introduction(session: str, party: str, public: bytes) -> bytes:
-    return bind("collegium hello v1", session, party, public)
+def _introduction(circle: str, party: str, public: bytes) -> bytes:
+    return bind("collegium hello v1", circle, party, public)
 
 
 def _hex(party: str, text: object, size: int) -> bytes:

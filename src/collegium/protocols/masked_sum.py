@@ -20,7 +20,7 @@ import hashlib
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,27 +28,26 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 from collegium.protocols import primitives, sharing
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Session, as_bytes
-from collegium.protocols.masks import Masks, Words, warn_if_few, words
+from collegium.protocols.keys import Member
+from collegium.protocols.masks import Masks, Words, warn_if_few
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
+from collegium.protocols.received import as_array, as_bytes
 
 LEARNS = {
     "server": "the sum over the participants, which it chooses; nothing of a site that dropped out before",
     "site": "nothing",
     "server and one site": "the sum over the other participants",
 }
-_WIDTHS: Final = ("u1", "<u2", "<u4", "<u8")
 
 
 def width(most: int, sites: int) -> np.dtype[Any]:
     """The smallest words that hold the sum over so many sites of whole numbers 0 .. most."""
     if most < 1 or sites < 1:
         raise ConfigError(f"A sum needs values up to at least 1 and at least one site, not {most} and {sites}.")
-    for name in _WIDTHS:
-        dtype = np.dtype(name)
-        if most * sites < 1 << 8 * dtype.itemsize:
-            return dtype
-    raise ConfigError(f"A sum of {sites} values of up to {most} does not fit 64 bits.")
+    smallest = np.min_scalar_type(most * sites)
+    if smallest.kind != "u":
+        raise ConfigError(f"A sum of {sites} values of up to {most} does not fit 64 bits.")
+    return smallest.newbyteorder("<")
 
 
 def votes(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.uint8]:
@@ -85,10 +84,10 @@ class _Waiting:
 
 
 class MaskedSum:
-    """A site's side, for one session and any number of rounds."""
+    """A site's side, for one circle and any number of rounds."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, member: Member) -> None:
+        self._member = member
         self._waiting: _Waiting | None = None
 
     def submit(
@@ -102,14 +101,14 @@ class MaskedSum:
         if values.dtype.kind not in "iub" or (values.size and (values.min() < 0 or values.max() > most)):
             raise ConfigError(f"Values of a masked sum are whole numbers in 0 .. {most}.")
         warn_if_few(len(participants), "a masked sum")
-        masks = Masks(self._session, "masked sum", round_name, participants)
+        masks = Masks(self._member, "masked sum", round_name, participants)
         parties = tuple(sorted(participants))
         plain = values.astype(width(most, len(parties)))
         key = secrets.token_bytes(KEY_BYTES)
         shares = dict(zip(parties, sharing.deal(key, majority(len(parties)), len(parties)), strict=True))
         context = _context(round_name, parties)
         letters = {
-            party: self._session.seal(party, np.frombuffer(shares[party], np.uint8), context) for party in masks.others
+            party: self._member.seal(party, np.frombuffer(shares[party], np.uint8), context) for party in masks.others
         }
         self._waiting = _Waiting(round_name, parties, shares[masks.party])
         return Submission(
@@ -131,15 +130,15 @@ class MaskedSum:
         """
         waiting = self._waiting
         if waiting is None or waiting.name != round_name:
-            raise Reused("server", f"asks to open round {round_name!r}, which is not open for that, or no longer.")
-        if set(letters) != set(waiting.participants) - {self._session.party}:
+            raise Reused("server", f"asks to open round {round_name!r}, which cannot be opened, or no longer.")
+        if set(letters) != set(waiting.participants) - {self._member.party}:
             raise ProtocolError("server", f"leaves out, or adds, participants of round {round_name!r}.")
         self._waiting = None
         context = _context(round_name, waiting.participants)
-        shares, faults = {self._session.party: np.frombuffer(waiting.own_share, np.uint8)}, []
+        shares, faults = {self._member.party: np.frombuffer(waiting.own_share, np.uint8)}, []
         for party in sorted(letters):
             try:
-                opened = self._session.open(party, np.asarray(letters[party]), context)
+                opened = self._member.open(party, np.asarray(letters[party]), context)
                 shares[party] = np.frombuffer(as_bytes(party, opened, sharing.SHARE_BYTES), np.uint8)
             except ProtocolError:
                 faults.append(party)
@@ -177,12 +176,12 @@ class SumServer:
     def add(self, party: str, sent: Submission) -> None:
         """Take one site's message."""
         if party not in self._parties:
-            raise ProtocolError(party, "submits to a masked sum in which it has nothing to submit.")
+            raise ProtocolError(party, "submits to a masked sum in which it does not take part.")
         if party in self._sent:
             raise Reused(party, "submits twice in one round: begin a round with a fresh name.")
         if set(sent.letters) | {party} != set(self._parties) or set(sent.digests) != set(self._parties):
             raise ProtocolError(party, "does not deal out its mask to all participants.")
-        self._sum += words(party, sent.words, self._sum.shape, self._sum.dtype)
+        self._sum += as_array(party, sent.words, self._sum.dtype, self._sum.shape)
         empty = np.zeros(0, self._sum.dtype)
         self._sent[party] = Submission(empty, sent.letters, sent.digests, sent.key_digest)
 
@@ -222,7 +221,7 @@ class SumServer:
                 raise ProtocolError(party, "dealt out shares that do not open its mask.")
             total -= own_mask(key, total.shape, total.dtype)
         if total.size and int(total.max()) > self._most * len(self._parties):
-            raise ProtocolError(self._parties, "sent values of which the sum is impossible.")
+            raise ProtocolError(self._parties, "sent values whose sum is impossible.")
         return total
 
 

@@ -1,7 +1,7 @@
 """Random masks that two sites share, and the round names that must never come twice.
 
 A mask is a stream of AES in counter mode under a key that HKDF derives from the key of two sites. What the key is
-bound to (session, round, pair, participants, purpose) makes it a mask for exactly one message.
+bound to (circle, round, pair, participants, purpose) makes it a mask for exactly one message.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.protocols import primitives
-from collegium.protocols.errors import ProtocolError
-from collegium.protocols.keys import Session
+from collegium.protocols.keys import Member
 from collegium.protocols.primitives import bind
 
 Words = NDArray[np.unsignedinteger[Any]]
@@ -26,21 +25,21 @@ FEWEST_SITES: Final = 3
 
 
 class Masks:
-    """One site's masks in one round of one sum. A round's name is used once per session and purpose."""
+    """One site's masks in one round of one sum. A round's name is used once per circle and purpose."""
 
-    def __init__(self, session: Session, purpose: str, round_name: str, participants: Sequence[str]) -> None:
-        unknown = set(participants) - {*session.others, session.party}
+    def __init__(self, member: Member, purpose: str, round_name: str, participants: Sequence[str]) -> None:
+        unknown = set(participants) - {*member.others, member.party}
         twice = len(set(participants)) != len(participants)
-        if unknown or twice or session.party not in participants or len(participants) < 2:
+        if unknown or twice or member.party not in participants or len(participants) < 2:
             raise ConfigError(
-                f"A masked sum at site {session.party!r} needs this site and others that it has met, each once, "
+                f"A masked sum at site {member.party!r} needs this site and others that it has met, each once, "
                 f"not {sorted(participants)}."
             )
-        session.rounds.use(session.party, purpose, round_name)
-        self.party = session.party
+        member.rounds.use(member.party, purpose, round_name)
+        self.party = member.party
         self.others = tuple(party for party in sorted(participants) if party != self.party)
-        self._keys = {party: session.key(party, purpose) for party in self.others}
-        self._bound = (session.name, purpose, round_name, *sorted(participants))
+        self._keys = {party: member.key(party, purpose) for party in self.others}
+        self._bound = (member.circle, purpose, round_name, *sorted(participants))
 
     def shared_with(self, party: str, block: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Words:
         """The mask that this site and that one share for a block of values; no other block has the same."""
@@ -57,14 +56,6 @@ class Masks:
             add = np.add if self.party < party else np.subtract
             add(total, self.shared_with(party, block, shape, dtype), out=total)
         return total
-
-
-def words(party: str, array: object, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Words:
-    """Masked values that a peer sent: of that shape and type, or the peer is named."""
-    if not isinstance(array, np.ndarray) or array.dtype != dtype or array.shape != shape:
-        what = f"{array.dtype} {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise ProtocolError(party, f"sent {what} where {dtype} {shape} belongs.")
-    return array
 
 
 def checked_mode(mode: str) -> str:

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Session
-from collegium.protocols.masks import Masks, Words, checked_mode, warn_if_few, words
+from collegium.protocols.keys import Member
+from collegium.protocols.masks import Masks, Words, checked_mode, warn_if_few
+from collegium.protocols.received import as_array
 
 LEARNS = {
     "pairwise": {
@@ -61,7 +62,7 @@ def to_fixed_point(values: NDArray[Any], summands: int) -> NDArray[np.uint64]:
     numbers = np.asarray(values, np.float64)
     largest = largest_summand(summands)
     if not np.isfinite(numbers).all():
-        raise ConfigError("Values to be summed must be finite: one of them is missing or infinite.")
+        raise ConfigError("Values to be summed must be finite: some are NaN or infinite.")
     if numbers.size and np.abs(numbers).max() > largest:
         raise ConfigError(f"Values to be summed over {summands} sites must lie within +-{largest:.6g}: scale them.")
     return np.rint(numbers * 2.0**FRACTION_BITS).astype(np.int64).view(np.uint64)
@@ -73,10 +74,10 @@ def from_fixed_point(fixed: NDArray[np.uint64]) -> NDArray[np.float64]:
 
 
 class RowSums:
-    """A site's side of secure row sums, for one session and any number of rounds."""
+    """A site's side of secure row sums, for one circle and any number of rounds."""
 
-    def __init__(self, session: Session, mode: str = "pairwise") -> None:
-        self._session, self._mode = session, checked_mode(mode)
+    def __init__(self, member: Member, mode: str = "pairwise") -> None:
+        self._member, self._mode = member, checked_mode(mode)
         self._open: dict[str, tuple[Masks, Words]] = {}
 
     def submit(self, round_name: str, blocks: Mapping[str, NDArray[Any]]) -> dict[str, Words]:
@@ -88,7 +89,7 @@ class RowSums:
         fixed = {party: to_fixed_point(blocks[party], len(blocks)) for party in sorted(blocks)}
         if any(block.ndim != 2 for block in fixed.values()) or len({block.shape[1] for block in fixed.values()}) != 1:
             raise ConfigError("Each site's rows are a table, rows by columns, with as many columns as the others'.")
-        masks = Masks(self._session, f"row sums {self._mode}", round_name, list(blocks))
+        masks = Masks(self._member, f"row sums {self._mode}", round_name, list(blocks))
         if self._mode == "pairwise":
             # One mask for all rows together: with many sites, deriving one per block would take most of the time.
             rows = np.concatenate(list(fixed.values()))
@@ -107,7 +108,7 @@ class RowSums:
         if round_name not in self._open:
             raise Reused("server", f"answers round {round_name!r}, which is not open: begin a round with a fresh name.")
         masks, own = self._open[round_name]
-        total = words("server", answer.get("sum"), own.shape, _WORD).astype(np.uint64)
+        total = as_array("server", answer.get("sum"), _WORD, own.shape).astype(np.uint64)
         senders = answer.get("from")
         if not isinstance(senders, list) or len(set(senders)) != len(senders) or not set(senders) <= set(masks.others):
             raise ProtocolError("server", f"names senders that do not take part in round {round_name!r}.")
@@ -120,10 +121,6 @@ class RowSums:
             for party in senders:
                 total -= masks.shared_with(party, f"{party} to {masks.party}", own.shape, _WORD)
         return from_fixed_point(total + own)
-
-    def abandon(self, round_name: str) -> None:
-        """Forget a round that cannot be finished; its name stays used."""
-        self._open.pop(round_name, None)
 
 
 class RowSumServer:
@@ -148,7 +145,7 @@ class RowSumServer:
             raise Reused(party, "submits twice in one round: begin a round with a fresh name.")
         if set(submission) != set(self._shapes) - {party}:
             raise ProtocolError(party, "submits rows of other sites than those that take part.")
-        blocks = {owner: words(party, block, self._shapes[owner], _WORD) for owner, block in submission.items()}
+        blocks = {owner: as_array(party, block, _WORD, self._shapes[owner]) for owner, block in submission.items()}
         for owner, block in blocks.items():
             self._sums[owner] += block
         self._from.append(party)

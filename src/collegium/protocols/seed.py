@@ -1,8 +1,8 @@
-"""A secret seed that all sites share, and the codes that they draw from it.
+"""A secret seed that all sites share, and the sketches that they draw from it.
 
 A leader draws 256 bits and sends them to the others in envelopes (`secure.sketches`). From the seed every site
-expands the same random hyperplanes; which side of each hyperplane a point lies on is its code. The angle between two
-points is then about pi h / bits, h being the Hamming distance of their codes.
+expands the same random hyperplanes; which side of each hyperplane a point lies on is its sketch. The angle between two
+points is then about pi h / bits, h being the Hamming distance of their sketches.
 """
 
 from __future__ import annotations
@@ -19,10 +19,6 @@ from collegium.errors import ConfigError
 from collegium.protocols import primitives
 from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 
-LEARNS = {
-    "sites": "the seed, and with it the hyperplanes",
-    "coordinator": "nothing: without the seed, distances say nothing about directions in the data's own space",
-}
 CONTEXT = "shared seed"
 _ROWS = 256  # hyperplanes at a time; even, so that each part of the stream begins at a block of AES
 _STEPS = 2.0**20
@@ -37,20 +33,20 @@ def projection(seed: bytes, bits: int, features: int) -> NDArray[np.float64]:
     return np.concatenate(list(_parts(seed, bits, features)))
 
 
-def codes(V: NDArray[Any], seed: bytes, bits: int) -> Bytes:
-    """One packed code of so many bits per row of V: bit l is [Pi_l v >= 0]. `unpack` undoes the packing.
+def sketches(V: NDArray[Any], seed: bytes, bits: int) -> Bytes:
+    """One packed sketch of so many bits per row of V: bit l is [Pi_l v >= 0]. `unpack` undoes the packing.
 
-    A row of zeros has no direction. Its code is drawn at random, about as far from all others as a right angle.
+    A row of zeros has no direction. Its sketch is drawn at random, about as far from all others as a right angle.
     """
     points = np.asarray(V)
     if points.ndim != 2 or not points.size or points.dtype.kind not in "fiub":
-        raise ConfigError(f"Codes are drawn of a table of numbers, not of {points.dtype} with shape {points.shape}.")
+        raise ConfigError(f"Sketches are drawn of a table of numbers, not of {points.dtype} with shape {points.shape}.")
     points = points.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(points).all(axis=1))
     if bad.size:
         raise ConfigError(
-            f"Row {bad[0]} of the features ({bad.size} rows in all) has a value that is missing or infinite: impute "
-            "it, or leave it out."
+            f"Row {bad[0]} of the features ({bad.size} rows in all) has a value that is NaN or infinite: impute "
+            "it, or drop the row."
         )
     points = at_one_scale(points)
     sides = np.concatenate([points @ part.T >= 0 for part in _parts(seed, bits, points.shape[1])], axis=1)
@@ -71,13 +67,13 @@ def at_one_scale(points: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def unpack(packed: Bytes, bits: int) -> Bytes:
-    """Codes as 0 and 1, one per column."""
+    """Sketches as 0 and 1, one per column."""
     return np.unpackbits(packed, axis=1, count=bits)
 
 
 def _parts(seed: bytes, bits: int, features: int) -> Iterator[NDArray[np.float64]]:
     if bits < 1 or features < 1:
-        raise ConfigError(f"Codes need at least one bit and one feature, not {bits} and {features}.")
+        raise ConfigError(f"Sketches need at least one bit and one feature, not {bits} and {features}.")
     if len(seed) != KEY_BYTES:
         raise ConfigError(f"A seed has {KEY_BYTES} bytes, not {len(seed)}.")
     key = primitives.hkdf(seed, bind("collegium hyperplanes v1", bits, features))

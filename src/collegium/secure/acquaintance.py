@@ -1,4 +1,4 @@
-"""Sessions between sites: how they get to know each other and exchange letters that the coordinator cannot read."""
+"""Circles of sites: how they get to know each other and exchange letters that the coordinator cannot read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from collegium.core.steps import Order, step
 from collegium.errors import ConfigError, QuorumLost
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.keys import Session
+from collegium.protocols.keys import Member
 from collegium.secure.messages import Greeting, Letters, Met
 
 if TYPE_CHECKING:
@@ -19,65 +19,65 @@ if TYPE_CHECKING:
 Accusations = list[tuple[str, ...]]
 NOT_FOLLOWED: Final = "protocol"
 """The code of a refusal that the coordinator notes itself: what this site sent was not as agreed."""
-_SESSIONS: Final = "sessions with other sites"
-_BEGUN: Final = "names of sessions that were begun"
+_CIRCLES: Final = "circles with other sites"
+_JOINED: Final = "names of circles that were joined"
 
 
 @step
-def greet(site: ActiveSite, session: str) -> Greeting:
-    """Begin a session: draw a fresh key for it, and sign it with the site's own.
+def greet(site: ActiveSite, circle: str) -> Greeting:
+    """Join a circle: draw a fresh key for it, and sign it with the site's own.
 
-    Asked again, by a coordinator that was not there for the answer, it says the same as long as the session lasts.
+    Asked again, by a coordinator that missed the answer, it gives the same one as long as the circle lasts.
     """
-    sessions: dict[str, Session] = site.secret_state.setdefault(_SESSIONS, {})
-    if session not in sessions:
-        names: set[str] = site.state.setdefault(_BEGUN, set())
-        if session in names:
-            raise Reused("coordinator", f"begins session {session!r} a second time.")
-        sessions[session] = site.keyring().own.session(session)
-        names.add(session)
-    return Greeting(**sessions[session].hello())
+    circles: dict[str, Member] = site.secret_state.setdefault(_CIRCLES, {})
+    if circle not in circles:
+        names: set[str] = site.state.setdefault(_JOINED, set())
+        if circle in names:
+            raise Reused("coordinator", f"begins circle {circle!r} a second time.")
+        circles[circle] = site.keyring().own.join(circle)
+        names.add(circle)
+    return Greeting(**circles[circle].hello())
 
 
 @step
-def meet(site: ActiveSite, session: str, hellos: dict[str, Any]) -> Met:
+def meet(site: ActiveSite, circle: str, hellos: dict[str, Any]) -> Met:
     """Check the others' greetings against their identities, and agree on keys with each."""
-    begun, faults = session_of(site, session), []
+    member, faults = member_of(site, circle), []
     for party, hello in sorted(hellos.items()):
-        if party not in begun.others:
+        if party not in member.others:
             try:
-                begun.meet({party: hello}, site.keyring().identities)
+                member.meet({party: hello}, site.keyring().identities)
             except (ProtocolError, ConfigError) as error:  # not who it says it is, or unknown here
                 site.log(str(error))
                 faults.append(party)
     return Met(faults)
 
 
-def session_of(site: ActiveSite, session: str) -> Session:
-    """At a site: its side of a session that was begun."""
-    begun: Session | None = site.secret_state.get(_SESSIONS, {}).get(session)
-    if begun is None:
-        raise ProtocolError("coordinator", f"speaks of session {session!r}, which is not open.")
-    return begun
+def member_of(site: ActiveSite, circle: str) -> Member:
+    """At a site: what it is in a circle that it has joined."""
+    member: Member | None = site.secret_state.get(_CIRCLES, {}).get(circle)
+    if member is None:
+        raise ProtocolError("coordinator", f"names circle {circle!r}, which this site has not joined.")
+    return member
 
 
-def end_session(site: ActiveSite, session: str) -> None:
-    """At a site: forget the keys of a session; its name stays used."""
-    site.secret_state[_SESSIONS].pop(session, None)
+def leave(site: ActiveSite, circle: str) -> None:
+    """At a site: forget the keys of a circle; its name stays used."""
+    site.secret_state[_CIRCLES].pop(circle, None)
 
 
 STEPS: Final = (greet, meet)
 
 
 class Circle:
-    """At the coordinator: the sites that have met in one session. Others can join later.
+    """At the coordinator: the sites that have met. Others can join later.
 
     `aside`: for questions beside the algorithm's own, whose asker has a quorum of its own and counts who came.
     Otherwise too few for the run's quorum are an error that says who was asked, and why they did not come.
     """
 
-    def __init__(self, fed: Federation, session: str, *, aside: bool = False) -> None:
-        self.session = session
+    def __init__(self, fed: Federation, name: str, *, aside: bool = False) -> None:
+        self.name = name
         self._fed, self._aside = fed, aside
         self._hellos: dict[str, dict[str, str]] = {}
         self._met: dict[str, set[str]] = {}
@@ -88,13 +88,12 @@ class Circle:
         asked = [party for party in parties if party not in self._out]
         new = [party for party in asked if party not in self._hellos]
         if new:
-            answers = self._ask(greet(self.session), new)
-            self._hellos |= {party: answers[party].hello for party in sorted(answers)}
+            self._hellos |= {party: said.to_plain() for party, said in self._ask(greet(self.name), new).items()}
         here = [party for party in sorted(asked) if party in self._hellos]
         strangers = [party for party in here if not set(here) <= self._met.get(party, set()) | {party}]
         if not strangers:
             return here
-        answers = self._ask(meet(self.session, {party: self._hellos[party] for party in here}), strangers)
+        answers = self._ask(meet(self.name, {party: self._hellos[party] for party in here}), strangers)
         for party in answers:
             self._met.setdefault(party, set()).update(here)
         accusations: Accusations = [(other, party) for party in answers for other in answers[party].faults]

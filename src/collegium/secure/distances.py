@@ -11,29 +11,29 @@ from collegium.protocols.errors import ProtocolError
 from collegium.protocols.hamming.dialogues import Dialogues, DistanceServer
 from collegium.protocols.hamming.distances import Bits, Distances
 from collegium.protocols.hamming.ot import TransferPlan
-from collegium.secure.acquaintance import Accusations, relay, session_of, without
+from collegium.secure.acquaintance import Accusations, member_of, relay, without
 from collegium.secure.messages import DistanceShares, Letters
 
 if TYPE_CHECKING:
     from collegium.core.federation import Federation
     from collegium.core.site import ActiveSite
 
-_CODES: Final = "codes for distances"
+_SKETCHES: Final = "sketches for distances"
 _DIALOGUES: Final = "dialogues about distances"
 
 
-def offer_codes(site: ActiveSite, bits: Bits, key: bytes) -> None:
-    """At a site: the codes that it will be asked about; `key` is what all sites share and the coordinator lacks."""
-    site.secret_state[_CODES] = bits, key
+def offer_sketches(site: ActiveSite, bits: Bits, key: bytes) -> None:
+    """At a site: the sketches that it will be asked about; `key` is what all sites share and the coordinator lacks."""
+    site.secret_state[_SKETCHES] = bits, key
     site.secret_state.pop(_DIALOGUES, None)
 
 
 @step
-def talk(site: ActiveSite, session: str, backend: str, points: dict[str, int], letters: dict[str, Any]) -> Letters:
+def talk(site: ActiveSite, circle: str, backend: str, points: dict[str, int], letters: dict[str, Any]) -> Letters:
     """Take what other sites wrote about distances, and write to them; the first time, with no letters, open."""
     if _DIALOGUES not in site.secret_state:
-        bits, key = site.secret_state[_CODES]
-        site.secret_state[_DIALOGUES] = Dialogues(backend, bits, session_of(site, session), points, key)
+        bits, key = site.secret_state[_SKETCHES]
+        site.secret_state[_DIALOGUES] = Dialogues(backend, bits, member_of(site, circle), points, key)
     with site.watch.time("hamming"):
         written, faults = site.secret_state[_DIALOGUES].talk(letters)
     for why in faults.values():
@@ -46,7 +46,7 @@ def share(site: ActiveSite, partners: list[str]) -> DistanceShares:
     """This site's shares of the distances to its partners' points."""
     with site.watch.time("hamming"):
         shares = site.secret_state[_DIALOGUES].shares(partners)
-    del site.secret_state[_DIALOGUES], site.secret_state[_CODES]
+    del site.secret_state[_DIALOGUES], site.secret_state[_SKETCHES]
     return DistanceShares(shares)
 
 
@@ -54,15 +54,15 @@ STEPS: Final = (talk, share)
 
 
 def secure_distances(
-    fed: Federation, session: str, backend: str, length: int, points: Mapping[str, int]
+    fed: Federation, circle: str, backend: str, length: int, points: Mapping[str, int]
 ) -> tuple[list[str], dict[tuple[str, str], Distances]]:
     """At the coordinator: who took part to the end, and the distances of each pair of them, first by name first.
 
     A site that drops out, or does not follow, is left out; what it sent by then stays unreadable without the others.
     """
-    sizes = {party: points[party] for party in sorted(points)}
+    sizes = dict(sorted(points.items()))
     most = _most_letters(backend, length, list(sizes.values()))
-    here, accusations = relay(fed, lambda letters: talk(session, backend, sizes, letters), sizes, most)
+    here, accusations = relay(fed, lambda letters: talk(circle, backend, sizes, letters), sizes, most)
     here = without(fed, here, accusations, talk.name)
     answers = fed.ask({party: share([other for other in here if other != party]) for party in here})
     server = DistanceServer(backend, length, sizes)

@@ -14,7 +14,7 @@ from collegium.errors import WireError
 
 @dataclass(frozen=True)
 class Greeting(Release):
-    """A site's fresh key for one session, signed, in hexadecimal."""
+    """A site's fresh key for one circle, signed, in hexadecimal."""
 
     holds_data: ClassVar[bool] = False
     key: str
@@ -24,11 +24,6 @@ class Greeting(Release):
         for text, size in ((self.key, 32), (self.signature, 64)):
             if not isinstance(text, str) or len(text) != 2 * size or set(text) - set("0123456789abcdef"):
                 raise WireError("A Greeting without a key or a signature.")
-
-    @property
-    def hello(self) -> dict[str, str]:
-        """As the other sites take it."""
-        return {"key": self.key, "signature": self.signature}
 
 
 @dataclass(frozen=True)
@@ -40,7 +35,7 @@ class Met(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _are_names(self.faults):
-            raise WireError("Met with faults of nobody.")
+            raise WireError("Met with faults that are not names.")
 
 
 @dataclass(frozen=True)
@@ -53,9 +48,9 @@ class Letters(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _are_envelopes(self.letters):
-            raise WireError("Letters that are no envelopes.")
+            raise WireError("Letters that are not envelopes.")
         if not _are_names(self.faults):
-            raise WireError("Letters with faults of nobody.")
+            raise WireError("Letters with faults that are not names.")
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ class Neighbourhood(Release):
     """How many of a site's points have labels (they come first), and the nearest of each among the site's own."""
 
     coordinator_learns: ClassVar[str | None] = (
-        "how many points the site has and which of them are labelled, which of its own points are the nearest of each, "
+        "how many points the site has and which of them are labeled, which of its own points are the nearest of each, "
         "and at which distance"
     )
     labelled: int
@@ -76,14 +71,14 @@ class Neighbourhood(Release):
     def check(self, n_classes: int, public_size: int | None) -> None:
         columns, distances = self.columns, self.distances
         if not _is_table(columns, 2, "iu") or not _is_table(distances, 2, "iu") or columns.shape != distances.shape:
-            raise WireError("A Neighbourhood that is no table of points and distances.")
+            raise WireError("A Neighbourhood that is not a table of points and distances.")
         if not len(columns) or (columns.size and (columns.min() < 0 or columns.max() >= len(columns))):
-            raise WireError("A Neighbourhood without points, or with neighbours that are no points of the site.")
+            raise WireError("A Neighbourhood without points, or with neighbours that are not points of the site.")
         if type(self.labelled) is not int or not 0 <= self.labelled <= len(columns) or (distances < 0).any():
             raise WireError("A Neighbourhood with more labels than points, or with distances below 0.")
 
     def fits(self, bits: int, k: int) -> bool:
-        """Whether these can be the k nearest others of each point, by codes of so many bits."""
+        """Whether these can be the k nearest others of each point, by sketches of so many bits."""
         if self.columns.shape[1] != min(k, len(self) - 1) or (self.distances > bits).any():
             return False
         ordered = np.sort(self.columns, axis=1)
@@ -97,13 +92,13 @@ class DistanceShares(Release):
     """A site's shares of its points' distances to those of others, by their names; random each by itself."""
 
     coordinator_learns: ClassVar[str | None] = (
-        "the distance of every two points of different sites, and not their codes"
+        "the distance of every two points of different sites, and not their sketches"
     )
     shares: dict[str, Any]
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not isinstance(self.shares, dict):
-            raise WireError("DistanceShares with nobody.")
+            raise WireError("DistanceShares that are not by site.")
 
 
 @dataclass(frozen=True)
@@ -115,7 +110,7 @@ class MaskedRows(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not isinstance(self.rows, dict) or not all(_is_table(rows, 2, "u") for rows in self.rows.values()):
-            raise WireError("MaskedRows that are no tables of masked numbers.")
+            raise WireError("MaskedRows that are not tables of masked numbers.")
 
 
 @dataclass(frozen=True)
@@ -133,9 +128,9 @@ class MaskedVotes(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _is_table(self.counts, 2, "u"):
-            raise WireError("MaskedVotes that are no masked numbers per class and sample.")
+            raise WireError("MaskedVotes that are not a table of classes and samples.")
         if len(self.counts) != n_classes or (public_size is not None and self.counts.shape[1] != public_size):
-            raise WireError("MaskedVotes of other classes, or of another number of public samples.")
+            raise WireError("MaskedVotes for other classes, or for another number of public samples.")
         if not _are_envelopes(self.letters) or not isinstance(self.digests, dict):
             raise WireError("MaskedVotes without shares of their mask.")
         if not all(isinstance(text, str) and len(text) == 64 for text in (*self.digests.values(), self.key_digest)):
@@ -155,12 +150,12 @@ class MaskShares(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _are_envelopes(self.shares) or not _are_names(self.faults):
-            raise WireError("MaskShares that are no shares, or with faults of nobody.")
+            raise WireError("MaskShares that are not shares, or with faults that are not names.")
 
 
 @dataclass(frozen=True)
 class OpenPoints(Release):
-    """A site's points themselves, or their codes, labelled ones first: only ever in a simulation."""
+    """A site's points themselves, or their sketches, labeled ones first: only ever in a simulation."""
 
     simulation_only: ClassVar[bool] = True
     labelled: int
@@ -171,9 +166,9 @@ class OpenPoints(Release):
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         if not _is_table(self.points, 2, "uf") or type(self.labelled) is not int:
-            raise WireError("OpenPoints that are no points.")
+            raise WireError("OpenPoints that are not points.")
         if not 0 <= self.labelled <= len(self.points) or not np.isfinite(self.points).all():
-            raise WireError("OpenPoints with more labels than points, or with values that are no numbers.")
+            raise WireError("OpenPoints with more labels than points, or with values that are NaN or infinite.")
 
 
 def _is_table(array: object, dimensions: int, kinds: str) -> bool:

@@ -24,7 +24,7 @@ from collegium.protocols import masked_sum
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.masks import company
 from collegium.secure import acquaintance
-from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, session_of
+from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, member_of
 from collegium.secure.messages import MaskedVotes, MaskShares
 from collegium.site.exposure import POST_PROCESSING
 from collegium.wire.orders import Mask
@@ -41,12 +41,12 @@ _SUM: Final = "masked sums"
 
 
 @step
-def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[str, Any]) -> MaskShares:
+def open_masks(site: ActiveSite, circle: str, round_name: str, letters: dict[str, Any]) -> MaskShares:
     """This site's shares of the masks on all participants' votes. Its own votes are not masked again after that.
 
     Where a letter cannot be opened nothing is, and the sender is named.
     """
-    shares, faults = _sums_of(site, session).open(round_name, letters)
+    shares, faults = _sums_of(site, circle).open(round_name, letters)
     if not faults:
         site.secret_state.pop(_KEPT, None)
     return MaskShares(shares, faults)
@@ -55,18 +55,18 @@ def open_masks(site: ActiveSite, session: str, round_name: str, letters: dict[st
 STEPS: Final = (*acquaintance.STEPS, open_masks)
 
 
-def _sums_of(site: ActiveSite, session: str) -> masked_sum.MaskedSum:
+def _sums_of(site: ActiveSite, circle: str) -> masked_sum.MaskedSum:
     sums: dict[str, masked_sum.MaskedSum] = site.secret_state.setdefault(_SUM, {})
-    if session not in sums:
-        sums[session] = masked_sum.MaskedSum(session_of(site, session))
-    return sums[session]
+    if circle not in sums:
+        sums[circle] = masked_sum.MaskedSum(member_of(site, circle))
+    return sums[circle]
 
 
 def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
     """Of a sum over two sites each one's votes can be read off where they agree."""
     known, many = {*site.keyring().identities, site.name}, len(set(participants))
     if many < company(len(known)):
-        raise ConfigError(f"a sum of {many} sites hides too little: {company(len(known))} are needed.")
+        raise ConfigError(f"a sum of {many} sites hides too little: at least {company(len(known))} are needed.")
 
 
 def _counts(release: Release) -> NDArray[np.uint8]:
@@ -75,7 +75,7 @@ def _counts(release: Release) -> NDArray[np.uint8]:
         return masked_sum.votes(release.labels.codes, release.labels.n_classes)
     if isinstance(release, ApprovalBits):
         return release.to_bits().T.astype(np.uint8)
-    raise ConfigError(f"{release.kind} are no votes.")
+    raise ConfigError(f"{release.kind} are not votes.")
 
 
 class SecretVotes:
@@ -111,7 +111,7 @@ class SecretVotes:
 
 
 class SecretTotals:
-    """At the coordinator: one session for all rounds of a run; sites join it when they are first asked."""
+    """At the coordinator: one circle for all rounds of a run; sites join it when they are first asked."""
 
     def __init__(self, fed: Federation) -> None:
         self._fed = fed
@@ -122,8 +122,8 @@ class SecretTotals:
         """The sum over the parties that answered, of the kind that these orders' votes have."""
         if len(orders) < (fewest := company(len(self._fed.parties))):
             raise ConfigError(
-                f"Secret votes need at least {fewest} sites, better 3, in every communication, and here are "
-                f"{len(orders)}: the sum of so few tells what each has voted. Let more sites take part, or use plain "
+                f"Secret votes need at least {fewest} sites, better 3, in every communication, not "
+                f"{len(orders)}: the sum of so few reveals what each voted. Let more sites take part, or use plain "
                 "votes."
             )
         here, first = self._circle.gather(orders), None
@@ -132,7 +132,7 @@ class SecretTotals:
             self._rounds += 1
             name = f"sum {self._rounds}"
             server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
-            mask = Mask(PROTOCOL, self._circle.session, name, here, first)
+            mask = Mask(PROTOCOL, self._circle.name, name, here, first)
             secret = {party: replace(orders[party], mask=mask, gives=MaskedVotes.kind) for party in here}
             for party, sent in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
                 try:
@@ -158,7 +158,7 @@ class SecretTotals:
         round for these votes.
         """
         letters = {party: server.letters_for(party) for party in server.senders}
-        orders = {party: open_masks(self._circle.session, name, letters[party]) for party in letters}
+        orders = {party: open_masks(self._circle.name, name, letters[party]) for party in letters}
         accusations: Accusations = []
         answered, openers = [], []
         for party, opened in self._fed.stream(orders, deadline=deadline, quorum=0, aside=True):

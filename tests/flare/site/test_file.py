@@ -363,9 +363,9 @@ def test_the_keyring_knows_the_site_and_the_others(kit):
     ring = site_keyring(folder, file)
     assert ring.own == read_keys(folder, "north")
     assert ring.identities == {"north": ring.own.identity, "south": south.identity}
-    hello = south.session("run").hello()
-    session = ring.own.session("run")
-    session.meet({"south": hello}, ring.identities)
+    hello = south.join("run").hello()
+    member = ring.own.join("run")
+    member.meet({"south": hello}, ring.identities)
 
 
 def test_keys_that_are_missing_open_or_damaged(kit):

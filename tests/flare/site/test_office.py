@@ -262,7 +262,7 @@ def test_a_step_that_the_algorithm_does_not_declare_is_refused_even_if_the_plan_
 ) -> None:
     foreign = PlannedStep(secret_votes.open_masks.name, secret_votes.open_masks.digest, "MaskShares", None, False)
     assert open_run(office, replace(plan, steps=(*plan.steps, foreign)), public) == "open"
-    asked = frame(1, secret_votes.open_masks("session", "sum 1", {}), sha256=plan.public_sha256)
+    asked = frame(1, secret_votes.open_masks("circle", "sum 1", {}), sha256=plan.public_sha256)
     assert give(office, asked)["code"] == "not-planned"
 
 

@@ -35,7 +35,7 @@ def test_one_encryption_serves_all_partners_and_restarted_sites(owner: KeyOwner)
     owner = again(owner)
     for name in ("b", "c"):
         partner = Partner(B, len(A), "a")
-        results = partner.results(owner.codes())
+        results = partner.results(owner.sketches())
         owner, partner = again(owner), again(partner)
         share = owner.share(name, len(B), results)
         found = Server(len(A), len(B), 20).distances("a", share, name, partner.share())
@@ -66,12 +66,12 @@ def test_noise_hides_and_still_decrypts(length: int) -> None:
 def test_results_have_drowned_noise_and_fresh_randomness(owner: KeyOwner, monkeypatch: pytest.MonkeyPatch) -> None:
     params, api = lattice(20), seal()
     twice = np.stack([B[0], B[0]])
-    result = params.loaded("b", "Ciphertext", Partner(twice, len(A), "a").results(owner.codes())[0])
+    result = params.loaded("b", "Ciphertext", Partner(twice, len(A), "a").results(owner.sketches())[0])
     secret = params.load(api.SecretKey(), owner._secret.tobytes())
     assert 0 < api.Decryptor(params.context, secret).invariant_noise_budget(result) <= 3
     same = params.hiding(np.zeros(DEGREE, np.uint64))
     monkeypatch.setattr(Lattice, "hiding", lambda self, mask: same)
-    one, two = Partner(twice, len(A), "a").results(owner.codes())[:2]
+    one, two = Partner(twice, len(A), "a").results(owner.sketches())[:2]
     assert not np.array_equal(one, two)
 
 
@@ -96,7 +96,7 @@ def test_where_they_must_be_the_file_is_private_and_overwritten(
     monkeypatch.setattr(Path, "unlink", watched)
     owner = KeyOwner(B)
     partner = Partner(A[:2], len(B), "a")
-    share = owner.share("b", 2, partner.results(owner.codes()))
+    share = owner.share("b", 2, partner.results(owner.sketches()))
     assert np.array_equal(Server(len(B), 2, 20).distances("a", share, "b", partner.share()), TRUTH[:2].T)
     assert {mode for mode, _ in left} == {0o600}
     assert all(content and not any(content) for _, content in left)
@@ -110,9 +110,9 @@ def test_messages_come_once(owner: KeyOwner) -> None:
     partner = Partner(B, len(A), "a")
     with pytest.raises(ProtocolError, match="'a' has not sent"):
         partner.share()
-    results = partner.results(owner.codes())
+    results = partner.results(owner.sketches())
     with pytest.raises(Reused):
-        partner.results(owner.codes())
+        partner.results(owner.sketches())
     copy = again(owner)
     copy.share("b", len(B), results)
     with pytest.raises(Reused, match="'b'"):
@@ -120,19 +120,19 @@ def test_messages_come_once(owner: KeyOwner) -> None:
 
 
 def test_hostile_parties_are_named(owner: KeyOwner) -> None:
-    good = owner.codes()
+    good = owner.sketches()
     noise = np.frombuffer(rng.bytes(5000), np.uint8)
-    cut = good["codes"][0][:-50]
+    cut = good["sketches"][0][:-50]
     for bad in (
         {"key": noise},
-        {"key": good["codes"][0]},
+        {"key": good["sketches"][0]},
         {"key": None},
-        {"codes": good["codes"][1:]},
-        {"codes": None},
-        {"codes": [noise, *good["codes"][1:]]},
-        {"codes": [cut, *good["codes"][1:]]},
-        {"codes": ["text", *good["codes"][1:]]},
-        {"codes": [np.zeros(1 << 21, np.uint8), *good["codes"][1:]]},
+        {"sketches": good["sketches"][1:]},
+        {"sketches": None},
+        {"sketches": [noise, *good["sketches"][1:]]},
+        {"sketches": [cut, *good["sketches"][1:]]},
+        {"sketches": ["text", *good["sketches"][1:]]},
+        {"sketches": [np.zeros(1 << 21, np.uint8), *good["sketches"][1:]]},
     ):
         with pytest.raises(ProtocolError, match="'a' sent"):
             Partner(B, len(A), "a").results(good | bad)
@@ -150,6 +150,6 @@ def test_the_server_names_who_sends_nonsense() -> None:
         server.distances("a", good + 21, "b", good)
 
 
-def test_codes_that_are_too_long_are_refused() -> None:
+def test_sketches_that_are_too_long_are_refused() -> None:
     with pytest.raises(ConfigError, match="at most 65535"):
         KeyOwner(np.zeros((1, 65536), np.uint8))

@@ -48,9 +48,9 @@ def test_many_messages_out_of_order_and_sites_that_are_restarted() -> None:
 def test_a_drop_out_at_any_stage_leaves_no_share() -> None:
     receiver, sender = parties()
     for block in range(receiver.blocks):
-        with pytest.raises(ProtocolError, match=f"'b' has answered {block} of 4"):
+        with pytest.raises(ProtocolError, match=f"'b' has done {block} of 4"):
             receiver.share()
-        with pytest.raises(ProtocolError, match=f"'a' has made {block} of 4"):
+        with pytest.raises(ProtocolError, match=f"'a' has done {block} of 4"):
             sender.share()
         receiver.receive(block, sender.serve(block, receiver.request(block)))
     assert receiver.share().shape == sender.share().shape == TRUTH.shape
@@ -82,7 +82,7 @@ def test_a_hostile_receiver_is_named() -> None:
     receiver, sender = parties()
     request = receiver.request(0)
     for bad in (request[:-1], request.astype(np.uint16), request.tobytes(), None):
-        with pytest.raises(ProtocolError, match="'a' asks"):
+        with pytest.raises(ProtocolError, match="'a' sent"):
             sender.serve(0, bad)
     for block in (-1, 1):
         with pytest.raises(ProtocolError, match="'a' requests"):

@@ -65,7 +65,7 @@ def test_short_keys_are_refused_unless_it_is_a_test() -> None:
         KeyOwner(A, 2048)
     short = to_bytes([PrivateKey(256, insecure=True).N], 32)[0]
     with pytest.raises(ProtocolError, match="'a' sent a public key"):
-        Partner(B, len(A), "a").results({"key": short, "codes": None})
+        Partner(B, len(A), "a").results({"key": short, "sketches": None})
 
 
 def test_rows_are_packed_without_remainder_lost() -> None:
@@ -80,10 +80,10 @@ def test_rows_are_packed_without_remainder_lost() -> None:
 
 
 def test_one_encryption_serves_all_partners_and_restarted_sites(owner: KeyOwner) -> None:
-    codes = owner.codes()
+    sketches = owner.sketches()
     for name in ("b", "c"):
         partner = Partner(B, len(A), "a", insecure=True)
-        results = partner.results(codes)
+        results = partner.results(sketches)
         owner, partner = again(owner), again(partner)
         share = owner.share(name, len(B), results)
         server = Server(len(A), len(B), 30, insecure=True)
@@ -94,9 +94,9 @@ def test_one_answer_to_each_partner(owner: KeyOwner) -> None:
     partner = Partner(B, len(A), "a", insecure=True)
     with pytest.raises(ProtocolError, match="'a' has not sent"):
         partner.share()
-    results = partner.results(owner.codes())
+    results = partner.results(owner.sketches())
     with pytest.raises(Reused, match="second time"):
-        partner.results(owner.codes())
+        partner.results(owner.sketches())
     owner.share("b", len(B), results)
     with pytest.raises(Reused, match="'b'"):
         owner.share("b", len(B), results)
@@ -105,34 +105,40 @@ def test_one_answer_to_each_partner(owner: KeyOwner) -> None:
 def test_what_the_owner_decrypts_is_uniform(looks_uniform: Any) -> None:
     owner = KeyOwner(np.zeros((40, 4), np.uint8), 256, insecure=True)
     points = np.zeros((400, 4), np.uint8)
-    results = Partner(points, 40, "a", insecure=True).results(owner.codes())
+    results = Partner(points, 40, "a", insecure=True).results(owner.sketches())
     assert looks_uniform(owner.share("b", 400, results)["numbers"][:, 2:])
 
 
 def test_results_hide_which_ciphertexts_were_multiplied(owner: KeyOwner, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Without mask and fresh zero, equal codes would give equal ciphertexts.
+    # Without mask and fresh zero, equal sketches would give equal ciphertexts.
     twice = np.stack([B[0], B[0]])
-    one, two = Partner(twice, len(A), "a", insecure=True).results(owner.codes())[:2]
+    one, two = Partner(twice, len(A), "a", insecure=True).results(owner.sketches())[:2]
     assert not np.array_equal(one, two)
     monkeypatch.setattr(paillier.secrets, "randbelow", lambda limit: 5)
-    one, two = Partner(twice, len(A), "a", insecure=True).results(owner.codes())[:2]
+    one, two = Partner(twice, len(A), "a", insecure=True).results(owner.sketches())[:2]
     assert not np.array_equal(one, two)
 
 
 def test_a_hostile_owner_is_named(owner: KeyOwner) -> None:
-    good = owner.codes()
+    good = owner.sketches()
     even = good["key"].copy()
     even[-1] &= 0xFE
-    zero, large = good["codes"].copy(), good["codes"].copy()
+    zero, large = good["sketches"].copy(), good["sketches"].copy()
     zero[3] = 0
     large[3] = 255
-    for bad in ({"key": even}, {"key": None}, {"codes": good["codes"][1:]}, {"codes": zero}, {"codes": large}):
+    for bad in (
+        {"key": even},
+        {"key": None},
+        {"sketches": good["sketches"][1:]},
+        {"sketches": zero},
+        {"sketches": large},
+    ):
         with pytest.raises(ProtocolError, match="'a' sent"):
             Partner(B, len(A), "a", insecure=True).results(good | bad)
 
 
 def test_a_hostile_partner_is_named(owner: KeyOwner) -> None:
-    results = Partner(B, len(A), "a", insecure=True).results(owner.codes())
+    results = Partner(B, len(A), "a", insecure=True).results(owner.sketches())
     zero = results.copy()
     zero[0] = 0
     for bad in (results[1:], results.astype(np.int64), zero, None):
@@ -142,7 +148,7 @@ def test_a_hostile_partner_is_named(owner: KeyOwner) -> None:
 
 def test_the_server_names_who_sends_nonsense(owner: KeyOwner) -> None:
     partner = Partner(B, len(A), "a", insecure=True)
-    share = owner.share("b", len(B), partner.results(owner.codes()))
+    share = owner.share("b", len(B), partner.results(owner.sketches()))
     server = Server(len(A), len(B), 30, insecure=True)
     masks = partner.share()
     with pytest.raises(ProtocolError, match="'a' sent"):

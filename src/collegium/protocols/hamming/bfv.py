@@ -1,7 +1,7 @@
 """Hamming distances under lattice encryption (BFV): between `ot` and `paillier` in traffic and in work.
 
-Site a, the key owner, encrypts its codes once, for all partners: coefficient 512 i + u of a polynomial is bit i (of 8)
-of row u (of 512). Site b multiplies with sum_i s_i X^(-512 i), s = 1 - 2 y, and adds over all bits: the first 512
+Site a, the key owner, encrypts its sketches once, for all partners: coefficient 512 i + u of a polynomial is bit i (of
+8) of row u (of 512). Site b multiplies with sum_i s_i X^(-512 i), s = 1 - 2 y, and adds over all bits: the first 512
 coefficients are f = sum_l x_l (1 - 2 y_l), and h = f + |y|. It adds a fresh encryption of 0, a mask that is uniform in
 every coefficient, and noise that drowns that of the computation, from which the key owner could otherwise tell which
 ciphertexts were multiplied. The key owner decrypts T = f + r for the server; b sends R = r - |y|.
@@ -17,18 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.hamming.distances import Bits, Distances, checked_bits, checked_share, in_range, word
+from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits, in_range, word
 from collegium.protocols.hamming.lattice import DEGREE, lattice, polynomial, saved, seal
-from collegium.protocols.hamming.transcript import Transcript
 from collegium.protocols.keys import Once
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_array
 
-LEARNS = {
-    "server": "the distance of every pair of points of the two sites, and nothing else",
-    "key owner": "nothing but the number of its partners' points",
-    "partner": "nothing but the number of the key owner's points",
-    "server and one site": "all that the other site's distances to known codes tell: its points' directions, closely",
-}
+LEARNS = ONLY_DISTANCES
 _BITS: Final = 8
 _ROWS: Final = DEGREE // _BITS
 _POINTS_AT_A_TIME: Final = 512  # each sum under way takes 128 KiB
@@ -49,12 +44,12 @@ class KeyOwner:
         padded[: self._rows, : self._length] = bits
         tiles = padded.reshape(-1, _ROWS, _tiles(self._length), _BITS).transpose(0, 2, 3, 1).reshape(-1, DEGREE)
         # Encryption with the secret key: half of the ciphertext is a seed.
-        self._codes = [saved(encryptor.encrypt_symmetric(polynomial(tile))) for tile in tiles]
+        self._sketches = [saved(encryptor.encrypt_symmetric(polynomial(tile))) for tile in tiles]
         self._partners = Once("the ciphertexts as partner")
 
-    def codes(self) -> dict[str, Any]:
-        """To every partner: the public key and the encrypted codes."""
-        return {"key": self._public, "codes": self._codes}
+    def sketches(self) -> dict[str, Any]:
+        """To every partner: the public key and the encrypted sketches."""
+        return {"key": self._public, "sketches": self._sketches}
 
     def share(self, partner: str, points: int, masked: object) -> NDArray[Any]:
         """To the server: a partner's masked results, decrypted. One answer to each partner."""
@@ -80,12 +75,12 @@ class Partner:
         self._share: NDArray[Any] | None = None
 
     def results(self, message: dict[str, Any]) -> list[Bytes]:
-        """To the key owner: masked results, re-randomised and with hiding noise."""
+        """To the key owner: masked results, re-randomized and with hiding noise."""
         if self._share is not None:
-            raise Reused(self._owner, "sends its codes a second time in one session.")
+            raise Reused(self._owner, "sends its sketches a second time.")
         points, length = self._bits.shape
         params, api, tiles = lattice(length), seal(), _tiles(length)
-        codes = _list(self._owner, message.get("codes"), _groups(self._rows) * tiles)
+        sketches = _list(self._owner, message.get("sketches"), _groups(self._rows) * tiles)
         key = message.get("key")
         if not isinstance(key, np.ndarray):
             raise ProtocolError(self._owner, "sent no public key.")
@@ -95,7 +90,7 @@ class Partner:
         weights = self._bits.sum(axis=1, dtype=np.int64)
         out = []
         for group in range(_groups(self._rows)):
-            encrypted = [params.loaded(self._owner, "Ciphertext", each) for each in codes[group * tiles :][:tiles]]
+            encrypted = [params.loaded(self._owner, "Ciphertext", each) for each in sketches[group * tiles :][:tiles]]
             for point, total in enumerate(self._signed_sums(evaluator, encrypted)):
                 zero = api.Ciphertext()
                 encryptor.encrypt_zero(zero)
@@ -110,7 +105,7 @@ class Partner:
         return out
 
     def _signed_sums(self, evaluator: Any, encrypted: list[Any]) -> Iterator[Any]:
-        """For every code, the sum over its bits of the owner's bits, signed."""
+        """For every sketch, the sum over its bits of the owner's bits, signed."""
         api, params = seal(), lattice(self._bits.shape[1])
         patterns = [_signs(pattern, params.plain_modulus) for pattern in range(1 << _BITS)]
         for pattern in patterns:
@@ -136,7 +131,7 @@ class Partner:
     def share(self) -> NDArray[Any]:
         """To the server: the masks, less this site's own part of the distances."""
         if self._share is None:
-            raise ProtocolError(self._owner, "has not sent its codes.")
+            raise ProtocolError(self._owner, "has not sent its sketches.")
         return self._share
 
 
@@ -148,8 +143,8 @@ class Server:
 
     def distances(self, owner: str, of_owner: object, partner: str, of_partner: object) -> Distances:
         """The distances, of shape (points of the key owner, points of the partner)."""
-        plain = checked_share(owner, of_owner, self._shape, self._length)
-        masks = checked_share(partner, of_partner, self._shape, self._length)
+        plain = as_array(owner, of_owner, word(self._length), self._shape)
+        masks = as_array(partner, of_partner, word(self._length), self._shape)
         difference = (plain - masks) & ((1 << self._length.bit_length()) - 1)
         return in_range(difference, self._length, owner, partner)
 
@@ -173,20 +168,5 @@ def _tiles(length: int) -> int:
 
 def _list(party: str, items: object, count: int) -> list[Any]:
     if not isinstance(items, list) or len(items) != count:
-        raise ProtocolError(party, f"sent something else than a list of {count} ciphertexts.")
+        raise ProtocolError(party, f"sent something other than a list of {count} ciphertexts.")
     return items
-
-
-def run(a: Bits, b: Bits, transcript: Transcript) -> Distances:
-    """All parties in one process."""
-    with transcript.at("a"):
-        owner = KeyOwner(a)
-        codes = transcript.send("a", "b", owner.codes())
-    with transcript.at("b"):
-        partner = Partner(b, len(a), "a")
-        results = transcript.send("b", "a", partner.results(codes))
-        masks = transcript.send("b", "server", partner.share())
-    with transcript.at("a"):
-        decrypted = transcript.send("a", "server", owner.share("b", len(b), results))
-    with transcript.at("server"):
-        return Server(len(a), len(b), a.shape[1]).distances("a", decrypted, "b", masks)

@@ -1,7 +1,7 @@
 """What backend `bfv` needs of Microsoft SEAL (through tenseal): parameters, messages as bytes, and hiding noise.
 
 Ring dimension 4096 and a modulus of 89 bits (109 with SEAL's special prime): 128-bit security by the table of the
-Homomorphic Encryption Standard. Plaintexts are modulo a power of two just above the length of the codes.
+Homomorphic Encryption Standard. Plaintexts are modulo a power of two just above the length of the sketches.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import ConfigError, MissingExtra
+from collegium.errors import MissingExtra
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.hamming import LONGEST as LONGEST_CODES
-from collegium.protocols.keys import as_bytes
+from collegium.protocols.hamming import check_length
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_bytes
 
 DEGREE: Final = 4096
-LONGEST: Final = LONGEST_CODES["bfv"]
 _PRIME_BITS: Final = [45, 44, 20]
 _HEADER: Final = 16
 _LARGEST_OBJECT: Final = 1 << 20
@@ -44,11 +43,10 @@ def seal() -> Any:
 
 
 class Lattice:
-    """The parameters for codes of one length."""
+    """The parameters for sketches of one length."""
 
     def __init__(self, length: int) -> None:
-        if length > LONGEST:
-            raise ConfigError(f"Backend 'bfv' takes codes of at most {LONGEST} bits, not {length}.")
+        check_length("Lattice", "bfv", length)
         self.plain_modulus = 1 << length.bit_length()
         api = seal()
         parameters = api.EncryptionParameters(api.SCHEME_TYPE.BFV)
@@ -106,7 +104,7 @@ class Lattice:
                 raise ValueError("too large")
             read = self.load(getattr(seal(), kind)(), content)
         except (RuntimeError, ValueError, IndexError):
-            raise ProtocolError(party, f"sent bytes that are no {kind} under these parameters.") from None
+            raise ProtocolError(party, f"sent bytes that are not a {kind} under these parameters.") from None
         if kind == "Ciphertext" and (read.size() != 2 or read.is_ntt_form()):
             raise ProtocolError(party, "sent a ciphertext of another form than the protocol uses.")
         return read
@@ -114,7 +112,7 @@ class Lattice:
 
 @cache
 def lattice(length: int) -> Lattice:
-    """The parameters for codes of that length."""
+    """The parameters for sketches of that length."""
     return Lattice(length)
 
 

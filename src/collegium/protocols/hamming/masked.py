@@ -1,16 +1,15 @@
 """Hamming distances with the help of the server: the fastest, for sites that trust each other not to side with it.
 
-All sites share a key that the server does not have; random tables A_j (as large as the codes of site j) and R_jk are
-drawn from it. With codes as X = +1 and -1, modulo 2^16: every site sends U_j = X_j + A_j once. For each pair, j sends
-X_j A_k' + R_jk and k sends A_j U_k' - R_jk. The server subtracts both from U_j U_k' and gets X_j X_k' = L - 2 h.
+All sites share a key that the server does not have; random tables A_j (as large as the sketches of site j) and R_jk are
+drawn from it. With sketches as X = +1 and -1, modulo 2^16: every site sends U_j = X_j + A_j once. For each pair, j
+sends X_j A_k' + R_jk and k sends A_j U_k' - R_jk. The server subtracts both from U_j U_k' and gets X_j X_k' = L - 2 h.
 
 All that the server has could be made up from the distances and random numbers. But the server together with ANY ONE
-site can read all codes of all sites.
+site can read all sketches of all sites.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -20,46 +19,44 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 from collegium.protocols import primitives
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.hamming import LONGEST as LONGEST_CODES
+from collegium.protocols.hamming import check_length
 from collegium.protocols.hamming.distances import Bits, Distances, checked_bits
-from collegium.protocols.hamming.transcript import Transcript
 from collegium.protocols.keys import Once
 from collegium.protocols.primitives import KEY_BYTES, bind
+from collegium.protocols.received import as_array
 
 LEARNS = {
     "server": "the distance of every pair of points of different sites, and nothing else",
     "site": "nothing but the numbers of the others' points",
-    "server and one site": "ALL codes of ALL sites: they share the key that hides them",
+    "server and one site": "ALL sketches of ALL sites: they share the key that hides them",
 }
-LONGEST: Final = LONGEST_CODES["masked"]
 _WORD: Final = np.dtype("<u2")
 Words = NDArray[np.uint16]
 
 
 class Site:
-    """A site that shares `key` with all others. One session, one set of codes: begin another to send others."""
+    """A site that shares `key` with all others. One circle, one set of sketches: begin another to send others."""
 
-    def __init__(self, bits: Bits, party: str, key: bytes, session: str, points: Mapping[str, int]) -> None:
+    def __init__(self, bits: Bits, party: str, key: bytes, circle: str, points: Mapping[str, int]) -> None:
         self._bits = checked_bits(bits)
-        if self._bits.shape[1] > LONGEST:
-            raise ConfigError(f"Backend 'masked' takes codes of at most {LONGEST} bits, not {self._bits.shape[1]}.")
+        check_length(f"Site {party!r}", "masked", self._bits.shape[1])
         if len(key) != KEY_BYTES or points.get(party) != len(bits):
             raise ConfigError(
                 f"Site {party!r} needs a key of {KEY_BYTES} bytes and the right number of its own points."
             )
         self._party, self._points = party, dict(points)
-        self._key = primitives.hkdf(key, bind("collegium masked hamming v1", session))
-        self._used = Once("a message of this session for")
+        self._key = primitives.hkdf(key, bind("collegium masked hamming v1", circle))
+        self._used = Once("a message to")
 
-    def codes(self) -> Words:
-        """To the server, once for all pairs: the masked codes."""
+    def sketches(self) -> Words:
+        """To the server, once for all pairs: the masked sketches."""
         self._used.use(self._party, "the server")
         return self._masked()
 
     def share(self, partner: str) -> Words:
         """To the server, for the pair with that partner: a row per point of the one whose name comes first."""
         if partner not in self._points or partner == self._party:
-            raise ConfigError(f"Site {self._party!r} has no partner {partner!r} in this session.")
+            raise ConfigError(f"Site {self._party!r} has no partner {partner!r}.")
         self._used.use(self._party, partner)
         low, high = sorted([self._party, partner])
         hiding = self._table("pair", low, high, shape=(self._points[low], self._points[high]))
@@ -88,51 +85,29 @@ class Server:
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._codes: dict[str, Words] = {}
+        self._sketches: dict[str, Words] = {}
 
-    def add(self, party: str, points: int, codes: object) -> None:
-        """Take one site's masked codes."""
-        if party in self._codes:
-            raise ProtocolError(party, "sends its codes twice in one session.")
-        self._codes[party] = _checked(party, codes, (points, self._length))
+    def add(self, party: str, points: int, sketches: object) -> None:
+        """Take one site's masked sketches."""
+        if party in self._sketches:
+            raise ProtocolError(party, "sends its sketches twice.")
+        self._sketches[party] = as_array(party, sketches, _WORD, (points, self._length))
 
     def distances(self, a: str, of_a: object, b: str, of_b: object) -> Distances:
         """From both sites' shares: distances of shape (points of a, points of b)."""
         if a > b:
             return self.distances(b, of_b, a, of_a).T
-        one, other = self._codes[a], self._codes[b]
+        one, other = self._sketches[a], self._sketches[b]
         shape = (len(one), len(other))
         product = _words(one.astype(np.float64) @ other.astype(np.float64).T)
-        product -= _checked(a, of_a, shape)
-        product -= _checked(b, of_b, shape)
+        product -= as_array(a, of_a, _WORD, shape)
+        product -= as_array(b, of_b, _WORD, shape)
         twice = self._length - product.view(np.int16).astype(np.int64)
         if (twice & 1).any() or int(twice.min()) < 0 or int(twice.max()) > 2 * self._length:
-            raise ProtocolError((a, b), "sent shares that give no distances: one of them did not follow.")
+            raise ProtocolError((a, b), "sent shares that do not add up to distances: one of them is wrong.")
         return twice >> 1
 
 
 def _words(exact: NDArray[Any]) -> Words:
     """Whole numbers held as floating point, modulo 2^16."""
     return exact.astype(np.int64).astype(np.uint16)
-
-
-def _checked(party: str, table: object, shape: tuple[int, int]) -> Words:
-    if not isinstance(table, np.ndarray) or table.dtype != _WORD or table.shape != shape:
-        raise ProtocolError(party, f"sent something else than {_WORD} of shape {shape}.")
-    return table
-
-
-def run(a: Bits, b: Bits, transcript: Transcript, session: str = "one process") -> Distances:
-    """All parties in one process."""
-    key, points = secrets.token_bytes(KEY_BYTES), {"a": len(a), "b": len(b)}
-    server = Server(a.shape[1])
-    shares = {}
-    for party, partner, bits in (("a", "b", a), ("b", "a", b)):
-        with transcript.at(party):
-            site = Site(bits, party, key, session, points)
-            codes = transcript.send(party, "server", site.codes())
-            shares[party] = transcript.send(party, "server", site.share(partner))
-        with transcript.at("server"):
-            server.add(party, len(bits), codes)
-    with transcript.at("server"):
-        return server.distances("a", shares["a"], "b", shares["b"])

@@ -1,8 +1,8 @@
-"""Hamming distances by oblivious transfer: the default between two sites that trust nobody with their codes.
+"""Hamming distances by oblivious transfer: the default between two sites that trust nobody with their sketches.
 
-For codes x (of site a, the receiver) and y (of site b, the sender), h = sum_l y_l + sum_l x_l (1 - 2 y_l). Each
+For sketches x (of site a, the receiver) and y (of site b, the sender), h = sum_l y_l + sum_l x_l (1 - 2 y_l). Each
 product is split into a share of a and a share of b, random by itself, modulo 256, 2^16 or 2^32 (above the length of
-the codes, so that no two distances look alike); shares are added over l and sent to the server, which adds the two.
+the sketches, so that no two distances look alike); shares are added over l and sent to the server, which adds the two.
 
 The products: at bit l, three rows of a (its bits are a path in a tree of secrets, `oblivious.punctured`) meet all
 points of b. With secrets r_z expanded to a number per point, b sends c = (1 - 2y) - sum_z r_z once for the three rows
@@ -13,86 +13,73 @@ trick is that of SoftSpokenOT (Roy 2022).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.hamming.distances import Bits, Distances, checked_bits, checked_share, in_range, word
-from collegium.protocols.hamming.transcript import Transcript
+from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits, in_range, word
 from collegium.protocols.oblivious.extension import ExtensionReceiver, ExtensionSender
 from collegium.protocols.oblivious.hashing import BLOCK_BYTES, Blocks, Expander
 from collegium.protocols.oblivious.punctured import grown, leaf_tweaks, punctured
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_array
 
-LEARNS = {
-    "server": "the distance of every pair of points of the two sites, and nothing else",
-    "receiver": "nothing but the number of the sender's points",
-    "sender": "nothing but the number of the receiver's points",
-    "server and one site": "all that the other site's distances to known codes tell: its points' directions, closely",
-}
+LEARNS = ONLY_DISTANCES
 DEPTH: Final = 3
 """Rows per tree. More rows send less and hash more: 2^DEPTH / DEPTH secrets per product."""
 _CACHE_BYTES: Final = 1 << 19  # what is expanded at a time stays in a core's own cache
 _MESSAGE_BYTES: Final = 1 << 26
 
 
-@dataclass(frozen=True)
 class TransferPlan:
     """How rows of the receiver are cut into groups of one tree per bit, and groups into messages."""
 
-    rows: int
-    points: int
-    length: int
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return word(self.length)
-
-    @property
-    def groups(self) -> int:
-        return -(-self.rows // DEPTH)
-
-    @property
-    def groups_per_block(self) -> int:
-        return max(1, _MESSAGE_BYTES // (self.length * self.points * self.dtype.itemsize))
-
-    @property
-    def blocks(self) -> int:
-        return -(-self.groups // self.groups_per_block)
+    def __init__(self, rows: int, points: int, length: int) -> None:
+        self.rows, self.points, self.length, self.dtype = rows, points, length, word(length)
+        self.groups = -(-rows // DEPTH)
+        self.groups_per_block = max(1, _MESSAGE_BYTES // (length * points * self.dtype.itemsize))
+        self.blocks = -(-self.groups // self.groups_per_block)
+        self.hash_blocks = -(-points * self.dtype.itemsize // BLOCK_BYTES)
+        self.bits_at_a_time = max(1, min(length, _CACHE_BYTES // (BLOCK_BYTES * self.hash_blocks << DEPTH)))
 
     def groups_in(self, block: int) -> range:
+        """The groups of rows of one block."""
         first = block * self.groups_per_block
         return range(first, min(first + self.groups_per_block, self.groups))
 
     def trees_in(self, groups: range) -> NDArray[np.uint64]:
+        """The numbers of the trees of some groups, each used once."""
         return np.arange(groups.start * self.length, groups.stop * self.length, dtype=np.uint64)
 
-    @property
-    def hash_blocks(self) -> int:
-        return -(-self.points * self.dtype.itemsize // BLOCK_BYTES)
 
-    @property
-    def bits_at_a_time(self) -> int:
-        return max(1, min(self.length, _CACHE_BYTES // (BLOCK_BYTES * self.hash_blocks << DEPTH)))
+class _Site:
+    """One of the two sites: how far it is, and its share for the server."""
+
+    def __init__(self, plan: TransferPlan, peer: str) -> None:
+        self._plan, self._peer = plan, peer
+        self._done: set[int] = set()
+        self._share: NDArray[Any] = np.zeros((plan.groups * DEPTH, plan.points), plan.dtype)
+
+    def share(self) -> NDArray[Any]:
+        """To the server, when all requests are answered."""
+        if len(self._done) != self._plan.blocks:
+            raise ProtocolError(self._peer, f"has done {len(self._done)} of {self._plan.blocks} requests.")
+        return self._share[: self._plan.rows]
 
 
-class Receiver:
+class Receiver(_Site):
     """Site a: its bits are the choices. `blocks` requests, each answered, then a share for the server."""
 
-    def __init__(self, bits: Bits, points_of_peer: int, session: str, peer: str) -> None:
+    def __init__(self, bits: Bits, points_of_peer: int, pair: str, peer: str) -> None:
         bits = checked_bits(bits)
-        self._plan = TransferPlan(len(bits), points_of_peer, bits.shape[1])
+        super().__init__(TransferPlan(len(bits), points_of_peer, bits.shape[1]), peer)
         paths = np.zeros((self._plan.groups * DEPTH, self._plan.length), np.uint8)
         paths[: len(bits)] = bits
         self._paths = paths.reshape(self._plan.groups, DEPTH, -1)
-        self._peer = peer
-        self._transfers = ExtensionReceiver(session, peer)
+        self._transfers = ExtensionReceiver(pair, peer)
         self._open: dict[int, Blocks] = {}
-        self._done: set[int] = set()
-        self._share: NDArray[Any] = np.zeros((len(paths), points_of_peer), self._plan.dtype)
 
     @property
     def blocks(self) -> int:
@@ -120,10 +107,8 @@ class Receiver:
         if block not in self._open:
             raise Reused(self._peer, f"answers request {block}, which is not open.")
         plan, groups = self._plan, self._plan.groups_in(block)
-        corrections = answer.get("corrections")
-        shape = (len(groups), plan.length, plan.points)
-        if not isinstance(corrections, np.ndarray) or corrections.dtype != plan.dtype or corrections.shape != shape:
-            raise ProtocolError(self._peer, f"sent corrections that are not {plan.dtype} of shape {shape}.")
+        shape = len(groups), plan.length, plan.points
+        corrections = as_array(self._peer, answer.get("corrections"), plan.dtype, shape)
         paths = self._paths[groups.start : groups.stop]
         trees = plan.trees_in(groups)
         by_tree = paths.transpose(0, 2, 1).reshape(-1, DEPTH)
@@ -165,25 +150,16 @@ class Receiver:
                 secrets = np.add(secrets[: half - 1], secrets[half:], out=secrets[: half - 1])
         return total
 
-    def share(self) -> NDArray[Any]:
-        """To the server, when all requests are answered."""
-        if len(self._done) != self.blocks:
-            raise ProtocolError(self._peer, f"has answered {len(self._done)} of {self.blocks} requests.")
-        return self._share[: self._plan.rows]
 
-
-class Sender:
+class Sender(_Site):
     """Site b: answers requests, then has a share for the server."""
 
-    def __init__(self, bits: Bits, points_of_peer: int, session: str, peer: str) -> None:
+    def __init__(self, bits: Bits, points_of_peer: int, pair: str, peer: str) -> None:
         bits = checked_bits(bits)
-        self._plan = TransferPlan(points_of_peer, *bits.shape)
-        self._peer = peer
+        super().__init__(TransferPlan(points_of_peer, *bits.shape), peer)
         self._signs = np.ascontiguousarray((1 - 2 * bits.astype(np.int64)).astype(self._plan.dtype).T)
         self._weights = bits.sum(axis=1, dtype=self._plan.dtype)
-        self._transfers = ExtensionSender(session, peer)
-        self._done: set[int] = set()
-        self._share: NDArray[Any] = np.zeros((self._plan.groups * DEPTH, len(bits)), self._plan.dtype)
+        self._transfers = ExtensionSender(pair, peer)
 
     def answer(self, offer: Bytes) -> Bytes:
         """Answer the receiver's offer."""
@@ -224,12 +200,6 @@ class Sender:
             np.subtract(self._signs[part], secrets[0, :, : plan.points], out=corrections[part])
         return total
 
-    def share(self) -> NDArray[Any]:
-        """To the server, when all requests are answered."""
-        if len(self._done) != self._plan.blocks:
-            raise ProtocolError(self._peer, f"has made {len(self._done)} of {self._plan.blocks} requests.")
-        return self._share[: self._plan.rows]
-
 
 class Server:
     """Adds the two shares."""
@@ -239,8 +209,8 @@ class Server:
 
     def distances(self, receiver: str, of_receiver: object, sender: str, of_sender: object) -> Distances:
         """The distances, of shape (points of the receiver, points of the sender)."""
-        one = checked_share(receiver, of_receiver, self._shape, self._length)
-        other = checked_share(sender, of_sender, self._shape, self._length)
+        one = as_array(receiver, of_receiver, word(self._length), self._shape)
+        other = as_array(sender, of_sender, word(self._length), self._shape)
         return in_range(one + other, self._length, receiver, sender)
 
 
@@ -248,25 +218,3 @@ def _expanded(plan: TransferPlan, expander: Expander, leaves: Blocks, numbers: N
     """Secrets as numbers, of shape (leaves, bits, points and a few more)."""
     count, bits = leaves.shape[:2]
     return expander(leaves.reshape(-1, 2), numbers.reshape(-1)).view(plan.dtype).reshape(count, bits, -1)
-
-
-def run(a: Bits, b: Bits, transcript: Transcript, session: str = "one process") -> Distances:
-    """All parties in one process."""
-    with transcript.at("a"):
-        receiver = Receiver(a, len(b), session, "b")
-        offer = transcript.send("a", "b", receiver.offer())
-    with transcript.at("b"):
-        sender = Sender(b, len(a), session, "a")
-        answer = transcript.send("b", "a", sender.answer(offer))
-    with transcript.at("a"):
-        receiver.prepare(answer)
-    for block in range(receiver.blocks):
-        with transcript.at("a"):
-            request = transcript.send("a", "b", receiver.request(block))
-        with transcript.at("b"):
-            served = transcript.send("b", "a", sender.serve(block, request))
-        with transcript.at("a"):
-            receiver.receive(block, served)
-    shares = transcript.send("a", "server", receiver.share()), transcript.send("b", "server", sender.share())
-    with transcript.at("server"):
-        return Server(len(a), len(b), a.shape[1]).distances("a", shares[0], "b", shares[1])

@@ -1,7 +1,7 @@
 """Hamming distances under Paillier encryption: the least traffic, and the most work.
 
-Site a, the key owner, encrypts its codes once, for all partners: the rows' bits at one position are the digits of one
-number in base L + 1, as many rows as fit. Site b multiplies ciphertexts: for its code y,
+Site a, the key owner, encrypts its sketches once, for all partners: the rows' bits at one position are the digits of
+one number in base L + 1, as many rows as fit. Site b multiplies ciphertexts: for its sketch y,
 f = sum_{y_l = 0} x_l - sum_{y_l = 1} x_l in every digit, and h = f + |y|. To hide f from the key owner, b adds r,
 uniform over all of Z_N, and a fresh encryption of 0: without that the key owner could find from the ciphertext's
 randomness which ciphertexts were multiplied. The key owner decrypts T = f + r for the server, b sends R = r - |y|, and
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collegium.protocols.errors import ProtocolError, Reused
-from collegium.protocols.hamming.distances import Bits, Distances, checked_bits
+from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits, in_range
 from collegium.protocols.hamming.paillier_keys import (
     FEWEST_KEY_BITS,
     KEY_BITS,
@@ -30,19 +30,14 @@ from collegium.protocols.hamming.paillier_keys import (
     gmp,
     to_bytes,
 )
-from collegium.protocols.hamming.transcript import Transcript
 from collegium.protocols.keys import Once
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_bytes
 
 if TYPE_CHECKING:
     from gmpy2 import mpz
 
-LEARNS = {
-    "server": "the distance of every pair of points of the two sites, and nothing else",
-    "key owner": "nothing but the number of its partners' points",
-    "partner": "nothing but the number of the key owner's points",
-    "server and one site": "all that the other site's distances to known codes tell: its points' directions, closely",
-}
+LEARNS = ONLY_DISTANCES
 _TABLE_BITS = 8
 
 
@@ -56,7 +51,7 @@ class Packing:
             most += 1
         self.numbers = -(-rows // most) if most else 0
         if not self.numbers:
-            raise ProtocolError("key owner", f"has a key of {key_bits} bits: too short for codes of {length} bits.")
+            raise ProtocolError("key owner", f"has a key of {key_bits} bits: too short for sketches of {length} bits.")
         even = -(-rows // self.numbers)
         self.slices = [slice(start, min(start + even, rows)) for start in range(0, rows, even)]
         self.numbers = len(self.slices)
@@ -94,9 +89,9 @@ class KeyOwner:
         self._encrypted = to_bytes([self._key.encrypt(each) for each in plaintexts], self._key.ciphertext_bytes)
         self._partners = Once("the ciphertexts as partner")
 
-    def codes(self) -> dict[str, Bytes]:
-        """To every partner: the public key and the encrypted codes."""
-        return {"key": to_bytes([self._key.N], self._key.plaintext_bytes)[0], "codes": self._encrypted}
+    def sketches(self) -> dict[str, Bytes]:
+        """To every partner: the public key and the encrypted sketches."""
+        return {"key": to_bytes([self._key.N], self._key.plaintext_bytes)[0], "sketches": self._encrypted}
 
     def share(self, partner: str, points: int, masked: object) -> dict[str, Bytes]:
         """To the server: a partner's masked results, decrypted. One answer to each partner."""
@@ -115,14 +110,14 @@ class Partner:
         self._rows, self._owner, self._insecure = points_of_owner, owner, insecure
         self._masks: Bytes | None = None
 
-    def results(self, codes: dict[str, Any]) -> Bytes:
-        """To the key owner: masked results, re-randomised."""
+    def results(self, sketches: dict[str, Any]) -> Bytes:
+        """To the key owner: masked results, re-randomized."""
         if self._masks is not None:
-            raise Reused(self._owner, "sends its codes a second time in one session.")
-        key = PublicKey(_modulus(self._owner, codes.get("key"), self._insecure))
+            raise Reused(self._owner, "sends its sketches a second time.")
+        key = PublicKey(_modulus(self._owner, sketches.get("key"), self._insecure))
         length = self._bits.shape[1]
         packing = Packing(self._rows, length, key.bits)
-        encrypted = ciphertexts(self._owner, key, codes.get("codes"), packing.numbers * length)
+        encrypted = ciphertexts(self._owner, key, sketches.get("sketches"), packing.numbers * length)
         weights = self._bits.sum(axis=1).tolist()
         results, masks = [], []
         for number in range(packing.numbers):
@@ -138,7 +133,7 @@ class Partner:
     def share(self) -> Bytes:
         """To the server: the masks, less this site's own part of the distances."""
         if self._masks is None:
-            raise ProtocolError(self._owner, "has not sent its codes.")
+            raise ProtocolError(self._owner, "has not sent its sketches.")
         return self._masks
 
 
@@ -159,22 +154,18 @@ class Server:
         for i, (T, R) in enumerate(zip(decrypted, masks, strict=True)):
             number, point = divmod(i, self._points)
             distances[packing.slices[number], point] = packing.unpacked(number, (T - R) % key.N)
-        if int(distances.max()) > self._length:
-            raise ProtocolError((owner, partner), "sent shares that give no distances: one of them did not follow.")
-        return distances
+        return in_range(distances, self._length, owner, partner)
 
 
 def _modulus(owner: str, raw: object, insecure: bool) -> int:
-    if not isinstance(raw, np.ndarray) or raw.dtype != np.uint8 or raw.ndim != 1:
-        raise ProtocolError(owner, "sent no public key.")
-    N = int.from_bytes(raw.tobytes(), "big")
+    N = int.from_bytes(as_bytes(owner, raw), "big")
     if N % 2 == 0 or (N.bit_length() < FEWEST_KEY_BITS and not insecure):
         raise ProtocolError(owner, f"sent a public key that is even, or shorter than {FEWEST_KEY_BITS} bits.")
     return N
 
 
 def _signed_products(key: PublicKey, encrypted: list[mpz], bits: Bits) -> Iterator[mpz]:
-    """For every code: the product of the ciphertexts where it is 0, divided by that where it is 1."""
+    """For every sketch: the product of the ciphertexts where it is 0, divided by that where it is 1."""
     N2, invert = key.N2, gmp().invert
     tables = [_subset_products(encrypted[i : i + _TABLE_BITS], N2) for i in range(0, len(encrypted), _TABLE_BITS)]
     everything = tables[0][-1]
@@ -193,19 +184,3 @@ def _subset_products(factors: list[mpz], modulus: mpz) -> list[mpz]:
     for factor in factors:
         products += [product * factor % modulus for product in products]
     return products
-
-
-def run(a: Bits, b: Bits, transcript: Transcript, key_bits: int = KEY_BITS, *, insecure: bool = False) -> Distances:
-    """All parties in one process."""
-    with transcript.at("a"):
-        owner = KeyOwner(a, key_bits, insecure=insecure)
-        codes = transcript.send("a", "b", owner.codes())
-    with transcript.at("b"):
-        partner = Partner(b, len(a), "a", insecure=insecure)
-        results = transcript.send("b", "a", partner.results(codes))
-        masks = transcript.send("b", "server", partner.share())
-    with transcript.at("a"):
-        decrypted = transcript.send("a", "server", owner.share("b", len(b), results))
-    with transcript.at("server"):
-        server = Server(len(a), len(b), a.shape[1], insecure=insecure)
-        return server.distances("a", decrypted, "b", masks)

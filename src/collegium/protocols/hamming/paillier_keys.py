@@ -11,16 +11,16 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
 from collegium.protocols.errors import ProtocolError
 from collegium.protocols.primitives import Bytes, crypto_extra
+from collegium.protocols.received import as_array
 
 if TYPE_CHECKING:
     from gmpy2 import mpz
@@ -57,7 +57,7 @@ class FixedBase:
 
 
 class PublicKey:
-    """The modulus N: encrypts and re-randomises."""
+    """The modulus N: encrypts and re-randomizes."""
 
     def __init__(self, N: int) -> None:
         self.N = _mpz(N)
@@ -141,9 +141,7 @@ def to_bytes(numbers: Sequence[mpz], size: int) -> Bytes:
 
 def from_bytes(party: str, rows: object, count: int, size: int, below: mpz) -> list[mpz]:
     """Numbers that a peer sent: so many, each below a limit."""
-    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape != (count, size):
-        raise ProtocolError(party, f"sent something else than {count} numbers of {size} bytes.")
-    numbers = [_mpz(int.from_bytes(row, "big")) for row in _rows(rows)]
+    numbers = [_mpz(int.from_bytes(row.tobytes(), "big")) for row in as_array(party, rows, np.uint8, (count, size))]
     if any(number >= below for number in numbers):
         raise ProtocolError(party, "sent a number out of range.")
     return numbers
@@ -156,12 +154,8 @@ def ciphertexts(party: str, key: PublicKey, rows: object, count: int) -> list[mp
     for number in numbers:
         product = product * number % key.N
     if math.gcd(int(product), int(key.N)) != 1:
-        raise ProtocolError(party, "sent a number that is no ciphertext under its key.")
+        raise ProtocolError(party, "sent a number that is not a ciphertext under its key.")
     return numbers
-
-
-def _rows(rows: NDArray[np.uint8]) -> Iterator[bytes]:
-    return (row.tobytes() for row in rows)
 
 
 def gmp() -> Any:

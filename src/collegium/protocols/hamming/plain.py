@@ -5,23 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from collegium.protocols.hamming.distances import Bits, Distances, checked_bits
-from collegium.protocols.hamming.transcript import Transcript
 
-SIMULATION_ONLY = True
-LEARNS = {"server": "all codes", "sites": "nothing"}
+LEARNS = {"server": "all sketches", "sites": "nothing"}
 
 
 def distances(a: Bits, b: Bits) -> Distances:
-    """All distances between the rows of two tables of codes."""
+    """All distances between the rows of two tables of sketches."""
     ones_a, ones_b = checked_bits(a).astype(np.float64), checked_bits(b).astype(np.float64)
     both = ones_a @ ones_b.T
     exact: Distances = np.rint(ones_a.sum(axis=1)[:, None] + ones_b.sum(axis=1) - 2 * both).astype(np.int64)
     return exact
-
-
-def run(a: Bits, b: Bits, transcript: Transcript) -> Distances:
-    """All parties in one process."""
-    codes = [transcript.send(party, "server", np.packbits(bits, axis=1)) for party, bits in (("a", a), ("b", b))]
-    with transcript.at("server"):
-        length = a.shape[1]
-        return distances(*(np.unpackbits(packed, axis=1, count=length) for packed in codes))

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.keys import as_bytes
 from collegium.protocols.primitives import Bytes, bind, crypto_extra
+from collegium.protocols.received import as_bytes
 
 TRANSFERS = 128
 SECRET_BYTES = 16
@@ -25,8 +25,8 @@ POINT_BYTES = 32
 class BaseSender:
     """Ends up with two secrets per transfer."""
 
-    def __init__(self, session: str, peer: str) -> None:
-        self._session, self._peer = session, peer
+    def __init__(self, pair: str, peer: str) -> None:
+        self._pair, self._peer = pair, peer
         self._a = _scalar()
         self._A = _group().crypto_scalarmult_ed25519_base_noclamp(self._a)
 
@@ -44,15 +44,15 @@ class BaseSender:
             B = _point(self._peer, raw[i * POINT_BYTES : (i + 1) * POINT_BYTES])
             aB = group.crypto_scalarmult_ed25519_noclamp(self._a, B)
             other = group.crypto_core_ed25519_sub(aB, aA)
-            pairs.append((_secret(self._session, i, self._A, B, aB), _secret(self._session, i, self._A, B, other)))
+            pairs.append((_secret(self._pair, i, self._A, B, aB), _secret(self._pair, i, self._A, B, other)))
         return pairs
 
 
 class BaseReceiver:
     """Ends up with one of the two secrets per transfer, by its random choices."""
 
-    def __init__(self, session: str, peer: str) -> None:
-        self._session, self._peer = session, peer
+    def __init__(self, pair: str, peer: str) -> None:
+        self._pair, self._peer = pair, peer
         self.choices: NDArray[np.uint8] = np.frombuffer(secrets.token_bytes(TRANSFERS), np.uint8) & np.uint8(1)
 
     def answer(self, offer: Bytes) -> tuple[Bytes, list[bytes]]:
@@ -66,7 +66,7 @@ class BaseReceiver:
             # Both sums are made whatever the choice is, so that it does not show in the time taken.
             B = (B, group.crypto_core_ed25519_add(A, B))[choice]
             points += B
-            chosen.append(_secret(self._session, i, A, B, group.crypto_scalarmult_ed25519_noclamp(b, A)))
+            chosen.append(_secret(self._pair, i, A, B, group.crypto_scalarmult_ed25519_noclamp(b, A)))
         return np.frombuffer(points, np.uint8), chosen
 
 
@@ -87,5 +87,5 @@ def _point(peer: str, raw: bytes) -> bytes:
     return raw
 
 
-def _secret(session: str, number: int, A: bytes, B: bytes, shared: bytes) -> bytes:
-    return hashlib.sha256(bind("collegium base ot v1", session, number, A, B, shared)).digest()[:SECRET_BYTES]
+def _secret(pair: str, number: int, A: bytes, B: bytes, shared: bytes) -> bytes:
+    return hashlib.sha256(bind("collegium base ot v1", pair, number, A, B, shared)).digest()[:SECRET_BYTES]

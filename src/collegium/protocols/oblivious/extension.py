@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.protocols import primitives
-from collegium.protocols.errors import ProtocolError
 from collegium.protocols.keys import Once
 from collegium.protocols.oblivious.base import TRANSFERS, BaseReceiver, BaseSender
 from collegium.protocols.oblivious.hashing import TRANSFER, Blocks, hashed, tweaks
 from collegium.protocols.primitives import Bytes
+from collegium.protocols.received import as_array
 
 Bits = NDArray[np.uint8]
 
@@ -22,8 +22,8 @@ Bits = NDArray[np.uint8]
 class ExtensionReceiver:
     """Has choice bits; is the sender of the base transfers."""
 
-    def __init__(self, session: str, peer: str) -> None:
-        self._base = BaseSender(session, peer)
+    def __init__(self, pair: str, peer: str) -> None:
+        self._base = BaseSender(pair, peer)
         self._secrets: list[tuple[bytes, bytes]] = []
         self._batches = Once("batch")
         self._peer = peer
@@ -54,8 +54,8 @@ class ExtensionReceiver:
 class ExtensionSender:
     """Gets both blocks of every transfer; is the receiver of the base transfers."""
 
-    def __init__(self, session: str, peer: str) -> None:
-        self._base = BaseReceiver(session, peer)
+    def __init__(self, pair: str, peer: str) -> None:
+        self._base = BaseReceiver(pair, peer)
         self._secrets: list[bytes] = []
         self._batches = Once("batch")
         self._peer = peer
@@ -68,8 +68,7 @@ class ExtensionSender:
     def transfers(self, batch: int, first: int, count: int, request: Bytes) -> tuple[Blocks, Blocks]:
         """Both blocks of each of the transfers that the receiver asks for."""
         size = _columns(count)
-        if not isinstance(request, np.ndarray) or request.dtype != np.uint8 or request.shape != (TRANSFERS * size,):
-            raise ProtocolError(self._peer, f"asks for transfers with a message that is not {TRANSFERS * size} bytes.")
+        request = as_array(self._peer, request, np.uint8, (TRANSFERS * size,))
         self._batches.use(self._peer, str(batch))
         start = batch.to_bytes(8, "big") + bytes(8)
         columns = np.stack([primitives.stream(secret, size, start) for secret in self._secrets])

@@ -2,7 +2,7 @@
 
 H(x, i) = P(P(x) ^ i) ^ P(x), P being AES under a public key: the tweakable, circular correlation robust hash of
 Guo, Katz, Wang and Yu (2020). A tweak i is two words: a number that is unique among all inputs of a kind, with the
-kind in its highest byte, and the number of the output block. So no tweak comes twice within a session.
+kind in its highest byte, and the number of the output block. So no tweak comes twice for a pair of sites.
 """
 
 from __future__ import annotations
@@ -26,22 +26,17 @@ TRANSFER, CHILDREN, LEAF = 1, 2, 3
 _PUBLIC_KEY: Final = b"collegium ot v1."
 
 
-class _Ciphers(threading.local):
-    """One per thread: sites of a simulation work side by side, and a cipher serves one at a time."""
-
-    def __init__(self) -> None:
-        with crypto_extra("Oblivious transfer"):
-            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-        self.permutation = Cipher(algorithms.AES(_PUBLIC_KEY), modes.ECB()).encryptor()  # noqa: S305 - not encryption
-
-
-_CIPHERS: list[_Ciphers] = []
+_OWN: Final = threading.local()
 
 
 def _cipher() -> CipherContext:
-    if not _CIPHERS:  # made when first used: the package is an extra
-        _CIPHERS.append(_Ciphers())
-    return _CIPHERS[0].permutation
+    """One per thread: sites of a simulation work side by side, and a cipher serves one at a time."""
+    if not hasattr(_OWN, "cipher"):
+        with crypto_extra("Oblivious transfer"):
+            from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+        _OWN.cipher = Cipher(algorithms.AES(_PUBLIC_KEY), modes.ECB()).encryptor()  # noqa: S305 - not encryption
+    cipher: CipherContext = _OWN.cipher
+    return cipher
 
 
 def tweaks(kind: int, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

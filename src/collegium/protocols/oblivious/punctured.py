@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.protocols.errors import ProtocolError
 from collegium.protocols.oblivious.hashing import CHILDREN, LEAF, Blocks, Expander, tweaks
+from collegium.protocols.received import as_array
 
 Numbers = NDArray[np.uint64]
 
@@ -43,9 +43,7 @@ def punctured(received: Blocks, paths: NDArray[np.uint8], trees: Numbers, messag
     the transfers chosen with the complement of `paths`; both have a row per tree and a column per level.
     """
     depth = paths.shape[1]
-    shape = (depth - 1, 2, len(trees), 2)
-    if not isinstance(message, np.ndarray) or message.dtype != np.uint64 or message.shape != shape:
-        raise ProtocolError(peer, f"sent sums of levels that are not an array of words of shape {shape}.")
+    message = as_array(peer, message, np.uint64, (depth - 1, 2, len(trees), 2))
     nodes: Blocks = received[None, :, 0]
     taken = paths[:, 0].astype(np.uint64)
     for level in range(1, depth):
