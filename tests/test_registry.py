@@ -104,7 +104,7 @@ def test_a_name_like_no_other_is_answered_with_all() -> None:
 
 
 def test_an_unknown_registry_is_an_error_too() -> None:
-    with pytest.raises(ConfigError, match=r"registry of 'learners'. Did you mean 'learner'"):
+    with pytest.raises(ConfigError, match=r"Unknown kind 'learners'. Did you mean 'learner'"):
         registry.names("learners")
 
 

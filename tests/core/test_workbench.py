@@ -72,5 +72,5 @@ def test_where_no_net_can_be_made_the_error_names_the_first_site_and_says_why():
     with pytest.raises(SiteError, match=r"Site 'a': neither its learner .* RuntimeError: no such layer"):
         first_nets([cg.TorchClassifier(broken), cg.TorchClassifier("mpl")])
     colours = pd.DataFrame({"size": np.arange(6.0), "colour": ["red"] * 6})
-    with pytest.raises(SiteError, match=r"Site 'a': .* not numbers: colour"):
+    with pytest.raises(SiteError, match=r"Site 'a': .* not numeric: colour"):
         first_nets([cg.TorchClassifier("mlp")], colours)

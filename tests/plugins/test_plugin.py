@@ -256,7 +256,7 @@ def test_an_algorithm_that_does_not_declare_its_steps_is_told_what_to_add(instal
     """
     too_few, none = python(code, installed)
     assert "asked for mentors.experience, which the algorithm does not declare" in too_few
-    assert none.startswith("Mentors does not declare the steps that it asks sites for: add the class variable asks_for")
+    assert none.startswith("Mentors does not declare which steps it asks sites for: add the class variable asks_for")
 
 
 @pytest.mark.parametrize(("language", "block"), BLOCKS, ids=[f"{i}-{block[0]}" for i, block in enumerate(BLOCKS)])

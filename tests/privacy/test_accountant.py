@@ -451,7 +451,7 @@ def test_bad_rounds(bad: Any) -> None:
         lambda: privacy.noise_multiplier(1.0, DELTA, bad),
         lambda: privacy.laplace_multiplier(1.0, DELTA, bad),
     ):
-        with pytest.raises(ConfigError, match="whole number"):
+        with pytest.raises(ConfigError, match="an integer of at least 1"):
             call()
 
 

@@ -71,7 +71,7 @@ def test_bad_input() -> None:
             with pytest.raises(ConfigError, match="square, symmetric and finite"):
                 call(matrix, 1)
     for flips in (0, 3, -1, 1.5, True):
-        with pytest.raises(ConfigError, match=r"flips must be (a whole number of at least 1|at most 2)"):
+        with pytest.raises(ConfigError, match=r"flips must be (an integer of at least 1|at most 2)"):
             privacy.xor_epsilon(np.eye(2), flips)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="flips must be a whole number of at least 1, not 0"):
+    with pytest.raises(ConfigError, match="flips must be an integer of at least 1, got 0"):
         privacy.xor_claimed_epsilon(np.eye(2), 0)

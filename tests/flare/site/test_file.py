@@ -157,7 +157,7 @@ def test_what_stands_before_a_private_learner_is_chosen_by_public_rows(kit):
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ('name = "north"', "", ["name", "needed"]),
+        ('name = "north"', "", ["name", "required"]),
         ('name = "north"', 'name = "../north"', ["name"]),
         ("[data]", "[daten]", ["daten", "'data'"]),
         ("held_out = 0.25", "held_out = 1", ["data.held_out"]),

@@ -206,5 +206,5 @@ def test_group_norm_takes_the_place_of_every_batch_norm(name: str) -> None:
 
 
 def test_another_norm_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'batch' or 'group', not 'layer'"):
+    with pytest.raises(ConfigError, match="'batch' or 'group', got 'layer'"):
         build("resnet8", CIFAR10, 3, "layer")
