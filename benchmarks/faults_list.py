@@ -52,6 +52,10 @@ _NETS = _of("nets", "tests/algorithms/test_fedavg.py", "tests/algorithms/test_fe
 _START = _of("start", "tests/algorithms/test_starting.py")
 _CHECKS = _of("checks", "tests/runs/test_checks.py", "tests/runs/test_runner.py")
 _VOTES = _of("secret votes", "tests/secure/test_secret_votes.py")
+_BOUNDARY = _of(
+    "boundary", "tests/wire/test_replies.py", "tests/wire/test_orders.py", "tests/core/test_hostile_replies.py",
+    "tests/core/test_federation.py",
+)  # fmt: skip
 _ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
 
 FAULTS = (
@@ -93,13 +97,13 @@ FAULTS = (
     ),
     _of("plan", "tests/flare/site/test_office.py", "tests/flare/agreement/test_planning.py").fault(
         "settings are not bound",
-        "if fixed is None or not all(same_setting(order",
-        "if fixed is None or not any(True or same_setting(order",
+        "if not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):",
+        "if not all(name in request.args for name in fixed):",
     ),
     _PLAN.fault(
         "lists steps that are never asked for",
-        "never = {name for name, arguments in algorithm.fixed(public_size).items() if arguments is None}",
-        "never: set[str] = set()",
+        "steps = {each.name: each for each in self.asks_for if each not in never}",
+        "steps = {each.name: each for each in self.asks_for}",
         "tests/flare/agreement/test_planning.py",
         "tests/flare/agreement/test_plan.py",
         "tests/algorithms/test_fedkt.py -k plan",
@@ -412,5 +416,36 @@ FAULTS = (
         "replies.update(came)",
         "tests/contracts/test_algorithms.py -k answers_first and fedprox",
         "tests/algorithms/test_fedavg.py -k first",
+    ),
+    _BOUNDARY.fault(
+        "a reply to another order is taken",
+        "if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):",
+        "if reply.number < UNREAD:",
+    ),
+    _BOUNDARY.fault(
+        "what a bad reply raises ends the run",
+        "except Exception:  # whatever a site's bytes cause is that site's fault, and ends nobody else's run",
+        "except WireError:",
+    ),
+    _BOUNDARY.fault(
+        "a reply need not fit its hash",
+        "if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:",
+        "if row is None and hashlib.sha256(payload).hexdigest() != 0:",
+    ),
+    _BOUNDARY.fault(
+        "orders of another number are read", "if requests[-1].number != header.last:", "if requests[-1].number < 0:"
+    ),
+    _BOUNDARY.fault(
+        "an order of another run is carried out",
+        "if request.run != self._run:",
+        "if not request.run:",
+        "tests/flare/site/test_office.py",
+    ),
+    _BOUNDARY.fault(
+        "secrets outlive a run",
+        "        self.site.secret_state.clear()\n",
+        "",
+        "tests/site/test_agent.py",
+        "tests/flare/test_algorithms.py -k keeps_no_key",
     ),
 )

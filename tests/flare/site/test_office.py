@@ -297,6 +297,15 @@ def keep_busy(office: Office) -> threading.Event:
     return go_on
 
 
+def test_an_order_of_another_run_than_it_was_sent_to_is_refused(
+    office: Office, kits: Path, plan: Plan, public: Any
+) -> None:
+    open_run(office, plan, public)
+    other = frame(1, fedct.label(), run="0" * 32, sha256=plan.public_sha256)
+    assert give(office, other)["code"] == "bad-message"
+    assert verify_ledger(kits / "site-1" / "agent" / "ledger.db") == {}
+
+
 def test_an_order_that_takes_long_is_asked_for_again(office: Office, kits: Path, plan: Plan, public: Any) -> None:
     open_run(office, plan, public)
     go_on = keep_busy(office)
