@@ -226,7 +226,7 @@ def test_it_does_not_matter_who_answers_first(name: str, cancer: Any, usual: Any
 
 
 # Real processes, where one method with trees and one with nets show it; the others are slow.
-QUICK = {("fedct", "workers"), ("fedct", "ray"), ("fedavg", "workers")}
+QUICK = {("fedct", "workers"), ("fedavg", "workers")}
 
 
 def _apart(name: str, link: str) -> Any:
