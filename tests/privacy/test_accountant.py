@@ -176,7 +176,9 @@ def test_noise_of_steps_on_samples(epsilon: float, multiplier: float, digits: in
     assert privacy.epsilon_of([SampledGaussian(20_000, found, 0.032)], DELTA)[0] <= epsilon
 
 
-@pytest.mark.parametrize(("count", "sampling"), [(100, 0.01), pytest.param(50, 0.999, marks=pytest.mark.slow), (1, 0.5)])
+@pytest.mark.parametrize(
+    ("count", "sampling"), [(100, 0.01), pytest.param(50, 0.999, marks=pytest.mark.slow), (1, 0.5)]
+)
 def test_noise_of_other_samples(count: int, sampling: float) -> None:
     found = privacy.noise_multiplier(1.0, DELTA, count, sampling)
     assert privacy.epsilon_of([SampledGaussian(count, found, sampling)], DELTA)[0] == pytest.approx(1.0, rel=1e-3)
