@@ -277,3 +277,13 @@ def test_known_labels_forget_the_oldest():
     assert known.get(many[0].digest) is None
     assert known.latest == many[2]
     assert known.get(many[1].digest) == many[1]
+
+
+def test_labels_that_are_seen_again_are_the_latest():
+    known, (first, second, third) = wire.KnownLabels(keep=2), (Labels(np.array([i, 0, 1]), 3) for i in range(3))
+    for labels in (first, second, first):
+        known.remember(labels)
+    assert known.latest == first
+    known.remember(third)
+    assert known.get(first.digest) == first
+    assert known.get(second.digest) is None
