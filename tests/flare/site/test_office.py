@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.flare.offices import open_office, write_site
+from tests.wire.mutations import mutated_bytes
 
 import collegium as cg
 from collegium import wire
@@ -388,19 +389,8 @@ def test_hostile_messages(office: Office, kits: Path, plan: Plan, public: Any, c
     ]
     answers = set()
     for number in range(count):
-        message = bytearray(good[number % len(good)])
-        match number % 4:
-            case 0:
-                for _ in range(rng.randrange(1, 8)):
-                    message[rng.randrange(len(message))] = rng.randrange(256)
-            case 1:
-                del message[rng.randrange(len(message)) :]
-            case 2:
-                place = rng.randrange(len(message))
-                message[place:place] = rng.randbytes(rng.randrange(1, 40))
-            case _:
-                message = bytearray(rng.randbytes(rng.randrange(200)))
-        header, payload = wire.cut(office.answer(bytes(message)))
+        message = mutated_bytes(good[number % len(good)], rng)
+        header, payload = wire.cut(office.answer(message))
         answers.add(str(header.get("code", header["state"])))
         if header["state"] == "done":
             assert "refused" in inner(payload), "no step of these messages may release anything"
