@@ -22,7 +22,7 @@ import numpy as np
 
 from collegium import wire
 from collegium.core.observations import Notes
-from collegium.core.releases import Nothing, Release
+from collegium.core.releases import Nothing
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.claims import Charge
@@ -107,8 +107,7 @@ class Agent:
                 step = request.step
                 release = self._run(request)
             self.notes = self._noted(start)
-            bare = last.mechanism is None and not isinstance(release, Nothing)
-            pays = bare and isinstance(release, Release) and release.holds_data and not release.never_protected
+            pays = self.gate.pays(last, release, self.site.exposure)
             return self._commit(last, digest, lambda: self._reply(last, release), pays=pays)
         except Refused as refusal:
             code = refusal.code

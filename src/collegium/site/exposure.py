@@ -43,10 +43,14 @@ class Exposure:
         """Are there private fits to pay for, and would that protect anything?"""
         return bool(self.unpaid) and not self.read
 
-    def bill(self) -> list[Charge] | None:
-        """What the next release must be charged with; None where nothing protects it."""
+    def bill(self, noise: Charge | None = None) -> list[Charge] | None:
+        """What the next release must be charged with; None where nothing protects it.
+
+        `noise` is the cost of a mechanism on the release. Where all private data came in through private fits, it is
+        noise on what is paid for already. Where rows were read as well, it is charged, and what is owed beside it.
+        """
         if self.read:
-            return None
+            return None if noise is None else [noise, *self.unpaid]
         if self.unpaid:
             return list(self.unpaid)
         return [Charge((), assumptions=(POST_PROCESSING if self.fits else NO_PRIVATE_DATA,))]
