@@ -47,10 +47,12 @@ class Exposure:
         """What the next release must be charged with; None where nothing protects it.
 
         `noise` is the cost of a mechanism on the release. Where all private data came in through private fits, it is
-        noise on what is paid for already. Where rows were read as well, it is charged, and what is owed beside it.
+        noise on what is paid for already. Otherwise it is charged, and what is owed beside it.
         """
+        if noise is not None and (self.read or not self.fits):
+            return [noise, *self.unpaid]
         if self.read:
-            return None if noise is None else [noise, *self.unpaid]
+            return None
         if self.unpaid:
             return list(self.unpaid)
         return [Charge((), assumptions=(POST_PROCESSING if self.fits else NO_PRIVATE_DATA,))]
