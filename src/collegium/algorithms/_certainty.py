@@ -96,7 +96,7 @@ def noisy_separator(
     Features are those of the site's present net, which must not have seen private rows yet.
     """
     bound = check(PositiveFloat, bound, "certainty scores: bound")
-    moves = sensitivity(site.records, len(negatives), ridge)
+    moves = sensitivity(site.size, len(negatives), ridge)
     sigma = gaussian_sigma(epsilon, delta, moves)
     charge = Charge(
         (events.Gaussian(1, sigma / moves),),

@@ -101,7 +101,8 @@ class ActiveSite:
         self.data = PrivateData(rows, lambda: self.exposure.note_read())
         own = tables.take(site.X, []) if site.unlabeled is None else site.unlabeled
         self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
-        self.records = len(rows)
+        self.size = len(rows)
+        """How many private rows there are, for noise alone: a claim that stands on it says that the size is public."""
         self.held_out: LabelledData | None = None
         """Rows of its own that a real site keeps for testing and never trains on."""
         self.noise: Noise = SecureNoise()
@@ -125,6 +126,12 @@ class ActiveSite:
         self._site = site
         self._trainer = Trainer(site.learner, classes)
         self._last_fit: tuple[Mixture, LocalUpdate, Any] | None = None
+
+    @property
+    def records(self) -> int:
+        """How many private rows there are. That is private data too: what leaves after this is unprotected."""
+        self.exposure.note_read()
+        return self.size
 
     @cached_property
     def fingerprint(self) -> str:
@@ -206,7 +213,7 @@ class ActiveSite:
 
     def _fit_privately(self, learner: PrivateLearner, mixture: Mixture, update: LocalUpdate) -> SiteModel:
         if isinstance(mixture.private, PrivateData) and self.exposure.fits < learner.fits:
-            charge = learner.charge(self.records, len(self.public), self.n_classes)
+            charge = learner.charge(self.size, len(self.public), self.n_classes)
             self.before_private_fit(charge)
             seed = self.rng if self._simulation else None
             model = self._trainer.fit_private(mixture.private.closed(), mixture.pseudo, self.public.X, seed)

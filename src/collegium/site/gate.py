@@ -180,7 +180,8 @@ class Gate:
             if mechanism.takes is not type(release):
                 raise ConfigError(f"{mechanism.name} takes {mechanism.takes.kind}, got {release.kind}.")
             observed = None if mechanism.neighbours is None else site.observed_change(mechanism.neighbours)
-            charge = mechanism.charge(_size(release), site.n_classes, records=site.records, observed=observed)
+            records = site.size if self.simulation else None  # the claim of a real site does not say how many
+            charge = mechanism.charge(_size(release), site.n_classes, records=records, observed=observed)
             if declared is not None:
                 charge = replace(charge, unit=declared.unit, relation=declared.relation)
             noisy = mechanism.apply(release, site.noise)
