@@ -26,12 +26,14 @@ def rows(n: int = 200, seed: int = 0) -> tuple[Any, Any]:
     return X, np.where(X[:, 0] > 0, "ill", "well")
 
 
-def open_really(site: Site, folder: Path | None = None, *, run: str = RUN, classes: Any = ("ill", "well")) -> Agent:
+def open_really(
+    site: Site, folder: Path | None = None, *, run: str = RUN, classes: Any = ("ill", "well"), public: Any = U
+) -> Agent:
     """A site as in a federation: noise from the operating system, a gate that believes nobody."""
     return open_site(
         site,
         np.array(classes),
-        PublicSet(U),
+        PublicSet(public),
         0,
         run,
         simulation=False,

@@ -105,12 +105,15 @@ def noisy_separator(
         assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),
     )
     public = _features_row_by_row(site, tables.take(site.public.X, negatives))
-    site.before_private_fit(charge)
-    own = site.embed(site.data.closed().X)
-    with site.watch.time("scores"):
-        w = separate(bounded(own, bound), bounded(public, bound), ridge)
-        noisy = to_grid(w + site.noise.normal(sigma, w.shape), sigma)
-    site.exposure.note_fit(charge)
+    away = bounded(public, bound)
+
+    def separator() -> Floats:
+        own = site.embed(site.data.closed().X)
+        with site.watch.time("scores"):
+            return separate(bounded(own, bound), away, ridge)
+
+    w = site.privately(charge, separator, lambda: np.zeros(away.shape[1]))
+    noisy = to_grid(w + site.noise.normal(sigma, w.shape), sigma)
     site.noted["score_noise"] = sigma
     return noisy
 

@@ -38,6 +38,15 @@ class Exposure:
         self.fits += 1
         self.unpaid.append(charge)
 
+    def restate_fit(self, charge: Charge) -> None:
+        """The last private fit, with what is known about its cost now that it is over."""
+        self.unpaid[-1] = charge
+
+    @property
+    def touched(self) -> bool:
+        """Has any private data been used, one way or the other?"""
+        return self.read or self.fits > 0
+
     @property
     def owes(self) -> bool:
         """Are there private fits to pay for, and would that protect anything?"""

@@ -12,7 +12,7 @@ import numpy as np
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.core.masking import Masking, masking
-from collegium.core.releases import Nothing, Release
+from collegium.core.releases import HardLabels, Nothing, Release
 from collegium.core.sensitivity import Sensitivity
 from collegium.core.site import ActiveSite
 from collegium.core.steps import INSTALLED, Step
@@ -62,6 +62,8 @@ class Gate:
         self.ledger = ledger
         self.budget = budget
         self.simulation = simulation
+        self.hides_failures = not simulation and (budget is not None or policy.requires is not None)
+        """A real site that promises differential privacy must not tell by refusals what its data is like."""
 
     def admit(self, request: Request) -> Step[Any, Any]:
         """The step to run, or a refusal."""
@@ -184,10 +186,30 @@ class Gate:
             charge = mechanism.charge(_size(release), site.n_classes, records=records, observed=observed)
             if declared is not None:
                 charge = replace(charge, unit=declared.unit, relation=declared.relation)
-            noisy = mechanism.apply(release, site.noise)
         except ConfigError as error:
             raise Refused("mechanism-denied", f"{self.site} cannot answer through that mechanism: {error}") from None
+        try:
+            noisy = mechanism.apply(release, site.noise)
+        except ConfigError as error:
+            raise Refused("step-failed", f"The noise cannot go on what {request.step!r} returned: {error}") from None
         return noisy, charge.assuming(SEEDED_NOISE) if site.noise.seeded else charge
+
+    def stand_in(self, last: Request, site: ActiveSite) -> Release | None:
+        """What leaves instead, where private data made a step fail before `last` was answered.
+
+        Nothing, where nothing would have left; and through noise on labels any labels, since all of them are paid for.
+        None: there is nothing that would look the same.
+        """
+        declared = self.admit(last).releases
+        if declared is Nothing:
+            return Nothing()
+        if last.mechanism is None:
+            if site.exposure.read and not self.policy.allows_unprotected(declared.kind, strict=True):
+                raise Refused("unprotected", f"{self.site} does not release {declared.kind} without a mechanism.")
+            return None
+        if declared is not HardLabels:
+            return None
+        return HardLabels(Labels(np.zeros(len(site.public), dtype=np.int64), site.n_classes))
 
     def _require_claim(self, release: Release, charges: Sequence[Charge] | None) -> None:
         """Without a claim of differential privacy, only what the policy allows."""
