@@ -206,7 +206,7 @@ def _of_budget(plan: Plan, algorithm: Algorithm, setup: SiteSetup, budget: Budge
             charges.append(learner.charge(len(setup.site), plan.public_rows, len(plan.classes)))
         path = None if budget.ledger is None or not Path(budget.ledger).exists() else Path(budget.ledger)
         with closing(Ledger(setup.site.name, path)) as ledger:
-            budget.require(ledger.charges(), [charge for charge in charges if charge.kind == "dp"])
+            budget.require(ledger.charges(of_all=True), [charge for charge in charges if charge.kind == "dp"])
     except Refused as refusal:
         yield Verdict("", "", refusal.code, str(refusal))
     except ConfigError as error:
