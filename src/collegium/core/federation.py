@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collegium.core.workbench import Workbench
 
 R = TypeVar("R", bound=Release)
-COORDINATOR = "coordinator"
+COORDINATOR: Final = "coordinator"
 _FIRST_ASIDE: Final = 1 << 40
 BAD_REPLY: Final = "bad-reply"
 """The code that the coordinator itself records for a site whose reply cannot be used."""
@@ -230,7 +230,10 @@ class Federation:
         for protocol in {each.secret for each in addressed.values() if each.secret is not None}:
             if protocol not in self._secret_totals:
                 self._secret_totals[protocol] = masking(protocol).totals(self)
-            return self._secret_totals[protocol].total(addressed, deadline, self.quorum if quorum is None else quorum)
+            share = self.quorum if quorum is None else quorum
+            secret = self._secret_totals[protocol].total(addressed, deadline, share)
+            self.observed.disclosed("coordinator", "sum", next(iter(addressed.values())).step, secret)
+            return secret
         total: Sum | None = None
         for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
             with self.timed("consensus"):
@@ -296,6 +299,7 @@ class Federation:
         What is published last stays. A simulation notes the accuracy on its test set each time.
         """
         self.final_weights[like] = weights
+        self.observed.disclosed("sites", COORDINATOR, like, weights)
         with self.timed("test"):
             accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
         if accuracy is not None:
@@ -319,6 +323,7 @@ class Federation:
         if self._truth is not None and labels.known.any():
             self.note("consensus_quality", float(np.mean(labels.codes[labels.known] == self._truth[labels.known])))
         self.final_labels = labels
+        self.observed.disclosed("sites", COORDINATOR, "", consensus)
         return changed
 
     def _most_probable(self, values: NDArray[np.floating[Any]]) -> Labels:
@@ -423,6 +428,8 @@ class Federation:
         if reply.row is not None and reply.row.entry is not None:
             payload = len(reply.payload) if isinstance(reply, Reply) else 0
             self.observed.released(self.round, party, state.asked, reply.row, charges, payload)
+        if release is not None and not isinstance(release, Nothing):
+            self.observed.disclosed(COORDINATOR, party, state.asked, release, awaited.requests[-1].args)
         return release
 
     def _read(self, frame: bytes, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
