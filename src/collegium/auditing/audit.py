@@ -181,6 +181,11 @@ def _require_evidence(game: Game, view: str, first: Played | None) -> None:
     me = type(game.algorithm).__name__
     if first is None or first.evidence.readings:
         return
+    if first.refused is not None:
+        raise ConfigError(
+            f"audit: site {game.site.name!r} refuses what {me} asks for ({first.refused}), so there is nothing to "
+            "attack: audit a study that it takes part in."
+        )
     if game.view.model is None and not first.released:
         raise ConfigError(
             f"audit: {me} releases nothing from {game.site.name!r}, so there is nothing to attack. view='model' "

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.console import Console
 
-from collegium.auditing.result import CONTRADICTS, Audit
+from collegium.auditing.result import Audit
 from collegium.cli.options import AsJson, Changes, StudyFile
 from collegium.errors import ConfigError, StorageError
 from collegium.reports.audits import plot_audits, write_page
@@ -32,7 +32,7 @@ AttackName = Annotated[
 Alpha = Annotated[float, typer.Option(help="One minus the confidence.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same audit.")]
 Workers = Annotated[int, typer.Option(help="Processes for the shadow runs.")]
-Out = Annotated[Path | None, typer.Option(help="A folder for the page, the picture and the JSON.")]
+Out = Annotated[Path | None, typer.Option(help="Folder for page, picture and JSON (default: runs/NAME/audits).")]
 
 
 def audit(
@@ -72,18 +72,17 @@ def audit(
         workers=workers,
         classes=prepared.classes,
     )
-    show(found, out, as_json)
+    show(found, out or Path("runs") / study.name / "audits", as_json)
 
 
-def show(found: Audit, out: Path | None, as_json: bool) -> None:
+def show(found: Audit, out: Path, as_json: bool) -> None:
     """Print an audit, write its files, and end with the code that says whether a claim was contradicted."""
-    if out is not None:
-        _write(found, out)
+    _write(found, out)
     if as_json:
         typer.echo(found.to_json())
     else:
         _print(found, out)
-    if found.verdict == CONTRADICTS:
+    if found.contradicts:
         raise typer.Exit(CONTRADICTED)
 
 
@@ -109,12 +108,12 @@ def canary_kinds(text: str) -> dict[str, float]:
 def _write(found: Audit, folder: Path) -> None:
     with storage_errors(folder, StorageError):
         folder.mkdir(parents=True, exist_ok=True)
-        plot_audits([found]).savefig(folder / "audit.png", dpi=150)
-    found.to_json(folder / "audit.json")
-    write_page([found], folder / "audit.html")
+        plot_audits([found]).savefig(folder / f"{found.name}.png", dpi=150)
+    found.to_json(folder / f"{found.name}.json")
+    write_page([found], folder / f"{found.name}.html")
 
 
-def _print(found: Audit, out: Path | None) -> None:
+def _print(found: Audit, out: Path) -> None:
     console = Console()
     low, high = found.auc_interval
     rows: list[dict[str, Any]] = [
@@ -144,5 +143,4 @@ def _print(found: Audit, out: Path | None) -> None:
     console.print(found.in_words(), markup=False, highlight=False)
     if found.unread:
         console.print(f"Not read by this attack: {', '.join(found.unread)}.", markup=False, highlight=False)
-    if out is not None:
-        console.print(f"Page: {out / 'audit.html'}", markup=False, highlight=False)
+    console.print(f"Page: {out / f'{found.name}.html'}", markup=False, highlight=False)
