@@ -258,6 +258,22 @@ def test_an_approval_is_waited_for(host: OfficeHost, kits: Path) -> None:
     assert run.refusals.empty
 
 
+def test_a_second_run_needs_another_signature(host: OfficeHost, kits: Path) -> None:
+    write_site(kits / "site-2", "site-2", approval="plan")
+    host.restart("site-2")
+    approvals, said = host.offices["site-2"]._approvals, []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "approve the plan" in text:
+            approvals.approve(approvals.pending()[0].digest)
+
+    assert carry_out(host, kits, say=say).refusals.empty
+    again = carry_out(host, kits, "again", say=said.append)
+    assert set(again.refusals.query("party == 'site-2'")["code"]) == {"approval-spent"}
+    assert f"collegium site approve KIT {again.about['plan'][:12]} --runs N" in said[-1]
+
+
 def test_a_site_whose_policy_refuses_the_study(host: OfficeHost, kits: Path) -> None:
     write_site(kits / "site-2", "site-2", policy='algorithms = ["fedavg"]')
     host.restart("site-2")

@@ -20,6 +20,7 @@ from collegium.errors import CollegiumError, ConfigError, Refused, StorageError,
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan, review
+from collegium.flare.agreement.usage import BY_POLICY
 from collegium.flare.site.engagement import Engagement
 from collegium.flare.site.file import SiteSetup
 from collegium.flare.site.public_store import PublicStore
@@ -92,8 +93,10 @@ class Office:
             if known is not None:
                 if known.plan.digest != plan.digest:
                     raise Refused("other-plan", f"Run {run} is open with a different plan.")
+                self._require_approved(plan, run)
                 return _reply("open")
             self._require_acceptable(plan)
+            approval = self._require_approved(plan, run)
             if len(self._engagements) >= _MOST_RUNS:
                 raise Refused("too-many-runs", f"{_MOST_RUNS} runs are already open: end some first.")
             public: PublicSet | None = None
@@ -101,6 +104,7 @@ class Office:
                 public = self._public.get(plan.public_sha256)
                 if public is None:
                     return _reply("needs-public", have=self._public.have(plan.public_sha256))
+            self._approvals.usage.begin(run, plan.digest, approval)
             try:
                 self._engagements[run] = Engagement(self._folder, run, plan, self._setup, public)
             except ConfigError as error:
@@ -109,13 +113,16 @@ class Office:
         return _reply("open")
 
     def _require_acceptable(self, plan: Plan) -> None:
-        """Refuse a plan that this site's file does not allow, or whose owner has not signed it where that is asked."""
+        """Refuse a plan that this site's file does not allow."""
         problems = review(plan, self._setup.file, self._setup).refusals
         if problems:
             raise Refused(problems[0].code or "refused", "; ".join(problem.why for problem in problems))
-        if self._setup.file.policy.approval != "auto" and not self._approvals.approved(plan.digest):
-            self._approvals.propose(plan)
-            raise Refused("waiting", f"Plan {plan.digest} waits for this site's approval.")
+
+    def _require_approved(self, plan: Plan, run: str) -> str:
+        """The approval under which a run may begin or go on; a refusal where the owner's is asked for and missing."""
+        if self._approvals.usage.plan_of(run) not in (None, plan.digest):
+            raise Refused("other-plan", f"Run {run} was begun with a different plan.")
+        return BY_POLICY if self._setup.file.policy.approval == "auto" else self._approvals.require(plan, run)
 
     def _take_public(self, header: dict[str, Any], payload: bytes) -> bytes:
         sha256 = str(header["sha256"])
@@ -125,10 +132,18 @@ class Office:
         return _reply("public", have=self._public.add(sha256, int(header["offset"]), int(header["total"]), payload))
 
     def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
-        engagement = self._engaged(_run_name(header))
+        run = _run_name(header)
+        engagement = self._engaged(run)
 
         def admit(requests: list[Request]) -> None:
             engagement.require_planned(requests)
+            if engagement.has_answered(requests):
+                return
+            try:
+                self._require_approved(engagement.plan, run)
+            except Refused as refusal:  # withdrawn: the coordinator opens the run again, and learns that it waits
+                raise Refused("not-open" if refusal.code == "waiting" else refusal.code, str(refusal)) from None
+            engagement.require_left(requests, self._approvals.usage)
             if self._setup.file.policy.approval == "each":
                 engagement.require_approved(payload, requests, self._approvals)
 
