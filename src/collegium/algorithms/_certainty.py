@@ -24,7 +24,6 @@ from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.composition import gaussian_sigma
-from collegium.privacy.noise import to_grid
 from collegium.wire import tables
 
 Floats = NDArray[np.float64]
@@ -109,7 +108,7 @@ def noisy_separator(
     own = site.embed(site.data.closed().X)
     with site.watch.time("scores"):
         w = separate(bounded(own, bound), bounded(public, bound), ridge)
-        noisy = to_grid(w + site.noise.normal(sigma, w.shape), sigma)
+        noisy = site.noise.add_normal(w, sigma, moves)
     site.exposure.note_fit(charge)
     site.noted["score_noise"] = sigma
     return noisy

@@ -186,15 +186,15 @@ def test_the_whole_learner_answers_alike_on_neighbouring_data(noise: Any) -> Non
 def test_noise_has_the_size_that_the_charge_says(blobs: Data, public: NDArray[Any], monkeypatch: Any) -> None:
     from collegium.privacy.noise import Noise
 
-    drawn: dict[str, float] = {}
-    for name in ("normal", "laplace"):
-        original = getattr(Noise, name)
-        monkeypatch.setattr(Noise, name, lambda self, s, n, o=original, k=name: drawn.update({k: s}) or o(self, s, n))
+    drawn: dict[str, tuple[float, float]] = {}
+    for name in ("add_normal", "add_laplace"):
+        add = getattr(Noise, name)
+        monkeypatch.setattr(Noise, name, lambda self, v, *n, add=add, k=name: drawn.update({k: n}) or add(self, v, *n))
     for relation, factor in (("add_remove", 1), ("replace", 2)):
-        for noise, sensitivity, called in (("gaussian", math.sqrt(2), "normal"), ("laplace", 2, "laplace")):
+        for noise, sensitivity, called in (("gaussian", math.sqrt(2), "add_normal"), ("laplace", 2, "add_laplace")):
             learner = PrivateVoting(relation=relation, noise=noise, queries=5, random_state=0).fit(*blobs, public)  # type: ignore[arg-type]
             multiplier = learner.charge_.events[0].noise_multiplier  # type: ignore[attr-defined]
-            assert drawn[called] == pytest.approx(multiplier * sensitivity * factor)
+            assert drawn[called] == pytest.approx((multiplier * sensitivity * factor, sensitivity * factor))
             assert learner.privacy_.relation == relation
 
 

@@ -28,6 +28,9 @@ from collegium.privacy.noise import Noise
 
 # Gradients of single records are as large as the net, times the records that are handled at once.
 _VALUES_AT_ONCE: Final = 2**26
+_COLUMNS: Final = 2**13
+_ROUNDING: Final = 2.0**-10
+"""Gradients are clipped a little below the bound: lengths of so many columns are known to half of that."""
 
 
 class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
@@ -38,17 +41,27 @@ class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
         self._noise = noise
 
     def clip_and_accumulate(self) -> None:
-        """As opacus does, but NaN and infinite gradients count as zero: clipping would not bound them."""
+        """Add up clipped gradients in double precision: one record then moves the sum by the clipped length only.
+
+        NaN and infinite gradients count as zero: clipping would not bound them.
+        """
         for p in self.params:
             if not p.grad_sample.sum().isfinite():
                 p.grad_sample.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        super().clip_and_accumulate()
+        squares = sum(piece.norm(dim=1).double().square() for p in self.params for piece in _pieces(p))
+        bound = self.max_grad_norm * (1 - _ROUNDING)
+        shares = bound / squares.sqrt().clamp(min=bound)
+        for p in self.params:
+            total = torch.cat([shares @ piece.double() for piece in _pieces(p)])
+            p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
     def add_noise(self) -> None:
-        """Add noise to every sum of clipped gradients."""
-        for p in self.params:
-            drawn = self._noise.normal(self.noise_multiplier * self.max_grad_norm, tuple(p.shape))
-            p.grad = p.summed_grad + torch.as_tensor(drawn, dtype=p.dtype, device=p.device)
+        """Add noise to the sum of clipped gradients, all parameters at once."""
+        total = torch.cat([p.summed_grad for p in self.params]).cpu().numpy()
+        noisy = self._noise.add_normal(total, self.noise_multiplier * self.max_grad_norm, self.max_grad_norm)
+        parts = torch.split(torch.from_numpy(noisy), [p.numel() for p in self.params])
+        for p, part in zip(self.params, parts, strict=True):
+            p.grad = part.reshape(p.shape).to(dtype=p.dtype, device=p.device)
 
 
 def train_privately(
@@ -103,6 +116,12 @@ def _find_gradients(
     else:  # nobody was drawn: the step is noise alone
         for p in noisy.params:
             p.grad_sample = p.new_zeros((0, *p.shape))
+
+
+def _pieces(p: Any) -> tuple[torch.Tensor, ...]:
+    """Gradients by record, a few columns at a time: all of them would be too large in double precision."""
+    pieces: tuple[torch.Tensor, ...] = p.grad_sample.reshape(-1, p.numel()).split(_COLUMNS, dim=1)
+    return pieces
 
 
 def check_net(net: nn.Module) -> nn.Module:
