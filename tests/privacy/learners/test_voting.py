@@ -353,6 +353,17 @@ def test_the_site_goes_on_with_an_unfitted_student(blobs: Data, public: NDArray[
     assert isinstance(PrivateVoting(LogisticRegression()).public_learner(), LogisticRegression)
 
 
+@pytest.mark.parametrize("cell", [np.nan, np.inf, 1e300, "text", None, 10**5000], ids=lambda _: "")
+def test_no_record_is_an_error(blobs: Data, public: NDArray[Any], cell: Any) -> None:
+    X = blobs[0].astype(object)
+    X[7, 2] = cell
+    for table in (X, pd.DataFrame(X)):
+        learner = PrivateVoting(LogisticRegression(), 12, **LARGE).fit_private(
+            table, blobs[1], public, classes=["a", "b", "c"]
+        )
+        assert learner.score(*blobs) > 0.8
+
+
 # Settings and errors
 
 
