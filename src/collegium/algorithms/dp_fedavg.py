@@ -106,7 +106,7 @@ class DPFedAvg(Averaging):
         for part in parts.values():
             change = clip({name: part.arrays[name] - w[name] for name in w}, self.clip)  # FlatClip(Delta_k)
             total = {name: total[name] + change[name] for name in w}
-        noisy = with_noise(total, self.noise * self.sensitivity, fed.noise)
+        noisy = with_noise(total, self.noise * self.sensitivity, self.sensitivity, fed.noise)
         fed.charge(COVERED, self._charge)
         denominator = np.float32(self.participation * len(fed.parties))  # q W, whoever answered
         return with_true_variances({name: w[name] + noisy[name] / denominator for name in w})

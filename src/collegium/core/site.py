@@ -293,7 +293,9 @@ class ActiveSite:
         with self.watch.time("fit"):
             mixture = self._mixture(self.data.closed())
             trained = self._trainer.fit(mixture, trained, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
-        noisy = with_true_variances(with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise))
+        noisy = with_true_variances(
+            with_noise(clip(trained.estimator.get_weights(), bound), sigma, 2 * bound, self.noise)
+        )
         self.load(noisy)
         self.exposure.note_fit(charge)
         return noisy
