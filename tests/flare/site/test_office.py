@@ -17,7 +17,7 @@ from tests.wire.mutations import mutated_bytes
 
 import collegium as cg
 from collegium import wire
-from collegium.algorithms import fedct, fedkt
+from collegium.algorithms import fedaux, fedct, fedkt
 from collegium.core.steps import Order
 from collegium.flare.agreement.planning import Plan, PlannedStep, plan_of
 from collegium.flare.site.office import Office
@@ -368,3 +368,33 @@ def test_hostile_messages(office: Office, kits: Path, plan: Plan, public: Any, c
 
 def test_tables_digest_is_what_names_a_public_set(public: Any, plan: Plan) -> None:
     assert plan.public_sha256 == tables.digest(public)
+
+
+@pytest.mark.parametrize("noise", [{"name": "randomized_response", "epsilon": 50.0}, None])
+def test_a_plan_whose_noise_is_not_its_methods_is_refused(office: Office, public: pd.DataFrame, noise: Any) -> None:
+    quiet = STUDY | {"algorithm": {"name": "fedct", "mechanism": {"name": "randomized_response", "epsilon": 1.0}}}
+    agreed = plan_of(Study.from_dict(quiet), public, np.array(["benign", "malignant"]), ["site-1"])
+    forged = replace(agreed, steps=tuple(replace(each, mechanism=noise) for each in agreed.steps if each.mechanism))
+    assert open_run(office, forged, public) == "mechanism-denied"
+    assert open_run(office, agreed, public) == "open"
+
+
+def test_a_plan_that_puts_noise_of_promised_sensitivity_on_scores_is_refused(
+    office: Office, public: pd.DataFrame
+) -> None:
+    step = fedaux.score
+    noise = {"name": "gaussian", "sigma": 1e-9, "sensitivity": 1e-12}
+    steps = (PlannedStep(step.name, step.digest, "Numbers", noise, True, 1, 1000),)
+    plan = Plan(
+        study="test",
+        algorithm={"name": "fedaux", "rounds": 1, "epsilon": 0.9},
+        seed=0,
+        classes=("benign", "malignant"),
+        public_sha256=tables.digest(public),
+        public_rows=len(public),
+        parties=("site-1",),
+        steps=steps,
+        complete=False,
+        learns={},
+    )
+    assert open_run(office, Plan.from_plain(plan.to_plain()), public) == "mechanism-denied"

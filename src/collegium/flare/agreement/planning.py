@@ -12,11 +12,10 @@ import numpy as np
 from collegium import registry
 from collegium.core.algorithm import Algorithm
 from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
-from collegium.core.steps import INSTALLED, Step
+from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
-from collegium.flare.agreement.review import Review, Verdict, review
-from collegium.privacy.mechanisms.base import Mechanism
+from collegium.flare.agreement.review import Review, Verdict, noise_on, review
 from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.results import Run
 from collegium.secure.messages import Letters, MaskedVotes
@@ -72,7 +71,7 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
     if X is not None:
         made_up = [f"site {number}" for number in range(_REHEARSED)] if ANY_PARTY in parties else parties
         rehearsed = rehearse_federation(study, public, classes, made_up, rounds=rounds, callbacks=[counted])
-        seen = _seen(rehearsed, algorithm.protection())
+        seen = _seen(rehearsed, algorithm)
         limits = _limits(rehearsed, counted)
     settings = {"name": study.algorithm} if isinstance(study.algorithm, str) else dict(study.algorithm)
     plan = Plan(
@@ -131,13 +130,13 @@ def _texts(value: Any) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
-def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
+def _seen(rehearsed: Run, algorithm: Algorithm) -> list[PlannedStep]:
     """What was asked in a rehearsal: once per step and kind of release, in the order of its first appearance."""
     planned: list[PlannedStep] = []
     asked = dict.fromkeys(name for steps in rehearsed.orders["steps"] for name in str(steps).split())
     for name in asked:
         step = INSTALLED[name]
-        mechanism = _noise_on(step, protection)
+        mechanism = noise_on(step, algorithm)
         released = rehearsed.releases[rehearsed.releases["step"] == name]
         for kind, rows in released.groupby("kind", sort=False):
             times, size = int(rows["party"].value_counts().max()), int(rows["wire_bytes"].max())
@@ -155,14 +154,10 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
     planned = []
     for name in sorted(declared.keys() - {each.step for each in seen}):
         step = declared[name]
-        mechanism = _noise_on(step, algorithm.protection())
+        mechanism = noise_on(step, algorithm)
         kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
         planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))
     return planned
-
-
-def _noise_on(step: Step[Any, Any], protection: Mechanism | None) -> dict[str, Any] | None:
-    return protection.to_plain() if protection is not None and step.releases is protection.takes else None
 
 
 def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:
