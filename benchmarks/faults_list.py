@@ -284,13 +284,14 @@ FAULTS = (
         "for pattern in self.unprotected)",
     ),
     # Privacy.
-    _NOISE.fault("half of the Laplace noise", "np.log1p(-2 * np.abs(u))", "np.log1p(-np.abs(u))"),
+    _NOISE.fault("half of the Laplace noise", "self._signed(scale, n, 1.0,", "self._signed(scale // 2, n, 1.0,"),
     _NOISE.fault("may be infinite", ".astype(np.float64) + 0.5) * _UNIT)", ".astype(np.float64) + 1.0) * _UNIT)"),
+    _NOISE.fault("without a grid", "np.asarray((np.rint(exact / grid)", "np.asarray((exact / grid"),
     _NOISE.fault(
-        "without a grid",
-        "return to_grid(sigma * ndtri(self.uniform(shape)), sigma)",
-        "return np.asarray(sigma * ndtri(self.uniform(shape)))",
+        "zero counts twice", "accepted = (words <= last) & ((far > 0) | ~negative)", "accepted = words <= last"
     ),
+    _NOISE.fault("rounding is free", "math.ceil(spread / grid * (1 + enlarged))", "math.ceil(spread / grid)"),
+    _NOISE.fault("tails end", "count[more] += self._geometric(rate, len(more))", "pass"),
     _NOISE.fault(
         "labels are kept too often",
         "return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))",

@@ -24,6 +24,8 @@ from .algorithms.local_label_propagation import LocalLabelPropagation as LocalLa
 from .algorithms.pate import Pate as Pate
 from .algorithms.scaffold import Scaffold as Scaffold
 from .algorithms.xclp import XCLP as XCLP
+from .auditing.audit import audit as audit
+from .auditing.result import Audit as Audit
 from .consensus.base import Consensus as Consensus
 from .consensus.base import Voters as Voters
 from .consensus.dawid_skene import DawidSkene as DawidSkene

@@ -361,7 +361,8 @@ class ActiveSite:
         def zeros() -> dict[str, NDArray[np.float64]]:
             return {name: np.zeros(value.shape) for name, value in start.items()}
 
-        noisy = with_true_variances(with_noise(self.privately(charge, train, zeros), sigma, self.noise))
+        clipped = self.privately(charge, train, zeros)
+        noisy = with_true_variances(with_noise(clipped, sigma, 2 * bound, self.noise))
         self.load(noisy)
         return noisy
 

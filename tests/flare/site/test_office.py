@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.flare.offices import open_office, write_site
+from tests.flare.talk import RUN, frame, give, inner, open_run, say
 from tests.wire.mutations import mutated_bytes
 
 import collegium as cg
@@ -26,7 +27,6 @@ from collegium.site.ledger import Ledger, verify_ledger
 from collegium.study.study import Study
 from collegium.wire import tables
 
-RUN = "0123456789abcdef" * 2
 STUDY = {
     "name": "test",
     "data": {"source": "public.csv"},
@@ -52,40 +52,6 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 @pytest.fixture
 def office(kits: Path) -> Office:
     return open_office(kits / "site-1")
-
-
-def say(office: Office, payload: bytes = b"", **words: Any) -> tuple[dict[str, Any], bytes]:
-    return wire.cut(office.answer(wire.join(words, payload)))
-
-
-def open_run(office: Office, plan: Plan, public: Any, run: str = RUN) -> str:
-    """As the link does; the state that the office ends in, or the code of its refusal."""
-    data = pack_public(public)
-    header, _ = say(office, wire.pack(plan.to_plain()).data, do="open", run=run)
-    if header["state"] == "needs-public":
-        say(office, data, do="public", sha256=plan.public_sha256, offset=0, total=len(data))
-        header, _ = say(office, wire.pack(plan.to_plain()).data, do="open", run=run)
-    return str(header.get("code", header["state"]))
-
-
-def frame(number: int, *orders: Order[Any], run: str = RUN, sha256: str | None = None) -> bytes:
-    batch = [
-        {"number": number, "round": 0, "step": each.step, "digest": each.digest, "args": each.args} for each in orders
-    ]
-    payload = wire.pack({"orders": batch}).data
-    return wire.join({"run": run, "last": number, "public": sha256}, payload)
-
-
-def inner(reply: bytes) -> dict[str, Any]:
-    """What the header of a site's reply says, its row of the ledger included."""
-    header = wire.cut(reply)[0]
-    return header | (header.pop("row", None) or {})
-
-
-def give(office: Office, sent: bytes, name: str = "a", wait: float = 30.0, run: str = RUN) -> dict[str, Any]:
-    """Give an order; the header of the site's answer, or the office's own."""
-    header, payload = say(office, sent, do="order", run=run, order=name, wait=wait)
-    return inner(payload) if header["state"] == "done" else header
 
 
 def refusals(kit: Path) -> list[str]:

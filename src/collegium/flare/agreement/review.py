@@ -179,7 +179,10 @@ def _charge(planned: PlannedStep, plan: Plan, algorithm: Algorithm, setup: SiteS
 
 
 def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Verdict]:
+    every, setup = setup.site, setup.within(plan.classes)
     site = setup.site
+    if left_out := len(every) - len(site):
+        yield Verdict("", "", None, f"{left_out} rows are left out: their labels are not classes of the plan")
     own = np.unique(site.y) if len(site) else np.array([])
     labels = {*own.tolist(), *(() if setup.held_out is None else setup.held_out[1].tolist())}
     missing = sorted(map(str, labels - set(plan.classes)))

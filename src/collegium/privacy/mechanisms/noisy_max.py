@@ -10,7 +10,7 @@ import inspect
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,6 +34,7 @@ from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
 from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 Counts = NDArray[np.float64]
+_ROOT_2: Final = math.sqrt(2)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,7 +118,7 @@ class LaplaceNoisyMax(NoisyMax):
         return (events.Pure(queries, 2 * self.changed_votes * self.gamma),)
 
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        return np.asarray(np.argmax(counts + noise.laplace(1 / self.gamma, counts.shape), axis=1))
+        return np.asarray(np.argmax(noise.add_laplace(counts, 1 / self.gamma, 2 * self.changed_votes), axis=1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,7 +135,7 @@ class GaussianNoisyMax(NoisyMax):
         return (_moved_votes(self.sigma, self.changed_votes, queries),)
 
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        return np.asarray(np.argmax(counts + noise.normal(self.sigma, counts.shape), axis=1))
+        return np.asarray(np.argmax(noise.add_normal(counts, self.sigma, _ROOT_2 * self.changed_votes), axis=1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -167,12 +168,14 @@ class ConfidentNoisyMax(NoisyMax):
         return (checks, _moved_votes(self.sigma2, self.changed_votes, answers))
 
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        sure = counts.max(axis=1) + noise.normal(self.sigma1, len(counts)) >= self.threshold
+        sure = noise.add_normal(counts.max(axis=1), self.sigma1, self.changed_votes) >= self.threshold
         if self.max_answers is not None:
             sure &= np.cumsum(sure) <= self.max_answers
-        return np.where(sure, np.argmax(counts + noise.normal(self.sigma2, counts.shape), axis=1), -1)
+        return np.where(
+            sure, np.argmax(noise.add_normal(counts, self.sigma2, _ROOT_2 * self.changed_votes), axis=1), -1
+        )
 
 
 def _moved_votes(sigma: float, changed_votes: int, queries: int) -> events.Event:
     """Votes that move from one count to another change both: by sqrt(2) in the L2 norm for each."""
-    return events.Gaussian(queries, sigma / (math.sqrt(2) * changed_votes))
+    return events.Gaussian(queries, sigma / (_ROOT_2 * changed_votes))
