@@ -429,8 +429,8 @@ FAULTS = (
     ),
     _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
         "calls seeded noise secure",
-        "charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge",
-        "charge = charge",
+        "if self.noise.seeded else charge\n        self.observed",
+        "if False else charge\n        self.observed",
     ),
     _of("approvals", "tests/flare/site/test_limits.py").fault(
         "a step has no limit",

@@ -37,7 +37,7 @@ LEARNS = {
     "server": "the sum over each round's participants, which it chooses; by subtracting, how the sums of two rounds "
     "or runs differ: if a site is left out of a round in which the others vote as before, that site's votes",
     "site": "nothing",
-    "server and some sites": "the sum over the others; with all sites but one, that one's votes",
+    "server and some sites": "the sum over the other participants; with all sites but one, that one's votes",
 }
 
 
