@@ -24,6 +24,8 @@ from .algorithms.local_label_propagation import LocalLabelPropagation as LocalLa
 from .algorithms.pate import Pate as Pate
 from .algorithms.scaffold import Scaffold as Scaffold
 from .algorithms.xclp import XCLP as XCLP
+from .auditing.audit import audit as audit
+from .auditing.result import Audit as Audit
 from .consensus.base import Consensus as Consensus
 from .consensus.base import Voters as Voters
 from .consensus.dawid_skene import DawidSkene as DawidSkene
@@ -39,6 +41,7 @@ from .core.releases import Count as Count
 from .core.releases import HardLabels as HardLabels
 from .core.releases import Nothing as Nothing
 from .core.releases import Release as Release
+from .core.sensitivity import Sensitivity as Sensitivity
 from .core.site import ActiveSite as ActiveSite
 from .core.site import Site as Site
 from .core.steps import Order as Order

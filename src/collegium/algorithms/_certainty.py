@@ -96,7 +96,7 @@ def noisy_separator(
     bound = check(PositiveFloat, bound, "certainty scores: bound")
     if ridge < LEAST_RIDGE:
         raise ConfigError(f"certainty scores: ridge must be at least {LEAST_RIDGE}, not {ridge}.")
-    moves = sensitivity(site.records, len(negatives), ridge)
+    moves = sensitivity(site.size, len(negatives), ridge)
     sigma = gaussian_sigma(epsilon, delta, moves)
     charge = Charge(
         (events.Gaussian(1, sigma / moves),),
@@ -105,12 +105,15 @@ def noisy_separator(
         assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),
     )
     public = _features_row_by_row(site, tables.take(site.public.X, negatives))
-    site.before_private_fit(charge)
-    own = row_by_row(site.embed, site.data.closed().X, np.zeros_like(public[:1]))
-    with site.watch.time("scores"):
-        w = separate(bounded(own, bound), bounded(public, bound), ridge)
-        noisy = site.noise.add_normal(w, sigma, moves)
-    site.exposure.note_fit(charge)
+    away = bounded(public, bound)
+
+    def separator() -> Floats:
+        own = row_by_row(site.embed, site.data.closed().X, np.zeros_like(public[:1]))
+        with site.watch.time("scores"):
+            return separate(bounded(own, bound), away, ridge)
+
+    w = site.privately(charge, separator, lambda: np.zeros(away.shape[1]))
+    noisy = site.noise.add_normal(w, sigma, moves)
     site.noted["score_noise"] = sigma
     return noisy
 

@@ -72,6 +72,7 @@ app = _group(
     plan="studies:rehearse",  # its former name, which scripts may still use
     report="studies",
     compare="studies",
+    audit="audit",
     list="lists:list_names",
     schema="lists",
     provision="federation",
@@ -113,7 +114,8 @@ def collegium(
 ) -> None:
     """Federated learning by sharing opinions on public cases: any model, at any site.
 
-    Exit codes: 0 done; 1 failed; 2 a mistake in the command, the study or the data; 130 interrupted.
+    Exit codes: 0 done; 1 failed; 2 a mistake in the command, the study or the data; 3 an audit contradicts a claim;
+    130 interrupted.
     """
     _Debug.on = debug
 

@@ -24,7 +24,9 @@ from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
 from collegium.privacy.budget import read_charges
-from collegium.privacy.claims import Charge
+from collegium.privacy.claims import SEEDED_NOISE, Charge
+from collegium.privacy.keyed_noise import KeyedNoise
+from collegium.privacy.noise import Noise, SeededNoise
 from collegium.wire.orders import Request, with_header, write_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collegium.core.workbench import Workbench
 
 R = TypeVar("R", bound=Release)
-COORDINATOR = "coordinator"
+COORDINATOR: Final = "coordinator"
 _FIRST_ASIDE: Final = 1 << 40
 BAD_REPLY: Final = "bad-reply"
 """The code that the coordinator itself records for a site whose reply cannot be used."""
@@ -107,6 +109,9 @@ class Federation:
     """The coordinator's handle on all sites.
 
     The verb says what the coordinator sees: `tell` - nothing; `ask` - each party's release; `total` - the sum only.
+
+    What a claim of privacy stands on is drawn from `noise`, everything else from `rng`. In a simulation both follow
+    from the seed; between organizations, from a `secret` that the coordinator alone knows.
     """
 
     def __init__(
@@ -122,6 +127,7 @@ class Federation:
         workbench: Workbench | None = None,
         quorum: float = 0.0,
         deadline: float | None = None,
+        secret: bytes | None = None,
     ) -> None:
         check(Probability, quorum, "quorum")
         check(PositiveFloat | None, deadline, "deadline")
@@ -132,7 +138,8 @@ class Federation:
         """The share of the asked sites that must answer; with 0, one answer is enough."""
         self.n_classes = n_classes
         self.seed = seed
-        self.rng = np.random.default_rng([seed, int.from_bytes(hashlib.sha256(b"coordinator").digest()[:8])])
+        # Every site knows the seed. Between organizations what is drawn here follows from the coordinator's secret.
+        self.rng, self.noise = _draws_of(seed) if secret is None else _secret_draws(secret)
         self.round = 0
         self.observed = Observations()
         self.may_ask: Collection[str] | None = None
@@ -230,7 +237,10 @@ class Federation:
         for protocol in {each.secret for each in addressed.values() if each.secret is not None}:
             if protocol not in self._secret_totals:
                 self._secret_totals[protocol] = masking(protocol).totals(self)
-            return self._secret_totals[protocol].total(addressed, deadline, self.quorum if quorum is None else quorum)
+            share = self.quorum if quorum is None else quorum
+            secret = self._secret_totals[protocol].total(addressed, deadline, share)
+            self.observed.disclosed("coordinator", "sum", next(iter(addressed.values())).step, secret)
+            return secret
         total: Sum | None = None
         for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
             with self.timed("consensus"):
@@ -296,6 +306,7 @@ class Federation:
         What is published last stays. A simulation notes the accuracy on its test set each time.
         """
         self.final_weights[like] = weights
+        self.observed.disclosed("sites", COORDINATOR, like, weights)
         with self.timed("test"):
             accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
         if accuracy is not None:
@@ -303,7 +314,8 @@ class Federation:
             self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
 
     def charge(self, what: str, charge: Charge) -> None:
-        """Record the cost of something that the coordinator publishes with noise of its own, such as a final model."""
+        """Record the cost of something that the coordinator publishes, such as a final model made with `fed.noise`."""
+        charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
         self.observed.claims.setdefault(what, []).append(charge)
 
     def announce(self, consensus: Labels | NDArray[np.floating[Any]]) -> int:
@@ -319,6 +331,7 @@ class Federation:
         if self._truth is not None and labels.known.any():
             self.note("consensus_quality", float(np.mean(labels.codes[labels.known] == self._truth[labels.known])))
         self.final_labels = labels
+        self.observed.disclosed("sites", COORDINATOR, "", consensus)
         return changed
 
     def _most_probable(self, values: NDArray[np.floating[Any]]) -> Labels:
@@ -423,6 +436,8 @@ class Federation:
         if reply.row is not None and reply.row.entry is not None:
             payload = len(reply.payload) if isinstance(reply, Reply) else 0
             self.observed.released(self.round, party, state.asked, reply.row, charges, payload)
+        if release is not None and not isinstance(release, Nothing):
+            self.observed.disclosed(COORDINATOR, party, state.asked, release, awaited.requests[-1].args)
         return release
 
     def _read(self, frame: bytes, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
@@ -460,3 +475,15 @@ class Federation:
                 + (f" Missing: {absent}." if absent else "")
                 + " The reasons are in the sites' own logs."
             )
+
+
+def _draws_of(seed: int) -> tuple[np.random.Generator, Noise]:
+    """Repeatable draws, for a simulation."""
+    name = int.from_bytes(hashlib.sha256(COORDINATOR.encode()).digest()[:8])
+    return np.random.default_rng([seed, name]), SeededNoise(np.random.default_rng([seed, name, 1]))
+
+
+def _secret_draws(secret: bytes) -> tuple[np.random.Generator, Noise]:
+    """Draws that nobody without the secret can predict, not even one who sees all others."""
+    for_rng, for_noise = (hashlib.sha256(secret + purpose).digest() for purpose in (b"generator", b"noise"))
+    return np.random.default_rng(int.from_bytes(for_rng)), KeyedNoise(for_noise)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from collegium.privacy.claims import Charge
 from collegium.wire.replies import Row
@@ -40,6 +40,23 @@ class Notes:
         return None if text is None else cls(**json.loads(text))
 
 
+@dataclass(frozen=True)
+class Disclosure:
+    """Something that became known during a run."""
+
+    round: int
+    to: Literal["coordinator", "sites"]
+    """Who learns it."""
+    party: str
+    """Whose it is; ``sum`` for the sum over several sites of which nobody saw the parts."""
+    step: str
+    """The step that released it; for a model that the coordinator publishes, a site that has such a net."""
+    value: Any
+    """A release, the sum of some, a consensus, or a net's weights."""
+    args: Mapping[str, Any] = field(default_factory=dict)
+    """The arguments of the order that it answers."""
+
+
 @dataclass
 class Observations:
     """Plain rows; `results` turns them into DataFrames."""
@@ -55,6 +72,8 @@ class Observations:
     """Called as (round, rounds in all) when a round begins: for progress bars."""
     on_round_end: Callable[[int, int], bool] | None = None
     """Called as (round, rounds in all) when a round ends; True stops the run: for callbacks."""
+    on_disclosure: Callable[[Disclosure], None] | None = None
+    """Called with what becomes known to the coordinator, and to the sites: for callbacks."""
     round: int = 0
     _open: tuple[int, int] | None = None
 
@@ -69,6 +88,18 @@ class Observations:
         """The open round ends, if there is one; True if the run should stop."""
         ended, self._open = self._open, None
         return ended is not None and self.on_round_end is not None and self.on_round_end(*ended)
+
+    def disclosed(
+        self,
+        to: Literal["coordinator", "sites"],
+        party: str,
+        step: str,
+        value: Any,
+        args: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Something became known."""
+        if self.on_disclosure is not None:
+            self.on_disclosure(Disclosure(self.round, to, party, step, value, args or {}))
 
     def metric(self, number: int, party: str, split: str, name: str, value: float) -> None:
         """One number about a party, or about the consensus."""

@@ -32,6 +32,12 @@ class Axis:
     whole: bool = False
     lowest: float = -math.inf
     highest: float = math.inf
+    logarithmic: bool = False
+    """Whether values are logarithms to base ten: the ticks then show what they are logarithms of."""
+
+    def tick(self, value: float, step: float) -> str:
+        """What stands at a tick."""
+        return f"{10**value:g}{self.suffix}" if self.logarithmic else tick_text(value, step, self.suffix)
 
 
 @dataclass(frozen=True)
@@ -218,7 +224,7 @@ class _Frame:
     @cached_property
     def _left(self) -> float:
         low, high, step = self.y_scale
-        return 40 + _LETTER * max(len(tick_text(value, step, self.y.suffix)) for value in (low, high))
+        return 40 + _LETTER * max(len(self.y.tick(value, step)) for value in (low, high))
 
     def px(self, value: float) -> float:
         """From a value to a place from the left."""
@@ -238,12 +244,12 @@ class _Frame:
         for tick in ticks(*self.y_scale):
             at = self.py(tick)
             marks.append(element("path", class_="grid", d=f"M{_number(left)} {_number(at)}H{width - 14}"))
-            marks.append(_text(left - 8, at + 4, tick_text(tick, self.y_scale[2], self.y.suffix), "end"))
+            marks.append(_text(left - 8, at + 4, self.y.tick(tick, self.y_scale[2]), "end"))
         step = tick_step(*self.x_range, max(2, int((width - left) / 70)), whole=self.x.whole)
         for tick in ticks(*self.x_range, step):
             at = self.px(tick)
             marks.append(element("path", class_="axis", d=f"M{_number(at)} {base}v4"))
-            marks.append(_text(at, base + 19, tick_text(tick, step, self.x.suffix), "mid"))
+            marks.append(_text(at, base + 19, self.x.tick(tick, step), "mid"))
         marks.append(element("path", class_="axis", d=f"M{_number(left)} {base}H{width - 14}"))
         marks.append(_text((left + width - 14) / 2, height - 8, self.x.label, "mid"))
         middle = (10 + base) / 2

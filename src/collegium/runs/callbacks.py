@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from collegium.core.observations import Disclosure
 from collegium.core.settings import NonNegativeFloat, PositiveInt, checked
 
 if TYPE_CHECKING:
@@ -42,6 +43,9 @@ class Callback:
     def on_round(self, report: RoundReport) -> bool | dict[str, float] | None:
         """A round ended. Return True to stop the run after it, or numbers to add to the run's metrics."""
         return None
+
+    def on_disclosure(self, disclosure: Disclosure) -> None:
+        """Something became known to the coordinator (a site's release) or to all sites (a consensus, a model)."""
 
     def on_end(self, run: Run) -> None:
         """The run is over."""

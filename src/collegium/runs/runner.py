@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
 from collegium.core.labels import Labels
+from collegium.core.observations import Disclosure
 from collegium.core.public_set import PublicSet
 from collegium.core.samples import LabelledData
 from collegium.core.settings import NonNegativeInt, check
@@ -192,6 +193,8 @@ class Course:
         for callback in self._callbacks:
             callback.on_start(dict(self._about))
         self._fed.observed.on_round_end = self._round_ends
+        if self._callbacks:
+            self._fed.observed.on_disclosure = self._disclosed
         self._snapshot()
 
     def _snapshot(self, *, now: bool = False) -> None:
@@ -225,6 +228,10 @@ class Course:
             with suppress(StorageError):
                 self._snapshot(now=True)
             raise
+
+    def _disclosed(self, disclosure: Disclosure) -> None:
+        for callback in self._callbacks:
+            callback.on_disclosure(disclosure)
 
     def _round_ends(self, number: int, of: int) -> bool:
         stop = False

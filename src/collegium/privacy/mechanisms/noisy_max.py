@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release, VoteCounts
+from collegium.core.sensitivity import Sensitivity
 from collegium.core.settings import (
     FiniteFloat,
     NonNegativeInt,
@@ -87,6 +88,14 @@ class NoisyMax(Mechanism, Settings):
     def epsilon(self, queries: PositiveInt = 1, rounds: int = 1, delta: float = 0.0) -> float:
         """The total cost of `rounds` times `queries` answers; infinite if there is no guarantee at this delta."""
         return total_epsilon(self.query_events(queries), rounds, delta)
+
+    def for_step(self, declared: Sensitivity | None) -> Mechanism:
+        if declared is None or declared.changed_votes is None:
+            raise ConfigError(
+                f"{type(self).__name__} needs a step that declares how many votes one record changes: "
+                "@step(sensitivity=Sensitivity(changed_votes=...))."
+            )
+        return self._with(changed_votes=declared.changed_votes, unit=declared.unit)
 
     @checked
     def charge(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.releases import Numbers, Release
+from collegium.core.sensitivity import Sensitivity
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge, Relation, Unit
 from collegium.privacy.events import Event
@@ -69,6 +70,16 @@ class NumberMechanism(Mechanism):
     def epsilon(self, rounds: int = 1, delta: float = 0.0) -> float:
         """The total cost of `rounds` releases; infinite if the noise gives no guarantee at this delta."""
         return total_epsilon([self.event], rounds, delta)
+
+    def for_step(self, declared: Sensitivity | None) -> Mechanism:
+        norm = self.norm.lower()
+        bound = None if declared is None else getattr(declared, norm)
+        if declared is None or bound is None:
+            raise ConfigError(
+                f"{type(self).__name__} needs a step that declares how much one record changes its numbers: "
+                f"@step(sensitivity=Sensitivity({norm}=...))."
+            )
+        return self._with(sensitivity=bound, unit=declared.unit, relation=declared.relation)
 
     def charge(
         self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None
