@@ -291,6 +291,36 @@ FAULTS = (
         "zero counts twice", "accepted = (words <= last) & ((far > 0) | ~negative)", "accepted = words <= last"
     ),
     _NOISE.fault("rounding is free", "math.ceil(spread / grid * (1 + enlarged))", "math.ceil(spread / grid)"),
+    _NOISE.fault(
+        "a record with a gap stops a private fit",
+        "block = np.clip(np.nan_to_num(self.block(rows), nan=0.0), -LARGEST, LARGEST)",
+        "block = super().take(rows)",
+        "tests/privacy/learners/test_sgd.py",
+    ),
+    _NOISE.fault(
+        "a record that cannot be prepared stops a private fit",
+        "CleanRows(row_by_row(self._prepared, X, 0 * like), self.image_shape)",
+        "CleanRows(self._prepared(X), self.image_shape)",
+        "tests/privacy/learners/test_sgd.py",
+    ),
+    _NOISE.fault(
+        "a Paillier modulus is believed",
+        "        paillier_proof.check(self._owner, key.N, roots)\n",
+        "",
+        "tests/protocols/hamming/test_paillier_proof.py",
+    ),
+    _NOISE.fault(
+        "one base hides the randomness of a foreign modulus",
+        "_BASES: Final = 20",
+        "_BASES: Final = 1",
+        "tests/protocols/hamming/test_paillier_proof.py",
+    ),
+    _NOISE.fault(
+        "inconsistent transfers are answered",
+        "of_columns ^ of_choices * self._base.choices[:, None]):",
+        "of_columns ^ of_choices * self._base.choices[:, None]) and not self:",
+        "tests/protocols/test_oblivious.py",
+    ),
     _NOISE.fault("tails end", "count[more] += self._geometric(rate, len(more))", "pass"),
     _NOISE.fault(
         "labels are kept too often",
