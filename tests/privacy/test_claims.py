@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from collegium.errors import ConfigError
+from collegium.errors import ConfigError, Refused
+from collegium.privacy import accountant
+from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Account, Charge, PrivacyClaim, add_up
 from collegium.privacy.events import Gaussian, Pure
 
@@ -101,11 +103,11 @@ def test_an_account_makes_a_claim_of_each_kind_and_unit() -> None:
     ]
     claims = add_up(charges).claims()
     assert [(claim.kind, claim.unit, claim.rounds) for claim in claims] == [
-        ("dp", "record", 2),
+        ("dp", "record", 3),  # what is charged for a party is charged for its records
         ("nominal", "record", 1),
         ("dp", "party", 1),
     ]
-    assert claims[0].epsilon == pytest.approx(0.2, abs=1e-3)
+    assert claims[0].epsilon == pytest.approx(0.5, abs=1e-3)
     assert Account().claims() == []
 
 
@@ -122,3 +124,18 @@ def test_an_account_says_what_a_claim_leaves_out() -> None:
     ]
     assert all(claim.assumptions == ("of 3 charges, 1 for other neighbours left out",) for claim in claims)
     assert add_up(charges[:2]).claims()[0].assumptions == ()
+
+
+def test_what_is_charged_for_a_party_counts_for_its_records_too() -> None:
+    record = Charge((Gaussian(1, 5.0),), relation="add_remove")
+    party = Charge((Gaussian(1, 5.0),), unit="party", relation="replace")
+    both = accountant.epsilon_of([Gaussian(2, 5.0)], 1e-5)[0]
+    assert Budget(10.0).total([record, party]) == pytest.approx(both)
+    assert Budget(10.0).total([party]) == Budget(10.0).total([record]) < both
+    claims = {claim.unit: claim for claim in Account((record, party)).claims()}
+    assert claims["record"].epsilon == pytest.approx(both)
+    assert claims["record"].relation == "add_remove"
+    assert claims["party"].epsilon < both
+    other = Charge((Gaussian(1, 5.0),), unit="party", relation="add_remove")
+    with pytest.raises(Refused, match="cannot be composed"):
+        Budget(10.0).total([Charge((Gaussian(1, 5.0),), relation="replace"), other])

@@ -7,6 +7,7 @@ import pytest
 
 from collegium.errors import ConfigError
 from collegium.privacy import accountant
+from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Renyi
 from collegium.privacy.hindsight import check_accounted, hindsight_charge
@@ -26,6 +27,15 @@ def test_voters_that_agree_make_it_cheaper(mechanism: NoisyMax) -> None:
     assert epsilon(charge) < 0.5 * epsilon(beforehand)
     assert isinstance(charge.events[0], Renyi)
     assert not charge.publishable
+    assert charge.as_known_beforehand() == beforehand
+    assert Charge.from_plain(charge.to_plain()) == charge
+
+
+def test_a_budget_counts_what_was_known_beforehand() -> None:
+    mechanism = NOISE[0]
+    beforehand, budget = mechanism.charge(74, 2), Budget(100.0)
+    charges = [hindsight_charge(mechanism, np.tile(votes, (74, 1)), beforehand) for votes in ([400, 0], [5, 5])]
+    assert {budget.total([charge]) for charge in charges} == {budget.total([beforehand])}
 
 
 @pytest.mark.parametrize("mechanism", NOISE)

@@ -5,6 +5,9 @@ import sqlite3
 import pytest
 
 from collegium.errors import LedgerError, StorageError
+from collegium.privacy.budget import write_charges
+from collegium.privacy.claims import Charge
+from collegium.privacy.events import Pure
 from collegium.site.ledger import Entry, Ledger, Sent, genesis, read_ledger, row_hash, verify_ledger
 
 
@@ -217,3 +220,16 @@ def test_a_ledger_of_an_earlier_version_is_verified_and_continued(tmp_path):
     change(file, "UPDATE ledger SET bytes = 11 WHERE seq = 1")
     with pytest.raises(LedgerError):
         verify_ledger(file)
+
+
+def test_charges_of_everybody_in_the_file_and_their_chains(path):
+    other = Ledger("c", path)
+    charge = Charge((Pure(1, 0.5),))
+    with other.transaction():
+        other.append(entry(1, event=write_charges([charge])))
+    renamed = Ledger("d", path)
+    assert renamed.charges() == []
+    assert renamed.charges(of_all=True) == [charge]
+    change(path, "UPDATE ledger SET bytes = 11 WHERE party = 'a' AND seq = 2")
+    with pytest.raises(LedgerError):
+        renamed.charges(of_all=True)

@@ -97,9 +97,10 @@ def noisy_separator(
     if ridge < LEAST_RIDGE:
         raise ConfigError(f"certainty scores: ridge must be at least {LEAST_RIDGE}, not {ridge}.")
     moves = sensitivity(site.size, len(negatives), ridge)
-    sigma = gaussian_sigma(epsilon, delta, moves)
+    multiplier = gaussian_sigma(epsilon, delta)  # the published charge does not depend on the number of records
+    sigma = multiplier * moves
     charge = Charge(
-        (events.Gaussian(1, sigma / moves),),
+        (events.Gaussian(1, multiplier),),
         relation="replace",
         delta=delta,
         assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),

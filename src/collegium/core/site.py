@@ -6,7 +6,7 @@ import hashlib
 import re
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -79,6 +79,17 @@ class Site:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    @property
+    def requires_dp(self) -> bool:
+        """Whether it releases with differential privacy only: its policy says so, or it has a budget."""
+        return self.policy.requires is not None or self.budget is not None
+
+    def within(self, classes: NDArray[Any]) -> Site:
+        """Without the rows whose labels are none of these classes."""
+        known = set(classes.tolist())
+        kept = np.flatnonzero([label in known for label in self.y.tolist()])
+        return self if len(kept) == len(self) else replace(self, X=tables.take(self.X, kept), y=self.y[kept])
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,8 @@ class Budget(Settings):
     """All that a site may ever spend: ``Budget(epsilon=4, delta=1e-5, ledger="site.db")``.
 
     Only differential privacy counts, and a site with a budget releases nothing else (unless its policy lists a kind of
-    release as `unprotected`). Without `ledger`, the budget is for one run and kept in that run's ledger.
+    release as `unprotected`). Without `ledger`, the budget is for one run and kept in that run's ledger. With it, every
+    row of that file counts, whatever the site was called when it was written: give each site a file of its own.
     """
 
     epsilon: PositiveFloat
@@ -71,12 +72,17 @@ def read_charges(text: str | None) -> tuple[list[Charge], Budget | None]:
 
 
 def spent_claim(charges: Sequence[Charge], delta: float) -> PrivacyClaim | None:
-    """The claim for a ledger's charges of differential privacy; None if there are none."""
+    """The claim for a ledger's charges of differential privacy, as known beforehand; None if there are none.
+
+    A budget that counted what votes cost in hindsight would tell of the votes by what it refuses.
+    """
     from collegium.privacy import accountant
 
-    counted = [charge for charge in charges if charge.kind == "dp" and charge.events]
+    counted = [charge.as_known_beforehand() for charge in charges if charge.kind == "dp" and charge.events]
     if not counted:
         return None
+    if len({charge.unit for charge in counted}) > 1:
+        counted = [charge.for_records() for charge in counted]
     relations = {charge.relation for charge in counted} - {"any"}
     if len(relations) > 1:
         raise Refused(

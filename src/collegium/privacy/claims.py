@@ -81,6 +81,8 @@ class Charge:
     """The delta at which it is reported."""
     assumptions: tuple[str, ...] = ()
     publishable: bool = True
+    beforehand: tuple[Event, ...] = ()
+    """Where `events` are what it cost in hindsight: what it cost by all that was known beforehand."""
 
     def __post_init__(self) -> None:
         _check(self.kind, self.unit, self.relation)
@@ -92,6 +94,18 @@ class Charge:
         """Only charges of the same group may be composed."""
         return self.kind, self.unit
 
+    def as_known_beforehand(self) -> Charge:
+        """What budgets count and others may see: no hindsight, which depends on private data."""
+        if not self.beforehand:
+            return self
+        return replace(self, events=self.beforehand, beforehand=(), publishable=True)
+
+    def for_records(self) -> Charge:
+        """What it costs a single record: a party's whole data covers every record in it, however that changes."""
+        if self.unit == "record":
+            return self
+        return replace(self, unit="record", relation="any" if self.relation == "replace" else self.relation)
+
     def assuming(self, *assumptions: str) -> Charge:
         """The same with further assumptions."""
         return replace(self, assumptions=(*self.assumptions, *(a for a in assumptions if a not in self.assumptions)))
@@ -102,7 +116,7 @@ class Charge:
             "kind": self.kind, "unit": self.unit, "relation": self.relation, "delta": self.delta,
             "assumptions": list(self.assumptions), "publishable": self.publishable,
             "events": [event.to_plain() for event in self.events],
-        }  # fmt: skip
+        } | ({"beforehand": [event.to_plain() for event in self.beforehand]} if self.beforehand else {})  # fmt: skip
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Charge:
@@ -110,10 +124,13 @@ class Charge:
         try:
             if not isinstance(plain["assumptions"], list) or not isinstance(plain["publishable"], bool):
                 raise TypeError
-            events = tuple(Event.from_plain(each) for each in plain["events"])
+            events, beforehand = (
+                tuple(Event.from_plain(each) for each in several)
+                for several in (plain["events"], plain.get("beforehand", []))
+            )
             return cls(
                 events, plain["kind"], plain["unit"], plain["relation"], float(plain["delta"]),
-                tuple(str(each) for each in plain["assumptions"]), plain["publishable"],
+                tuple(str(each) for each in plain["assumptions"]), plain["publishable"], beforehand,
             )  # fmt: skip
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"This is not a privacy charge: {type(error).__name__}.") from None
@@ -126,7 +143,7 @@ class Account:
     charges: tuple[Charge, ...] = ()
 
     def claims(self, delta: float | None = None) -> list[PrivacyClaim]:
-        """One claim per kind and unit.
+        """One claim per kind and unit; what is charged for a whole party counts for its records, too.
 
         Charges for different neighbours are not composed either: each claim then states what it leaves out.
         """
@@ -135,6 +152,9 @@ class Account:
         groups: dict[tuple[str, str], list[Charge]] = {}
         for charge in self.charges:
             groups.setdefault(charge.group, []).append(charge)
+        for kind, unit in list(groups):
+            if unit == "party" and (kind, "record") in groups:
+                groups[kind, "record"] += [charge.for_records() for charge in groups[kind, "party"]]
         claims = []
         for members in groups.values():
             named = {charge.relation for charge in members} - {"any"}

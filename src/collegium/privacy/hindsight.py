@@ -2,7 +2,7 @@
 
 Li, He, Song: "Model-Agnostic Round-Optimal Federated Learning via Knowledge Transfer" (FedKT), Theorem 2 with Lemma 7;
 Papernot et al.: "Scalable Private Learning with PATE", for Gaussian noise. Such a cost depends on the votes and so on
-private data: it is marked as not publishable, and budgets are checked against the data-independent cost.
+private data: it is marked as not publishable. Budgets count the data-independent cost, which the charge keeps, too.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def hindsight_charge(mechanism: NoisyMax, counts: NDArray[Any], beforehand: Char
     curves = [_curve(accounted, row) for row in np.asarray(counts, dtype=np.float64)]
     orders = tuple(float(order + 1) for order in ORDERS)
     event = Renyi(1, orders, tuple(np.sum(curves, axis=0).tolist()))
-    known = replace(beforehand, publishable=False)
+    known = replace(beforehand, publishable=False, beforehand=beforehand.events)
     return min(known, replace(known, events=(event,)), key=_epsilon)
 
 

@@ -298,7 +298,7 @@ def _check_budget(site: Site, budget: Budget, first: list[Charge]) -> None:
     if path is not None and path.exists():
         verify_ledger(path)
         with closing(Ledger(site.name, path)) as ledger:
-            spent = ledger.charges()
+            spent = ledger.charges(of_all=True)
     try:
         budget.require(spent, first)
     except Refused as refusal:

@@ -194,7 +194,10 @@ class Agent:
         """Charges as others may see them: if one depends on private data, only that it exists."""
         if charges is None:
             return None
-        return [each if each.publishable or self._simulation else replace(each, events=()) for each in charges]
+        if self._simulation:
+            return list(charges)
+        known = [each.as_known_beforehand() for each in charges]
+        return [each if each.publishable else replace(each, events=()) for each in known]
 
     def _refusal(self, run: str, number: int, step: str, code: str) -> bytes:
         with contextlib.suppress(StorageError):  # a refusal that cannot be written down is still a refusal

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from collegium.core.public_set import PublicSet
 from collegium.core.samples import LabelledData
 from collegium.core.site import ActiveSite, Exam, Site
+from collegium.privacy.learners.base import require_secret_noise
 from collegium.site.agent import Agent
 from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
@@ -36,13 +37,22 @@ def open_site(
     """The agent of a site, with its ledger, gate and active site, in the state in which it left the run, if it did.
 
     `simulation` is said here, once, for all parts: whether noise is repeatable, and whether what must never leave a
-    site may. Without a `ledger` file the ledger is in memory; without a `folder` for log and state the run cannot be
-    resumed. `exam` and `held_out` are test rows: those of a simulation, and a real site's own.
+    site may. A real site that requires differential privacy leaves out rows with labels that the study does not know,
+    and no real site's private learner may draw its noise from a seed. Without a `ledger` file the ledger is in memory;
+    without a `folder` for log and state the run cannot be resumed. `exam` and `held_out` are test rows: those of a
+    simulation, and a real site's own.
     """
+    every = len(site)
+    if not simulation:
+        require_secret_noise(site.name, site.learner)
+        if site.requires_dp:  # to refuse them would tell that they are here
+            site = site.within(classes)
     book = Ledger(site.name, ledger, keep_replies=folder is not None, durable=not simulation)
     gate = Gate(site.name, site.policy, book, simulation=simulation, budget=site.budget)
     active = ActiveSite(site, classes, public, seed, simulation=simulation)
     active.keyring, active.held_out = keyring, held_out
     agent = Agent(active, gate, folder=folder, exam=exam)
+    if left_out := every - len(site):
+        agent.log.write(f"left out {left_out} rows: their labels are not classes of the study")
     agent.restore(run)
     return agent

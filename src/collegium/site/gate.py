@@ -83,7 +83,7 @@ class Gate:
         if self.budget is None:
             return
         try:
-            spent = self.ledger.charges()
+            spent = self.ledger.charges(of_all=self.budget.ledger is not None)
         except LedgerError as error:
             raise Refused("ledger-damaged", f"{error} Nothing more can be spent.") from None
         self.budget.require(spent, charges)

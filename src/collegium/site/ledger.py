@@ -140,11 +140,13 @@ class Ledger:
         """All content bytes released in a run."""
         return int(self._fetch("SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?", run)[0])
 
-    def charges(self) -> list[Charge]:
-        """All privacy that this party has spent, in every run. A broken chain is an error: the sum would be unknown."""
+    def charges(self, *, of_all: bool = False) -> list[Charge]:
+        """All privacy that this party has spent in every run; `of_all`: that any party in the file has.
+
+        A broken chain is an error: the sum would be unknown.
+        """
         with self._lock, storage_errors(self.path, LedgerError):
-            rows, head = _rows(self._db, self.party), self._head()
-        _check_chain(self.path, self.party, rows, head)
+            rows = _checked_rows(self.path, self._db, None if of_all else self.party)
         return [charge for row in rows for charge in read_charges(row["event"])[0]]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -223,13 +225,19 @@ def verify_ledger(path: str | Path) -> dict[str, int]:
     with _reading(Path(path)) as db:
         if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
             raise LedgerError(f"{path} is damaged (SQLite's integrity check fails): restore it from a backup.")
-        heads = {party: (seq, digest) for party, seq, digest in db.execute("SELECT party, seq, hash FROM head")}
-        found = {party: list(rows) for party, rows in groupby(_rows(db), itemgetter("party"))}
+        _checked_rows(path, db)
+        return {str(party): int(seq) for party, seq in db.execute("SELECT party, seq FROM head ORDER BY party")}
+
+
+def _checked_rows(path: str | Path | None, db: sqlite3.Connection, party: str | None = None) -> list[dict[str, Any]]:
+    """All rows, or those of one party, whose chains are intact; a LedgerError if one is not."""
+    heads = {name: (seq, digest) for name, seq, digest in db.execute("SELECT party, seq, hash FROM head")}
+    found = {name: list(rows) for name, rows in groupby(_rows(db, party), itemgetter("party"))}
     if not found.keys() <= heads.keys():
         raise LedgerError(f"{path} has rows of a party without a head. The ledger was changed.")
-    for party, head in heads.items():
-        _check_chain(path, party, found.get(party, []), head)
-    return {party: seq for party, (seq, _) in heads.items()}
+    for name in heads if party is None else heads.keys() & {party}:
+        _check_chain(path, name, found.get(name, []), heads[name])
+    return [row for rows in found.values() for row in rows]
 
 
 def _check_chain(path: str | Path | None, party: str, rows: list[dict[str, Any]], head: tuple[int, str]) -> None:

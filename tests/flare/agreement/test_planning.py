@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
+import collegium as cg
 from collegium import registry
 from collegium.core.releases import KINDS
 from collegium.core.site import Site
@@ -21,6 +22,7 @@ from collegium.flare.site.file import SiteFile, SiteSetup
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.mechanisms.randomized_response import RandomizedResponse
 from collegium.site.ledger import Entry, Ledger
+from collegium.site.policy import Policy
 from collegium.study.study import Study
 from collegium.wire import tables
 
@@ -358,6 +360,19 @@ def test_classes_that_the_plan_lacks(plan):
 def test_a_learner_that_the_method_can_do_nothing_with():
     plan = plan_of(study("fedavg", {"name": "torch", "net": "linear"}), PUBLIC[:60], range(10), PARTIES)
     assert codes(review(plan, site_file(), setup())) == {"wrong-data"}
+
+
+def test_where_privacy_is_required_what_rows_are_like_is_a_note_for_the_owner_alone():
+    plan = plan_for({"name": "local_label_propagation"})
+    site = Site("north", np.vstack([np.zeros_like(X[:1]), X[200:230]]), y[199:230], unlabeled=X[230:260])
+    strict = replace(site, policy=Policy(requires="dp"))
+    assert codes(review(plan, site_file(), SiteSetup(site_file(), site, None))) == {"wrong-data"}
+    found = review(plan, site_file(), SiteSetup(site_file(), strict, None))
+    assert found.allowed
+    assert any("has no direction" in each.why for each in found.verdicts)
+    unable = replace(strict, learner=cg.PrivateVoting())
+    fedkt = plan_for({"name": "fedkt"})
+    assert "wrong-data" in codes(review(fedkt, site_file(), SiteSetup(site_file(), unable, None)))
 
 
 def test_noise_makes_a_release_protected_and_is_charged(tmp_path):

@@ -401,3 +401,9 @@ def test_the_guide_shows_a_site_file_and_every_setting(kit):
     for section in (SiteFile, SiteData, SitePolicy, SiteBudget, SitePublic):
         for name in section.model_fields:
             assert re.search(rf"\[{name}\]|`{name}`|^{name} = ", text, re.MULTILINE), name
+
+
+def test_a_file_with_seeded_noise_is_refused_and_says_what_to_remove(kit):
+    write(kit, TOML.replace('"decision_tree"\nmax_depth = 3', '"private_voting"\nrandom_state = 0'))
+    with pytest.raises(ConfigError, match="Remove random_state"):
+        load_site(kit)

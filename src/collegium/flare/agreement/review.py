@@ -25,6 +25,7 @@ from collegium.privacy.learners.base import PrivateLearner
 from collegium.runs.checks import check_capabilities
 from collegium.site.gate import Gate, mechanism_for
 from collegium.site.ledger import Ledger
+from collegium.wire import tables
 from collegium.wire.orders import Request
 
 
@@ -188,11 +189,15 @@ def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Ver
     missing = sorted(map(str, labels - set(plan.classes)))
     if missing:
         yield Verdict("", "", "other-classes", f"the plan lacks classes that this site has: {', '.join(missing[:8])}")
-    try:
-        check_capabilities(algorithm, [site])
-        algorithm.check_site(site)
-    except ConfigError as error:
-        yield Verdict("", "", "wrong-data", str(error))
+    # Where privacy is required, a refusal may depend on the learner alone; what rows are like is a note for the owner.
+    bare = replace(site, X=tables.take(site.X, []), y=site.y[:0], unlabeled=None)
+    for code, judged in (("wrong-data", bare if site.requires_dp else site), (None, site)):
+        try:
+            check_capabilities(algorithm, [judged])
+            algorithm.check_site(judged)
+        except ConfigError as error:
+            yield Verdict("", "", code, str(error))
+            break
     if site.budget is not None:
         yield from _of_budget(plan, algorithm, setup, site.budget)
 
@@ -209,7 +214,7 @@ def _of_budget(plan: Plan, algorithm: Algorithm, setup: SiteSetup, budget: Budge
             charges.append(learner.charge(len(setup.site), plan.public_rows, len(plan.classes)))
         path = None if budget.ledger is None or not Path(budget.ledger).exists() else Path(budget.ledger)
         with closing(Ledger(setup.site.name, path)) as ledger:
-            budget.require(ledger.charges(), [charge for charge in charges if charge.kind == "dp"])
+            budget.require(ledger.charges(of_all=True), [charge for charge in charges if charge.kind == "dp"])
     except Refused as refusal:
         yield Verdict("", "", refusal.code, str(refusal))
     except ConfigError as error:

@@ -23,7 +23,7 @@ from collegium.errors import ConfigError
 from collegium.flare.kits.identity import read_keys
 from collegium.learners.prepare import with_preparation
 from collegium.privacy.budget import Budget
-from collegium.privacy.learners.base import PrivateLearner
+from collegium.privacy.learners.base import PrivateLearner, require_secret_noise
 from collegium.protocols.keyring import Keyring
 from collegium.site.policy import Policy
 from collegium.study.sections import File, Section, located, read_toml, validate
@@ -194,6 +194,7 @@ def load_site(kit: str | Path) -> SiteSetup:
         rows, held_out = split_off(read_data(file.data, Path(kit)), file.data.held_out, file.name)
         budget = None if file.budget is None else Budget(file.budget.epsilon, file.budget.delta, Path(kit) / LEDGER)
         learner = _learner(file, rows.X, None)
+        require_secret_noise(file.name, learner)
         extra = {"policy": site_policy(file), "budget": budget, "unlabeled": rows.unlabeled}
         return SiteSetup(file, Site(file.name, rows.X, rows.y, learner=learner, **extra), held_out)
     except ConfigError as error:

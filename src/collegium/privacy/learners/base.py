@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from collegium.errors import SiteError
 from collegium.privacy.claims import Charge
 
 
@@ -43,3 +44,14 @@ class PrivateLearner(ABC):
     @abstractmethod
     def public_learner(self) -> Any:
         """An unfitted ordinary learner for the site to continue with, on public samples only."""
+
+
+def require_secret_noise(site: str, learner: Any) -> None:
+    """Refuse a private learner whose noise follows from a number: whoever knows or guesses it removes the noise."""
+    seed = getattr(learner, "random_state", None) if isinstance(learner, PrivateLearner) else None
+    if seed is not None:
+        raise SiteError(
+            site,
+            f"{type(learner).__name__} has random_state={seed}, so its noise can be repeated and "
+            "protects nothing. Remove random_state: the noise then comes from the operating system.",
+        )

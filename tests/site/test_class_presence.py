@@ -1,0 +1,48 @@
+"""That a site has a record of a class which the study does not know must not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.site.real_sites import ask, open_really, rows
+
+import collegium as cg
+from collegium.algorithms import fedct
+from collegium.errors import ConfigError
+
+PRIVATE = cg.PrivateVoting(teachers=10, epsilon=0.9)
+
+
+def site(label: str | None, **settings: Any) -> cg.Site:
+    X, y = rows()
+    y = y.astype(object)
+    if label is not None:
+        y[3] = label
+    return cg.Site("ukb", X, y.astype(str), learner=PRIVATE, **settings)
+
+
+@pytest.mark.parametrize("settings", [{"policy": cg.Policy(requires="dp", unprotected=())}, {"budget": cg.Budget(2.0)}])
+def test_a_record_of_another_class_is_left_out_and_nobody_sees_it(settings: dict[str, Any]) -> None:
+    headers = []
+    for label in (None, "hiv"):
+        agent = open_really(site(label, **settings))
+        header, payload = ask(agent, 1, fedct.train(None, None, None), fedct.label())
+        headers.append((header["kind"], header["bytes"], header["privacy"], len(payload)))
+        assert any("left out 1 rows" in line for line in agent.log.lines) == (label == "hiv")
+    assert headers[0] == headers[1]
+
+
+def test_a_site_that_promises_nothing_refuses_and_says_why() -> None:
+    with pytest.raises(ConfigError, match="hiv"):
+        open_really(site("hiv"))
+
+
+def test_rows_are_left_out_one_by_one() -> None:
+    odd = site("hiv").within(np.array(["ill", "well"]))
+    X, y = rows()
+    assert np.array_equal(odd.X, np.delete(X, 3, axis=0))
+    assert np.array_equal(odd.y, np.delete(y, 3))
+    numbers = cg.Site("ukb", X, np.arange(len(X)) % 3)
+    assert set(numbers.within(np.array([0, 2])).y.tolist()) == {0, 2}
