@@ -75,11 +75,11 @@ def report(
     }
     notes = (
         f"{SITES} sites, {records} canaries, {rounds} x {steps} steps, {shadows} shadows, 95 % intervals over "
-        "canaries. FedCT's paper has 5 sites with 2,000 images each and 400 x 50 steps; AIMHI's figures (realistic and relaxed) "
-        "are of CIFAR-10. Not run here: CIFAR-10, SVHN, Pneumonia and MRI, whose nets are too large for two cores or "
-        "whose images are not at hand. A site of few records is remembered better than one of many: compare rows, not "
-        "levels. Weights are seen as a site sends them; DP-FedAvg's noise at epsilon 0.1 is added by the coordinator, "
-        "and does not protect from it."
+        "canaries. FedCT's paper has 5 sites with 2,000 images each and 400 x 50 steps; AIMHI's figures (realistic and "
+        "relaxed) are of CIFAR-10. Not run here: CIFAR-10, SVHN, Pneumonia and MRI, whose nets are too large for two "
+        "cores or whose images are not at hand. A site of few records is remembered better than one of many: compare "
+        "rows, not levels. Weights are seen as a site sends them; DP-FedAvg's noise at epsilon 0.1 is added by the "
+        "coordinator, and does not protect from it."
     )
     return Report("Fashion-MNIST: vulnerability", columns, rows, notes, words=2, machine=machines(found.values()))
 

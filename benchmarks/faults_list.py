@@ -284,13 +284,14 @@ FAULTS = (
         "for pattern in self.unprotected)",
     ),
     # Privacy.
-    _NOISE.fault("half of the Laplace noise", "np.log1p(-2 * np.abs(u))", "np.log1p(-np.abs(u))"),
+    _NOISE.fault("half of the Laplace noise", "self._signed(scale, n, 1.0,", "self._signed(scale // 2, n, 1.0,"),
     _NOISE.fault("may be infinite", ".astype(np.float64) + 0.5) * _UNIT)", ".astype(np.float64) + 1.0) * _UNIT)"),
+    _NOISE.fault("without a grid", "np.asarray((np.rint(exact / grid)", "np.asarray((exact / grid"),
     _NOISE.fault(
-        "without a grid",
-        "return to_grid(sigma * ndtri(self.uniform(shape)), sigma)",
-        "return np.asarray(sigma * ndtri(self.uniform(shape)))",
+        "zero counts twice", "accepted = (words <= last) & ((far > 0) | ~negative)", "accepted = words <= last"
     ),
+    _NOISE.fault("rounding is free", "math.ceil(spread / grid * (1 + enlarged))", "math.ceil(spread / grid)"),
+    _NOISE.fault("tails end", "count[more] += self._geometric(rate, len(more))", "pass"),
     _NOISE.fault(
         "labels are kept too often",
         "return 1 / (1 + (n_classes - 1) * math.exp(-self.per_label))",
@@ -394,14 +395,14 @@ FAULTS = (
     # Between sites, and who comes first.
     _VOTES.fault(
         "a sum of two is opened",
-        "            _require_company(site, mask.participants)\n",
+        "            _require_company(mask.participants)\n",
         "",
         "tests/secure/test_secret_votes.py -k company",
     ),
     _VOTES.fault(
         "votes of another round are masked again",
-        "if stored != (mask.circle, mask.again):",
-        "if stored is None:",
+        "if kept is None or kept.first != (mask.circle, mask.again):",
+        "if kept is None:",
         "tests/secure/test_secret_votes.py -k another_round",
     ),
     _VOTES.fault(
@@ -409,6 +410,48 @@ FAULTS = (
         "    if not faults:\n        site.secret_state.pop(_KEPT, None)\n",
         "",
         "tests/secure/test_secret_votes.py -k masked_again",
+    ),
+    _VOTES.fault(
+        "of one model there are two sums",
+        "if _SUMMED in site.state and site.state[_SUMMED] is site.model:",
+        "if False:",
+        "tests/secure/test_secret_votes.py -k one_sum",
+    ),
+    _VOTES.fault(
+        "votes are masked again for other sites",
+        "if not set(mask.participants) < kept.participants:",
+        "if not set(mask.participants) - {site.name}:",
+        "tests/secure/test_secret_votes.py -k fewer_sites",
+    ),
+    _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
+        "noise follows from the seed",
+        "            secret=secret,\n",
+        "",
+    ),
+    _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
+        "calls seeded noise secure",
+        "if self.noise.seeded else charge\n        self.observed",
+        "if False else charge\n        self.observed",
+    ),
+    _of("approvals", "tests/flare/site/test_limits.py").fault(
+        "a step has no limit",
+        "over = [step for step in steps if counts[step] > most.get(step, 0)]",
+        "over: list[str] = []",
+    ),
+    _of("approvals", "tests/flare/site/test_limits.py").fault(
+        "an approval has no count",
+        "if self.usage.plan_of(run) is None and not self.runs_left(approval):",
+        "if False:",
+    ),
+    _of("approvals", "tests/flare/site/test_limits.py").fault(
+        "an approval has no end",
+        "return today() > self.until",
+        "return False",
+    ),
+    _of("approvals", "tests/flare/site/test_before_approval.py").fault(
+        "rows are looked at before approval",
+        "_require(review(plan, self._setup.file))",
+        "_require(review(plan, self._setup.file, self._setup))",
     ),
     _ORDER.fault(
         "weights are summed as they come",

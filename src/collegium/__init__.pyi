@@ -41,6 +41,7 @@ from .core.releases import Count as Count
 from .core.releases import HardLabels as HardLabels
 from .core.releases import Nothing as Nothing
 from .core.releases import Release as Release
+from .core.sensitivity import Sensitivity as Sensitivity
 from .core.site import ActiveSite as ActiveSite
 from .core.site import Site as Site
 from .core.steps import Order as Order

@@ -9,7 +9,16 @@ from scipy.special import expit
 from torch import nn
 
 import collegium as cg
-from collegium.algorithms._certainty import TAU, XI, bounded, certainty, noisy_separator, sensitivity, separate
+from collegium.algorithms._certainty import (
+    LEAST_RIDGE,
+    TAU,
+    XI,
+    bounded,
+    certainty,
+    noisy_separator,
+    sensitivity,
+    separate,
+)
 from collegium.core.public_set import PublicSet
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
@@ -176,6 +185,28 @@ def test_a_budget_is_asked_before_private_rows_are_read():
     assert not site.exposure.unpaid
 
 
+@pytest.mark.parametrize("cell", [np.nan, np.inf, 1e300])
+def test_no_record_is_an_error(cell):
+    """A net refuses such rows: whether it did would tell of the site's records."""
+    own = np.random.default_rng(1).normal(size=(30, 50))
+    own[4, 3] = cell
+    net = cg.TorchClassifier(nn.Linear(50, 2), random_state=0)
+    site = active(net, own)
+    site.load(net.initialize(site.public.X, [0, 1]).get_weights())
+    assert np.isfinite(noisy_separator(site, np.arange(40), 9.0, 0.1, 2.0, 1e-5)).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_as_awkward_as_can_be_are_solved(seed):
+    rng = np.random.default_rng(seed)
+    own = bounded(rng.normal(size=(20, 300)) * 10.0 ** rng.integers(-8, 8, size=(20, 1)), 1.0)
+    negatives = bounded(np.repeat(own[:3], 5, axis=0) * rng.choice([-1, 1, 1e-9], size=(15, 1)), 1.0)
+    for ridge in (LEAST_RIDGE, 1e-2):
+        w = separate(own, negatives, ridge)
+        signed = np.concatenate([own, -negatives])
+        assert np.linalg.norm(ridge * w - signed.T @ expit(-(signed @ w)) / 35) <= TAU
+
+
 def test_features_that_depend_on_other_rows_are_an_error_before_private_rows_are_read():
     net = cg.TorchClassifier(
         nn.Sequential(nn.BatchNorm1d(50, track_running_stats=False), nn.Linear(50, 2)), random_state=0
@@ -188,7 +219,7 @@ def test_features_that_depend_on_other_rows_are_an_error_before_private_rows_are
 
 
 @pytest.mark.parametrize(
-    "settings", [{"bound": 0.0}, {"bound": np.nan}, {"ridge": 0.0}, {"epsilon": 0.0}, {"delta": 1.0}]
+    "settings", [{"bound": 0.0}, {"bound": np.nan}, {"ridge": 0.0}, {"ridge": 1e-5}, {"epsilon": 0.0}, {"delta": 1.0}]
 )
 def test_settings_without_a_guarantee_are_refused_at_the_site_too(settings):
     options = {"bound": 9.0, "ridge": 0.1, "epsilon": 1.0, "delta": 1e-5} | settings

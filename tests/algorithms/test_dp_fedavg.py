@@ -79,7 +79,7 @@ def test_small_updates_are_those_of_fedavg_that_counts_sites_alike():
 
 
 def test_noise_has_the_standard_deviation_that_is_asked_for():
-    noisy = with_noise({"w": np.zeros((200, 500), np.float32)}, 0.7, noise_source(1))["w"]
+    noisy = with_noise({"w": np.zeros((200, 500), np.float32)}, 0.7, 1.0, noise_source(1))["w"]
     assert noisy.std() == pytest.approx(0.7, rel=0.02)
     assert abs(noisy.mean()) < 0.01
 

@@ -306,6 +306,13 @@ def test_the_log_is_that_of_all_runs_by_time(kit, collegium):
 # approve
 
 
+def test_an_approval_cannot_end_in_the_past(kit, collegium):
+    collegium("init", str(kit))
+    plan = propose(kit)
+    assert "in the past" in collegium("approve", str(kit), plan.digest, "--until", "2020-01-01", "--yes", code=2)
+    assert not office(kit).approved(plan.digest)
+
+
 def test_a_plan_is_listed_shown_and_signed(kit, collegium):
     collegium("init", str(kit))
     assert "Nothing is waiting" in collegium("approve", str(kit))
@@ -316,13 +323,22 @@ def test_a_plan_is_listed_shown_and_signed(kit, collegium):
     for words in (
         "two wards",
         "north, south",
-        "HardLabels by fedct.label, 2 times",
+        "HardLabels by fedct.label, at most 2 times in a run",
+        "Scores by scores.score, at most 2 times in a run",
+        "1 run, to begin and end by",
         "learned by coordinator",
         "Signed",
     ):
         assert words in said
     assert office(kit).approved(plan.digest)
     assert "already signed" in collegium("approve", str(kit), plan.digest)
+    assert "1 of 1 runs left, until" in collegium("status", str(kit))
+    collegium("approve", str(kit), plan.digest, "--runs", "3", "--until", "2999-12-31", "--yes")
+    office(kit).usage.begin(RUN, plan.digest, office(kit).approval(plan.digest).name)
+    (signed,) = json.loads(collegium("approve", str(kit), "--json"))["signed"]
+    assert signed | {"study": ""} == {"plan": plan.digest, "study": "", "runs": 3, "left": 2, "until": "2999-12-31"}
+    assert json.loads(collegium("status", str(kit), "--json"))["signed"] == [signed]
+    assert "2999-12-31" in collegium("approve", str(kit))
     assert "withdrawn" in collegium("approve", str(kit), plan.digest, "--withdraw")
     assert not office(kit).approved(plan.digest)
 
@@ -356,6 +372,7 @@ def test_an_order_is_listed_and_signed(kit, collegium):
         (["../../etc/passwd"], "no plan"),
         (["0123456789", "--order", "a:1"], "not both"),
         (["--withdraw"], "needs the hash"),
+        (["--runs", "2"], "give its hash"),
         (["--order", "nonsense"], "no such order"),
     ],
 )

@@ -32,10 +32,13 @@ def test_a_site_may_have_nothing_else() -> None:
 
 def test_reading_them_is_noted_like_reading_labelled_rows() -> None:
     active = ActiveSite(cg.Site("a", X, Y, unlabeled=X + 1), CLASSES, None, 0, simulation=True)
-    assert len(active.unlabeled) == 6
+    unlabeled = active.unlabeled
     assert not active.exposure.read
-    assert np.array_equal(active.unlabeled.X, X + 1)
+    assert np.array_equal(unlabeled.X, X + 1)
     assert active.exposure.read
+    counting = ActiveSite(cg.Site("a", X, Y, unlabeled=X + 1), CLASSES, None, 0, simulation=True)
+    assert len(counting.unlabeled) == 6
+    assert counting.exposure.read  # how many there are is private, too
 
 
 def test_a_site_without_them_has_none() -> None:

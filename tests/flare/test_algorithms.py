@@ -39,8 +39,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "xclp": {"bits": 64, "k": 5, "hamming": "masked"},
     "fedavg_xclp": {"xclp": {"name": "xclp", "bits": 64, "k": 5, "hamming": "masked"}},
 }
-# Their noise or keys are drawn by the operating system at each site: no two runs are the same.
-NOISY = {"dp_fedavg", "fedaux"}
+# What they draw at random comes from the operating system, at sites and at the coordinator: no two runs are the same.
+NOISY = {"dp_fedavg", "fedaux", "fedbe"}
 
 
 def study_of(name: str) -> Study:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from collegium.errors import ConfigError
-from collegium.privacy.noise import Noise, SecureNoise, SeededNoise, noise_source, to_grid
+from collegium.privacy.noise import Noise, SecureNoise, SeededNoise, noise_source
 
 N = 200_000
 SURPRISING = 1e-6
@@ -92,22 +92,116 @@ def test_below_gives_each_number_the_same_share_of_words(k: int) -> None:
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 20.0])
 @pytest.mark.parametrize(
-    ("draw", "law", "variance"), [(Noise.laplace, stats.laplace, 2.0), (Noise.normal, stats.norm, 1.0)]
+    ("add", "law", "variance"), [(Noise.add_laplace, stats.laplace, 2.0), (Noise.add_normal, stats.norm, 1.0)]
 )
-def test_laplace_and_normal(noise: Noise, draw: Callable[..., Any], law: Any, variance: float, scale: float) -> None:
-    values = draw(noise, scale, (N, 1))
+def test_laplace_and_normal(noise: Noise, add: Callable[..., Any], law: Any, variance: float, scale: float) -> None:
+    values = add(noise, np.full((N, 1), 5.0), scale, 1.0) - 5.0
     assert values.shape == (N, 1)
     assert abs(values.mean()) < 6 * scale * np.sqrt(variance / N)
     assert values.var() == pytest.approx(variance * scale**2, rel=0.05)
     assert stats.kstest(values.ravel(), law(scale=scale).cdf).pvalue > SURPRISING
 
 
-@pytest.mark.parametrize("scale", [0.3, 1.0, 5.0])
-def test_noise_lies_on_a_grid(scale: float) -> None:
-    grid = 2.0 ** (np.ceil(np.log2(scale)) - 40)
-    for values in (noise_source(0).laplace(scale, 100), noise_source(0).normal(scale, 100)):
-        assert np.all(values / grid == np.round(values / grid))
-    assert np.all(np.abs(to_grid(np.array([0.1, 0.7]), scale) - [0.1, 0.7]) <= grid / 2)
+def discrete(kind: str, size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The integers that have a probability worth the name, and these, by definition."""
+    x = np.arange(-40 * size, 40 * size + 1)
+    weights = np.exp(-np.abs(x) / size if kind == "laplace" else -((x / size) ** 2) / 2)
+    return x, weights / weights.sum()
+
+
+@pytest.mark.parametrize("kind", ["laplace", "normal"])
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_the_integers_have_the_probabilities_of_the_definition(noise: Noise, kind: str, size: int) -> None:
+    """On a coarse grid, where every single integer can be counted; 0 is where a sign too many would show."""
+    x, chances = discrete(kind, size)
+    drawn = getattr(noise, f"_{kind}")(size, N)
+    often = N * chances > 5
+    seen = np.bincount(drawn - x[0], minlength=len(x))
+    rest = [max(0, N - seen[often].sum()) + 5], [N * (1 - chances[often].sum()) + 5]
+    seen_or_rest, expected = np.append(seen[often], rest[0]), np.append(N * chances[often], rest[1])
+    assert stats.chisquare(seen_or_rest, expected * seen_or_rest.sum() / expected.sum()).pvalue > SURPRISING
+
+
+def test_far_tails_are_as_likely_as_they_should_be(noise: Noise) -> None:
+    far = noise._geometric(1.0, N)
+    assert stats.binomtest(int((far >= 10).sum()), N, np.exp(-10)).pvalue > SURPRISING
+    survived = noise._survives(np.full(N, 9.5))
+    assert stats.binomtest(int(survived.sum()), N, np.exp(-9.5)).pvalue > SURPRISING
+
+
+def test_noise_has_no_largest_value() -> None:
+    """A 64-bit word ends at 44 spreads; rare words in a row go on."""
+
+    class Rare(Noise):
+        seeded = True
+        left = 30
+
+        def words(self, n: int) -> NDArray[np.uint64]:
+            self.left -= 1
+            return np.full(n, 0 if self.left > 0 else 2**63, dtype=np.uint64)
+
+    assert Rare()._geometric(1.0, 1)[0] == 29 * 8
+
+
+@pytest.mark.parametrize("kind", ["laplace", "normal"])
+def test_no_point_of_the_grid_is_impossible_for_a_neighbour(kind: str) -> None:
+    """What a site's secret was cannot be told from low bits: in the tails too, all residues are as likely."""
+    noise, n = SecureNoise(), 1_000_000
+    for value in (0.0, 1.0, 1 / 3):
+        noisy = getattr(noise, f"add_{kind}")(np.full(n, value), 1.0, 1.0)
+        cells = noisy / 2.0**-40
+        assert np.array_equal(cells, np.rint(cells))
+        tail = np.abs(noisy - value) > (6 if kind == "laplace" else 3)
+        residues = np.bincount(cells[tail].astype(np.int64) % 16, minlength=16)
+        assert residues.sum() > 1000
+        assert stats.chisquare(residues).pvalue > SURPRISING
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
+def test_the_discrete_gaussian_costs_what_the_gaussian_costs(epsilon: float) -> None:
+    """delta differs by less than (cell / sigma)^2: 10^-24 at the 2^40 cells that are used."""
+    for sigma in (2**4, 2**7, 2**10, 2**13):
+        x = np.arange(-40 * sigma, 40 * sigma + 1) / sigma
+        chances = stats.norm.pdf(x) / stats.norm.pdf(x).sum()
+        exact = np.maximum(chances - np.exp(epsilon) * np.roll(chances, sigma), 0)[sigma:].sum()
+        gaussian = stats.norm.cdf(0.5 - epsilon) - np.exp(epsilon) * stats.norm.cdf(-0.5 - epsilon)
+        assert abs(exact - gaussian) < 1 / sigma**2
+
+
+@pytest.mark.parametrize(("add", "cells"), [(Noise.add_laplace, 10_000), (Noise.add_normal, 100)])
+def test_noise_pays_for_what_rounding_adds_to_the_sensitivity(add: Callable[..., Any], cells: int) -> None:
+    sizes = []
+
+    class Spy(SeededNoise):
+        def _signed(self, scale: int, n: int, *law: Any) -> NDArray[np.int64]:
+            sizes.append(scale)
+            return super()._signed(scale, n, *law)
+
+    spy = Spy(np.random.default_rng(0))
+    grid = 2.0**-40
+    for sensitivity in (1.0, 1e-4):
+        add(spy, np.zeros(10_000), 1.0, sensitivity)
+        assert sizes[-1] * grid / (sensitivity + cells * grid) >= 1.0 / sensitivity
+        assert sizes[-1] * grid == pytest.approx(1.0, abs=2e-4)
+    with pytest.raises(ConfigError, match="sensitivity"):
+        add(spy, np.zeros(10_000), 1.0, 1e-12)
+
+
+def test_no_value_is_an_error() -> None:
+    values = np.array([np.nan, np.inf, -np.inf, 1e308, 1e9, 0.1])
+    for add in (Noise.add_laplace, Noise.add_normal):
+        noisy = add(noise_source(0), values, 1e-6, 1.0)
+        assert np.isfinite(noisy).all()
+        assert abs(noisy[0]) < 1
+        assert noisy[1] == -noisy[2] == 1e150
+        np.testing.assert_allclose(noisy[4:], values[4:], atol=1e-4)
+        assert add(noise_source(0), np.zeros((0, 3)), 1.0, 1.0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-101, 1e101, float("inf"), float("nan")])
+def test_noise_out_of_range(size: float) -> None:
+    with pytest.raises(ConfigError, match="size"):
+        noise_source(0).add_normal(np.zeros(1), size, 1.0)
 
 
 def test_a_seed_repeats_and_the_system_does_not() -> None:

@@ -50,6 +50,8 @@ def test_an_intact_chain_is_verified(path):
         "DELETE FROM ledger WHERE party = 'b'",
         "DELETE FROM head WHERE party = 'b'",
         "UPDATE ledger SET hash = 'x' WHERE seq = 3",
+        "UPDATE ledger SET salt = '00' WHERE seq = 3",
+        "UPDATE ledger SET salt = NULL WHERE party = 'a'",
         "UPDATE head SET seq = 2 WHERE party = 'a'",
     ],
 )
@@ -61,7 +63,9 @@ def test_every_change_is_found(path, statement):
 
 def test_a_row_that_was_forged_with_its_hash_is_found_by_the_next_one(path):
     forged = next(row for row in read_ledger(path) if (row["party"], row["seq"]) == ("a", 1)) | {"bytes": 1}
-    digest = row_hash(forged, genesis("a"))
+    with sqlite3.connect(path) as db:
+        (salt,) = db.execute("SELECT salt FROM ledger WHERE party = 'a' AND seq = 1").fetchone()
+    digest = row_hash(forged | {"salt": salt}, genesis("a"))
     change(path, "UPDATE ledger SET bytes = 1, hash = ? WHERE party = 'a' AND seq = 1", digest)
     change(path, "UPDATE ledger SET prev = ? WHERE party = 'a' AND seq = 2", digest)
     with pytest.raises(LedgerError, match="row 2 of 'a'"):
@@ -176,3 +180,40 @@ def test_a_full_disk_is_told_in_one_line(tmp_path):
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
     with pytest.raises(StorageError, match="Cannot write to"):
         Ledger("a", tmp_path / "missing" / "ledger.db")
+
+
+def test_equal_rows_have_hashes_that_tell_nothing(path):
+    a, b = ([row for row in read_ledger(path) if row["party"] == party] for party in "ab")
+    assert "salt" not in a[0]  # what can be shown does not open the hash
+    assert a[0]["hash"] != row_hash(a[0], genesis("a"))
+    with sqlite3.connect(path) as db:
+        salts = {bytes.fromhex(salt) for (salt,) in db.execute("SELECT salt FROM ledger")}
+    assert len(salts) == len(a) + len(b)
+    assert {len(salt) for salt in salts} == {32}
+
+
+def test_a_ledger_of_an_earlier_version_is_verified_and_continued(tmp_path):
+    file, party = tmp_path / "old.db", "a"
+    ledger = Ledger(party, file)
+    for number in range(2):
+        with ledger.transaction():
+            ledger.append(entry(number))
+    ledger.close()
+    prev = genesis(party)
+    for row in read_ledger(file):  # as they were hashed before rows had salts
+        digest = row_hash(row, prev)
+        change(file, "UPDATE ledger SET prev = ?, hash = ? WHERE seq = ?", prev, digest, row["seq"])
+        prev = digest
+    change(file, "UPDATE head SET hash = ?", prev)
+    change(file, "ALTER TABLE ledger DROP COLUMN salt")
+    assert verify_ledger(file) == {"a": 2}
+    assert len(read_ledger(file)) == 2
+    ledger = Ledger(party, file)
+    with ledger.transaction():
+        ledger.append(entry(2))
+    assert ledger.charges() == []
+    ledger.close()
+    assert verify_ledger(file) == {"a": 3}
+    change(file, "UPDATE ledger SET bytes = 11 WHERE seq = 1")
+    with pytest.raises(LedgerError):
+        verify_ledger(file)

@@ -24,19 +24,20 @@ from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.composition import gaussian_sigma
-from collegium.privacy.noise import to_grid
+from collegium.privacy.row_by_row import row_by_row
 from collegium.wire import tables
 
 Floats = NDArray[np.float64]
 XI: Final = 1e-8
 """Added to every score, so that a mean weighted by scores always has a weight."""
-TAU: Final = 1e-12
+TAU: Final = 1e-11
 """The gradient norm at which the regression counts as solved: far above rounding, far below what one record moves."""
+LEAST_RIDGE: Final = 1e-4
+"""Solutions for less ridge may be so long that rounding keeps their gradient above `TAU`."""
 ONLY_SCORES: Final = (
     "covers the certainty scores only: trained weights that leave the site are not protected by it; how many records "
     "the site has is no secret"
 )
-_NEWTON_STEPS: Final = 200
 _ROUNDING: Final = 1e-2
 """GPUs multiply with 10 bits (TF32), and not alike for few rows and for many."""
 
@@ -57,7 +58,8 @@ def certainty(w: Floats, features: Floats) -> Floats:
 def separate(own: Floats, negatives: Floats, ridge: float) -> Floats:
     """The w with the smallest mean of log(1 + exp(-t <w, h>)) + ridge/2 |w|^2; t is 1 for own rows, else -1.
 
-    Newton steps by conjugate gradients, halved until the gradient shrinks, which strong convexity makes sure of.
+    Newton steps by conjugate gradients, halved until the gradient shrinks, which strong convexity makes sure of: it is
+    solved for any rows. An error here would depend on private ones.
     """
     signed = np.concatenate([own, -negatives])  # t h
     n = len(signed)
@@ -67,9 +69,8 @@ def separate(own: Floats, negatives: Floats, ridge: float) -> Floats:
 
     w = np.zeros(signed.shape[1])
     g = gradient(w)
-    for _ in range(_NEWTON_STEPS):
-        if _norm(g) <= TAU:
-            return w
+    length = 1.0
+    while _norm(g) > TAU and length > TAU:
         p = expit(signed @ w)
         direction = _newton_direction(signed, p * (1 - p) / n, ridge, g)
         length = 1.0
@@ -77,10 +78,7 @@ def separate(own: Floats, negatives: Floats, ridge: float) -> Floats:
             length /= 2
         w = w - length * direction
         g = gradient(w)
-    raise ConfigError(
-        f"The certainty scores could not be solved to a gradient of {TAU}: their sensitivity is unknown, so they are "
-        f"not released. Use a ridge above {ridge}."
-    )
+    return w
 
 
 def sensitivity(records: int, negatives: int, ridge: float) -> float:
@@ -96,7 +94,9 @@ def noisy_separator(
     Features are those of the site's present net, which must not have seen private rows yet.
     """
     bound = check(PositiveFloat, bound, "certainty scores: bound")
-    moves = sensitivity(site.records, len(negatives), ridge)
+    if ridge < LEAST_RIDGE:
+        raise ConfigError(f"certainty scores: ridge must be at least {LEAST_RIDGE}, not {ridge}.")
+    moves = sensitivity(site.size, len(negatives), ridge)
     sigma = gaussian_sigma(epsilon, delta, moves)
     charge = Charge(
         (events.Gaussian(1, sigma / moves),),
@@ -105,12 +105,15 @@ def noisy_separator(
         assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),
     )
     public = _features_row_by_row(site, tables.take(site.public.X, negatives))
-    site.before_private_fit(charge)
-    own = site.embed(site.data.closed().X)
-    with site.watch.time("scores"):
-        w = separate(bounded(own, bound), bounded(public, bound), ridge)
-        noisy = to_grid(w + site.noise.normal(sigma, w.shape), sigma)
-    site.exposure.note_fit(charge)
+    away = bounded(public, bound)
+
+    def separator() -> Floats:
+        own = row_by_row(site.embed, site.data.closed().X, np.zeros_like(public[:1]))
+        with site.watch.time("scores"):
+            return separate(bounded(own, bound), away, ridge)
+
+    w = site.privately(charge, separator, lambda: np.zeros(away.shape[1]))
+    noisy = site.noise.add_normal(w, sigma, moves)
     site.noted["score_noise"] = sigma
     return noisy
 

@@ -114,31 +114,57 @@ def ask_teachers(
     if learner is None and site.has_private_learner:
         raise ConfigError("Teachers cannot be private learners, as this site's own is: name a teacher to use instead.")
     trainer = site.trainer(learner)
+
+    def asked() -> list[NDArray[np.intp]]:
+        return [np.sort(site.rng.choice(len(site.public), queries, replace=False)) for _ in range(partitions)]
+
     with site.watch.time("teachers"), site.watch.time("fit"):
         if mechanism is None:
             rows = site.data.opened()
             dealt = [random_subsets(len(rows), subsets, site.rng) for _ in range(partitions)]
+            queried = asked()
+            votes = _votes(site, trainer, rows, dealt, queried, subsets)
+            answers = [winners(counts.T, int(site.rng.integers(2**63))) for counts in votes]
         else:
             charge = _votes_charge(site, mechanism, partitions, queries)
             site.before_private_fit(charge)
             rehearse(trainer, site.public.X, site.n_classes, site.rng)
-            rows = site.data.closed()
-            dealt = [hashed_subsets(rows.X, subsets, j) for j in range(partitions)]
-        asked = [np.sort(site.rng.choice(len(site.public), queries, replace=False)) for _ in dealt]
-        votes = []
-        for parts, queried in zip(dealt, asked, strict=True):
-            own, U = parts_of(rows, parts), tables.take(site.public.X, queried)
-            counts, _ = count_votes(trainer, own, U, site.n_classes, site.rng, private=mechanism is not None)
-            votes.append(counts)
-    fewest = min(sum(len(rows) > 0 for rows in parts) for parts in dealt)
+            queried = asked()
+
+            def vote() -> list[NDArray[np.int64]]:
+                rows = site.data.closed()
+                dealt = [hashed_subsets(rows.X, subsets, j) for j in range(partitions)]
+                return _votes(site, trainer, rows, dealt, queried, subsets, private=True)
+
+            def nobody() -> list[NDArray[np.int64]]:
+                return [np.zeros((queries, site.n_classes), dtype=np.int64) for _ in range(partitions)]
+
+            votes = site.privately(charge, vote, nobody)
+            answers = [mechanism.release(counts, site.noise) for counts in votes]
+            if data_dependent:
+                site.exposure.restate_fit(hindsight_charge(mechanism, np.concatenate(votes), charge))
+    return [_sparse_labels(site, own, codes) for own, codes in zip(queried, answers, strict=True)]
+
+
+def _votes(
+    site: ActiveSite,
+    trainer: Trainer,
+    rows: LabelledData,
+    dealt: Sequence[Sequence[Rows]],
+    queried: Sequence[Rows],
+    subsets: int,
+    *,
+    private: bool = False,
+) -> list[NDArray[np.int64]]:
+    """The teachers' votes on the queried rows of each partition."""
+    fewest = min(sum(len(own) > 0 for own in parts) for parts in dealt)
     if fewest < subsets:
         site.noted["teachers"] = fewest
-    if mechanism is None:
-        answers = [winners(counts.T, int(site.rng.integers(2**63))) for counts in votes]
-    else:
-        answers = [mechanism.release(counts, site.noise) for counts in votes]
-        site.exposure.note_fit(hindsight_charge(mechanism, np.concatenate(votes), charge) if data_dependent else charge)
-    return [_sparse_labels(site, queried, codes) for queried, codes in zip(asked, answers, strict=True)]
+    votes = []
+    for parts, asked in zip(dealt, queried, strict=True):
+        own, U = parts_of(rows, parts), tables.take(site.public.X, asked)
+        votes.append(count_votes(trainer, own, U, site.n_classes, site.rng, private=private)[0])
+    return votes
 
 
 def _votes_charge(site: ActiveSite, mechanism: NoisyMax, partitions: int, queries: int) -> Charge:

@@ -32,8 +32,7 @@ from collegium.core.settings import OpenProbability, PositiveFloat
 from collegium.core.weights import Arrays, clip, with_noise, with_true_variances
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, events
-from collegium.privacy.claims import SEEDED_NOISE, Charge, PrivacyClaim
-from collegium.privacy.noise import noise_source
+from collegium.privacy.claims import Charge, PrivacyClaim
 
 Variant = Literal["clip_updates", "clip_parameters"]
 Neighbours = Literal["add_remove", "replace"]
@@ -98,7 +97,7 @@ class DPFedAvg(Averaging):
         fed.tell(receive(w))
 
     def _noisy_round(self, fed: Federation, w: Arrays) -> Arrays:
-        drawn = fed.rng.random(len(fed.parties)) < self.participation  # C_t: each site with probability q
+        drawn = fed.noise.happens(self.participation, len(fed.parties))  # C_t: each site with probability q
         C = [party for party, asked in zip(fed.parties, drawn, strict=True) if asked]
         order = update(w, self.local_epochs, self.local_steps)
         # Whoever answers: a run that ended here would tell who was drawn.
@@ -107,8 +106,8 @@ class DPFedAvg(Averaging):
         for part in parts.values():
             change = clip({name: part.arrays[name] - w[name] for name in w}, self.clip)  # FlatClip(Delta_k)
             total = {name: total[name] + change[name] for name in w}
-        noisy = with_noise(total, self.noise * self.sensitivity, noise_source(fed.rng))
-        fed.charge(COVERED, self._charge.assuming(SEEDED_NOISE))
+        noisy = with_noise(total, self.noise * self.sensitivity, self.sensitivity, fed.noise)
+        fed.charge(COVERED, self._charge)
         denominator = np.float32(self.participation * len(fed.parties))  # q W, whoever answered
         return with_true_variances({name: w[name] + noisy[name] / denominator for name in w})
 

@@ -21,6 +21,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from collegium.auditing.evidence import Evidence
 from collegium.auditing.statistics import auc
 from collegium.errors import ConfigError
+from collegium.links.hosting import threads_per_site
 
 Floats = NDArray[np.float64]
 Coins = NDArray[np.bool_]
@@ -87,7 +88,8 @@ def score(seen: Seen, attack: Attack, seed: int) -> Floats:
     """A score for every run and canary, of shape (runs, canaries)."""
     if seen.runs == 1 and attack not in ("one_run", "quantile"):
         raise ConfigError(f"audit: {attack} compares with shadow runs: pass shadows=16 or more, or attack='one_run'.")
-    return _ATTACKS[attack](seen, seed)
+    with threads_per_site():  # many small fits: threads would only wait for each other
+        return _ATTACKS[attack](seen, seed)
 
 
 def _by_reference(seen: Seen, seed: int) -> Floats:

@@ -51,6 +51,8 @@ class Played:
     """What the coordinator's own noise cost."""
     released: bool
     """Whether anything left the site."""
+    refused: str | None = None
+    """The code of its first refusal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +114,9 @@ class Game:
                 global_learner=DummyClassifier(),  # nobody looks at a model of the consensus
             )
         self._look_at_models(outcome, witness, targets)
-        charges, made_public, released = _costs(outcome, self.site.name)
-        return Played(witness.evidence, charges, made_public, released)
+        codes = outcome.refusals.loc[outcome.refusals["party"] == self.site.name, "code"]
+        refused = str(codes.iloc[0]) if len(codes) else None
+        return Played(witness.evidence, *_costs(outcome, self.site.name), refused)
 
     def _sites(self, coins: NDArray[np.bool_]) -> list[Site]:
         here = [(self.site.X, self.site.y), self.canaries.present(coins)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -106,6 +107,17 @@ class Audit:
         except (ValidationError, ValueError, KeyError, TypeError, AttributeError):
             raise ConfigError("This is not an audit: expected what `Audit.to_json` writes.") from None
 
+    @property
+    def contradicts(self) -> bool:
+        """Whether the attack contradicts what is claimed."""
+        return self.verdict == CONTRADICTS
+
+    @property
+    def name(self) -> str:
+        """For files: site, view, and how the public set was forged, if it was."""
+        words = (self.site, self.view, *(() if self.forged is None else ("forged", self.forged)), self.attack)
+        return re.sub(r"[^\w.-]", "_", "-".join(words))
+
     def in_words(self) -> str:
         """What it means, in a sentence or two."""
         low, high = self.auc_interval
@@ -116,7 +128,7 @@ class Audit:
         if self.claim is None:
             return f"{found} Nothing is claimed about what this attacker sees."
         beside = f"The claim is epsilon {self.claim.epsilon:.4g} at delta {self.claim.delta:.2g}"
-        if self.verdict == CONTRADICTS:
+        if self.contradicts:
             return f"{found} {beside}: the attack contradicts it."
         return f"{found} {beside}: the attack does not contradict it, which proves nothing beyond this attack."
 
@@ -134,6 +146,12 @@ class Audit:
         from collegium.reports.audits import write_page
 
         return write_page([self], Path(path))
+
+
+def read_audits(folder: Path) -> tuple[Audit, ...]:
+    """All audits in a folder, in the order of their names."""
+    with storage_errors(folder, StorageError):
+        return tuple(Audit.from_json(file.read_bytes()) for file in sorted(folder.glob("*.json")))
 
 
 def schema() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date, datetime, timedelta
 from typing import Annotated, Any
 
 import pandas as pd
@@ -11,8 +12,9 @@ from rich.console import Console
 
 from collegium.cli.options import AsJson, KitFolder
 from collegium.cli.site import show_review
+from collegium.core.releases import Nothing
 from collegium.errors import ConfigError
-from collegium.flare.agreement.approvals import Approvals, PendingOrder
+from collegium.flare.agreement.approvals import DAYS, Approvals, PendingOrder, today
 from collegium.flare.agreement.planning import ANY_PARTY, Plan, review
 from collegium.flare.kits.identity import AGENT, read_keys
 from collegium.flare.site.file import SITE_FILE, SiteFile
@@ -25,15 +27,22 @@ def approve(
     kit: KitFolder,
     digest: Annotated[str | None, typer.Argument(help="A plan's hash, or its first digits.")] = None,
     order: Annotated[str | None, typer.Option(help="One order.", metavar="RUN:NUMBER")] = None,
+    runs: Annotated[int | None, typer.Option(min=1, help="How many runs of the plan may begin (default 1).")] = None,
+    until: Annotated[
+        datetime | None,
+        typer.Option(formats=["%Y-%m-%d"], help=f"The last day (UTC) of the approval (default: in {DAYS} days)."),
+    ] = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the plan's approval back.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show a proposed plan in plain words and sign it; without a plan, list those that are waiting."""
+    """Show a proposed plan in plain words and sign it; without a plan, list those that are waiting or signed."""
     if digest is not None and order is not None:
         raise ConfigError("Give a plan or --order, not both.")
     if withdraw and digest is None:
         raise ConfigError("--withdraw needs the hash of a plan.")
+    if (runs, until) != (None, None) and (digest is None or withdraw):
+        raise ConfigError("--runs and --until belong to the approval of a plan: give its hash.")
     file = SiteFile.from_toml(kit / SITE_FILE)
     approvals = Approvals(kit / AGENT, read_keys(kit / AGENT, file.name))
     if order is not None:
@@ -46,14 +55,14 @@ def approve(
         _end({"withdrawn": whole}, f"The approval of plan {whole} is withdrawn.", as_json=as_json)
     else:
         plan = approvals.plan(_whole(digest, [plan.digest for plan in approvals.plans()]))
-        _approve_plan(approvals, plan, file, yes=yes, as_json=as_json)
+        _approve_plan(approvals, plan, file, (runs, until and until.date()), yes=yes, as_json=as_json)
 
 
 def _list(approvals: Approvals, *, as_json: bool) -> None:
-    plans, orders = approvals.pending(), approvals.pending_orders()
+    plans, orders, signed = approvals.pending(), approvals.pending_orders(), signed_plans(approvals)
     if as_json:
         waiting = [{"digest": plan.digest, "study": plan.study, "algorithm": plan.algorithm["name"]} for plan in plans]
-        typer.echo(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders]}))
+        typer.echo(json.dumps({"plans": waiting, "orders": [vars(order) for order in orders], "signed": signed}))
         return
     console = Console()
     if not plans and not orders:
@@ -64,32 +73,54 @@ def _list(approvals: Approvals, *, as_json: bool) -> None:
     if orders:
         lines = [{"order": f"{o.run}:{o.number}", "steps": _shown(o.steps), "releases": o.kinds[-1]} for o in orders]
         console.print(frame_table(lines, "Waiting orders"))
+    if signed:
+        shown = [{**each, "plan": each["plan"][:12]} for each in signed]
+        console.print(frame_table(shown, "Signed plans, and what is left of each approval"))
 
 
-def _approve_plan(approvals: Approvals, plan: Plan, file: SiteFile, *, yes: bool, as_json: bool) -> None:
-    if approvals.approved(plan.digest):
+def signed_plans(approvals: Approvals) -> list[dict[str, Any]]:
+    """What was signed, and how much of it is left."""
+    found = ((plan, approvals.approval(plan.digest)) for plan in approvals.plans())
+    return [
+        {
+            "plan": plan.digest,
+            "study": plan.study,
+            "runs": approval.runs,
+            "left": approvals.runs_left(approval),
+            "until": approval.until.isoformat(),
+        }
+        for plan, approval in found
+        if approval is not None
+    ]
+
+
+def _approve_plan(
+    approvals: Approvals, plan: Plan, file: SiteFile, terms: tuple[int | None, date | None], *, yes: bool, as_json: bool
+) -> None:
+    if approvals.approved(plan.digest) and terms == (None, None):
         _end({"approved": plan.digest}, f"Plan {plan.digest} is already signed.", as_json=as_json)
         return
+    runs, until = terms[0] or 1, terms[1] or today() + timedelta(days=DAYS)
     if not as_json:
-        _explain(plan)
+        _explain(plan, f"{runs} run{'s' if runs > 1 else ''}, to begin and end by {until.isoformat()} (UTC)")
         show_review(plan, review(plan, file))
     _ask("Sign this plan?", yes=yes)
-    approvals.approve(plan.digest)
-    _end({"approved": plan.digest}, f"Signed plan {plan.digest}.", as_json=as_json)
+    approvals.approve(plan.digest, runs=runs, until=until)
+    facts = {"approved": plan.digest, "runs": runs, "until": until.isoformat()}
+    _end(facts, f"Signed plan {plan.digest} for {runs} run(s), until {until.isoformat()}.", as_json=as_json)
 
 
-def _explain(plan: Plan) -> None:
-    """A plan in plain words."""
+def _explain(plan: Plan, terms: str) -> None:
+    """A plan in plain words, and what an approval of it would cover."""
     settings = ", ".join(f"{name} = {value}" for name, value in plan.algorithm.items() if name != "name")
     sites = "any site of the federation" if ANY_PARTY in plan.parties else ", ".join(plan.parties)
     public = "none" if plan.public_sha256 is None else f"{plan.public_rows} rows, hash {plan.public_sha256}"
-    steps = [each for each in plan.steps if each.rehearsed and each.releases]
     leaves = [
-        f"{each.kind} by {each.step}, "
-        + (f"{each.releases} times" if plan.complete else "once a round or more")
-        + f", up to {each.bytes} bytes each"
+        f"{each.kind} by {each.step}, at most {each.most} times in a run"
+        + (f", about {each.bytes} bytes each" if each.rehearsed else "; it was not asked for in the rehearsal")
         + ("" if each.mechanism is None else f", through {each.mechanism['name']}")
-        for each in steps
+        for each in plan.steps
+        if each.kind != Nothing.kind
     ]
     rows = {
         "plan": plan.digest,
@@ -100,6 +131,7 @@ def _explain(plan: Plan) -> None:
         "public set": public,
         "would leave this site": "\n".join(leaves) or "nothing, as far as is known",
         **{f"learned by {who}": what for who, what in plan.learns.items()},
+        "you would approve": terms,
     }
     table = pd.DataFrame([{"what": key, "proposed": value} for key, value in rows.items()])
     Console().print(frame_table(table, "What is proposed"))

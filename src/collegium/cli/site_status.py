@@ -16,6 +16,7 @@ from rich.console import Console
 
 from collegium.cli import ledger
 from collegium.cli.options import AsJson, AtDelta, KitFolder
+from collegium.cli.site_approve import signed_plans
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, read_keys
@@ -41,6 +42,7 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
         "refusals": refusals[-5:],
         "plans": [plan.digest for plan in approvals.pending()],
         "orders": [f"{order.run}:{order.number}" for order in approvals.pending_orders()],
+        "signed": signed_plans(approvals),
     }
     if as_json:
         typer.echo(json.dumps(facts))
@@ -62,6 +64,9 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
         console.print(f"Plan {digest} is waiting: collegium site approve {kit} {digest[:12]}", markup=False)
     for order in facts["orders"]:
         console.print(f"Order {order} is waiting: collegium site approve {kit} --order {order}", markup=False)
+    for each in facts["signed"]:
+        left = f"{each['left']} of {each['runs']} runs left, until {each['until']}"
+        console.print(f"Plan {each['plan'][:12]} is signed: {left}.", markup=False)
 
 
 def log(kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50) -> None:

@@ -12,7 +12,7 @@ from collegium.core import Federation, Labels
 from collegium.core.settings import OpenProbability, PositiveFloat, PositiveInt, Settings
 from collegium.errors import ConfigError
 from collegium.privacy import accountant, composition
-from collegium.privacy.claims import SEEDED_NOISE, Charge, Relation, Unit
+from collegium.privacy.claims import Charge, Relation, Unit
 from collegium.privacy.hindsight import check_accounted, hindsight_charge
 from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.privacy.mechanisms.noisy_max import GaussianNoisyMax, LaplaceNoisyMax, NoisyMax
@@ -108,11 +108,11 @@ class NoisyVotes(Settings):
 
         `counts` are votes of shape (classes, public samples); the charge holds for neighbours by `relation`.
         """
-        queried = np.sort(fed.rng.choice(counts.shape[1], queries, replace=False))
+        queried = np.sort(np.argsort(fed.noise.words(counts.shape[1]))[:queries])
         votes = counts[:, queried].T
         codes = np.full(counts.shape[1], -1)
-        codes[queried] = mechanism.release(votes, fed.rng)
-        charge = replace(mechanism.charge(queries, fed.n_classes), relation=relation).assuming(SEEDED_NOISE)
+        codes[queried] = mechanism.release(votes, fed.noise)
+        charge = replace(mechanism.charge(queries, fed.n_classes), relation=relation)
         if self.accounting == "data_dependent":
             charge = hindsight_charge(mechanism, votes, charge)
         fed.charge(FINAL_MODEL, charge)

@@ -10,6 +10,7 @@ from .releases import Release as Release
 from .releases import SharedModels as SharedModels
 from .samples import LabelledData as LabelledData
 from .samples import Mixture as Mixture
+from .sensitivity import Sensitivity as Sensitivity
 from .site import ActiveSite as ActiveSite
 from .site import Site as Site
 from .steps import Order as Order

@@ -76,6 +76,11 @@ class Algorithm(Asking, ABC):
         """What its steps charge each site for their noise on private data; None if they add none."""
         return None
 
+    @property
+    def most_rounds(self) -> int:
+        """How many rounds it takes at most, where no rehearsal can tell."""
+        return int(getattr(self, "rounds", 1))
+
     def all_steps(self) -> dict[str, Step[Any, Any]]:
         # A federation may ask any model that was trained how well it does.
         return super().all_steps() | ({score.name: score} if self.trains_sites else {})

@@ -24,7 +24,9 @@ from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
 from collegium.privacy.budget import read_charges
-from collegium.privacy.claims import Charge
+from collegium.privacy.claims import SEEDED_NOISE, Charge
+from collegium.privacy.keyed_noise import KeyedNoise
+from collegium.privacy.noise import Noise, SeededNoise
 from collegium.wire.orders import Request, with_header, write_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply
 
@@ -107,6 +109,9 @@ class Federation:
     """The coordinator's handle on all sites.
 
     The verb says what the coordinator sees: `tell` - nothing; `ask` - each party's release; `total` - the sum only.
+
+    What a claim of privacy stands on is drawn from `noise`, everything else from `rng`. In a simulation both follow
+    from the seed; between organizations, from a `secret` that the coordinator alone knows.
     """
 
     def __init__(
@@ -122,6 +127,7 @@ class Federation:
         workbench: Workbench | None = None,
         quorum: float = 0.0,
         deadline: float | None = None,
+        secret: bytes | None = None,
     ) -> None:
         check(Probability, quorum, "quorum")
         check(PositiveFloat | None, deadline, "deadline")
@@ -132,7 +138,8 @@ class Federation:
         """The share of the asked sites that must answer; with 0, one answer is enough."""
         self.n_classes = n_classes
         self.seed = seed
-        self.rng = np.random.default_rng([seed, int.from_bytes(hashlib.sha256(b"coordinator").digest()[:8])])
+        # Every site knows the seed. Between organizations what is drawn here follows from the coordinator's secret.
+        self.rng, self.noise = _draws_of(seed) if secret is None else _secret_draws(secret)
         self.round = 0
         self.observed = Observations()
         self.may_ask: Collection[str] | None = None
@@ -307,7 +314,8 @@ class Federation:
             self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
 
     def charge(self, what: str, charge: Charge) -> None:
-        """Record the cost of something that the coordinator publishes with noise of its own, such as a final model."""
+        """Record the cost of something that the coordinator publishes, such as a final model made with `fed.noise`."""
+        charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
         self.observed.claims.setdefault(what, []).append(charge)
 
     def announce(self, consensus: Labels | NDArray[np.floating[Any]]) -> int:
@@ -467,3 +475,15 @@ class Federation:
                 + (f" Missing: {absent}." if absent else "")
                 + " The reasons are in the sites' own logs."
             )
+
+
+def _draws_of(seed: int) -> tuple[np.random.Generator, Noise]:
+    """Repeatable draws, for a simulation."""
+    name = int.from_bytes(hashlib.sha256(COORDINATOR.encode()).digest()[:8])
+    return np.random.default_rng([seed, name]), SeededNoise(np.random.default_rng([seed, name, 1]))
+
+
+def _secret_draws(secret: bytes) -> tuple[np.random.Generator, Noise]:
+    """Draws that nobody without the secret can predict, not even one who sees all others."""
+    for_rng, for_noise = (hashlib.sha256(secret + purpose).digest() for purpose in (b"generator", b"noise"))
+    return np.random.default_rng(int.from_bytes(for_rng)), KeyedNoise(for_noise)

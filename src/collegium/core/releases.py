@@ -164,8 +164,9 @@ class VoteSum:
 
 @dataclass(frozen=True)
 class Count(Release):
-    """How many private samples a site has."""
+    """How many private samples a site has. One record more or less changes it, and nothing protects it."""
 
+    never_protected: ClassVar[bool] = True
     samples: int
 
     def check(self, n_classes: int, public_size: int | None) -> None:

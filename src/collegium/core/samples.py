@@ -66,6 +66,7 @@ class PrivateRows:
         self._X, self._on_read = X, on_read
 
     def __len__(self) -> int:
+        self._on_read()
         return tables.n_rows(self._X)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _OWN_LABELS: Final = "labels of the public set by the private learner"
 _FOUND: Final = "labels of the site's own unlabeled points"
+_REHEARSAL_ROWS: Final = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +103,8 @@ class ActiveSite:
         self.data = PrivateData(rows, lambda: self.exposure.note_read())
         own = tables.take(site.X, []) if site.unlabeled is None else site.unlabeled
         self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
-        self.records = len(rows)
+        self.size = len(rows)
+        """How many private rows there are, for noise alone: a claim that stands on it says that the size is public."""
         self.held_out: LabelledData | None = None
         """Rows of its own that a real site keeps for testing and never trains on."""
         self.noise: Noise = SecureNoise()
@@ -125,6 +128,12 @@ class ActiveSite:
         self._site = site
         self._trainer = Trainer(site.learner, classes)
         self._last_fit: tuple[Mixture, LocalUpdate, Any] | None = None
+
+    @property
+    def records(self) -> int:
+        """How many private rows there are. That is private data too: what leaves after this is unprotected."""
+        self.exposure.note_read()
+        return self.size
 
     @cached_property
     def fingerprint(self) -> str:
@@ -206,12 +215,7 @@ class ActiveSite:
 
     def _fit_privately(self, learner: PrivateLearner, mixture: Mixture, update: LocalUpdate) -> SiteModel:
         if isinstance(mixture.private, PrivateData) and self.exposure.fits < learner.fits:
-            charge = learner.charge(self.records, len(self.public), self.n_classes)
-            self.before_private_fit(charge)
-            seed = self.rng if self._simulation else None
-            model = self._trainer.fit_private(mixture.private.closed(), mixture.pseudo, self.public.X, seed)
-            self.exposure.note_fit(model.estimator.charge_)
-            self.state[_OWN_LABELS] = model.predict_codes(self.public.X)
+            model, self.state[_OWN_LABELS] = self._private_model(learner, mixture.private.closed(), mixture.pseudo)
             return model
         own = self.state.get(_OWN_LABELS)
         if own is None:
@@ -222,6 +226,51 @@ class ActiveSite:
         if isinstance(mixture.pseudo, PseudoLabelled):
             codes[mixture.pseudo.known] = mixture.pseudo.codes
         return self._trainer.fit_public(LabelledData(self.public.X, codes), self.model, self.rng, update)
+
+    def _private_model(
+        self, learner: PrivateLearner, rows: LabelledData, pseudo: LabelledData
+    ) -> tuple[SiteModel, Codes]:
+        """One private fit, and its labels of the public set."""
+        charge = learner.charge(self.size, len(self.public), self.n_classes)
+        if not self._simulation and not self.exposure.fits:
+            self.before_private_fit(charge)
+            self._rehearse_private_fit()
+
+        def fit() -> tuple[SiteModel, Codes]:
+            model = self._trainer.fit_private(rows, pseudo, self.public.X, self.rng if self._simulation else None)
+            return model, model.predict_codes(self.public.X)
+
+        def constant() -> tuple[SiteModel, Codes]:
+            model = self._trainer.constant()
+            return model, model.predict_codes(self.public.X)
+
+        fitted = self.privately(charge, fit, constant)
+        if self._simulation:  # its claim says whether its noise came from the seed
+            self.exposure.restate_fit(fitted[0].estimator.charge_)
+        return fitted
+
+    def _rehearse_private_fit(self) -> None:
+        """Fit public rows with made-up labels: settings that cannot work fail here, where that tells of no record."""
+        rows = tables.take(self.public.X, np.arange(min(_REHEARSAL_ROWS, len(self.public))))
+        made_up = (np.arange(tables.n_rows(rows)) % self.n_classes).astype(self.data.closed().codes.dtype)
+        nothing = LabelledData(tables.take(rows, []), made_up[:0])
+        self._trainer.fit_private(LabelledData(rows, made_up), nothing, self.public.X, None)
+
+    def privately(self, charge: Charge, use: Callable[[], T], instead: Callable[[], T]) -> T:
+        """Let `use` have the private rows, for what it costs: that is owed before a row is touched.
+
+        At a real site an error in it would tell of the rows. It goes into the site's own log, and the answer is that
+        of `instead`, which must not depend on them. A simulation has nothing to hide, and raises.
+        """
+        self.before_private_fit(charge)
+        self.exposure.note_fit(charge)
+        try:
+            return use()
+        except Exception:
+            if self._simulation:
+                raise
+            self.log(f"a private fit failed; a fixed answer stands in for it:\n{traceback.format_exc()}")
+            return instead()
 
     def observed_change(self, neighbours: int) -> int:
         """A diagnostic: the most labels of the public set that change when one private row is left out of the last fit.
@@ -257,7 +306,8 @@ class ActiveSite:
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Load weights into this site's model, which is created first if there is none yet."""
         if self.model is None:
-            self.model = self._trainer.untrained(self.data.closed().X, int(self.rng.integers(2**31)))
+            like = tables.take(self.data.closed().X, [])  # no private row is looked at
+            self.model = self._trainer.untrained(like, int(self.rng.integers(2**31)))
         with self.watch.time("load"):
             self._net().set_weights(weights)
 
@@ -288,14 +338,21 @@ class ActiveSite:
         what is charged here. A net that diverged counts as zeros: a refusal would reveal it.
         """
         charge = charge.assuming(SEEDED_NOISE) if self.noise.seeded else charge
-        self.before_private_fit(charge)
-        trained, self.model = self.model, None
-        with self.watch.time("fit"):
-            mixture = self._mixture(self.data.closed())
-            trained = self._trainer.fit(mixture, trained, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
-        noisy = with_true_variances(with_noise(clip(trained.estimator.get_weights(), bound), sigma, self.noise))
+        start, model = self._net().get_weights(), self.model
+        self.model = None
+
+        def train() -> dict[str, NDArray[np.float64]]:
+            with self.watch.time("fit"):
+                mixture = self._mixture(self.data.closed())
+                trained = self._trainer.fit(mixture, model, self.rng, LocalUpdate(epochs, steps, LocalTerms()))
+            return clip(trained.estimator.get_weights(), bound)
+
+        def zeros() -> dict[str, NDArray[np.float64]]:
+            return {name: np.zeros(value.shape) for name, value in start.items()}
+
+        clipped = self.privately(charge, train, zeros)
+        noisy = with_true_variances(with_noise(clipped, sigma, 2 * bound, self.noise))
         self.load(noisy)
-        self.exposure.note_fit(charge)
         return noisy
 
     def distill(self, rows: NDArray[np.integer[Any]], targets: NDArray[Any], epochs: int, lr: float) -> None:

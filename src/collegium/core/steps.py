@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from collegium.core.releases import KINDS, Release
+from collegium.core.sensitivity import Sensitivity
 from collegium.core.step_sources import digest_of_sources
+from collegium.errors import ConfigError
 
 if TYPE_CHECKING:
     from collegium.core.site import ActiveSite
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
+DeclaredSensitivity: TypeAlias = Sensitivity | Callable[[Mapping[str, Any]], Sensitivity]
 INSTALLED: dict[str, Step[Any, Any]] = {}
 
 
@@ -59,8 +62,11 @@ class Order(Generic[R_co]):
 class Step(Generic[P, R_co]):
     """A function that runs at a site. Calling it does not run it: it writes an order."""
 
-    def __init__(self, function: Callable[Concatenate[ActiveSite, P], R_co]) -> None:
+    def __init__(
+        self, function: Callable[Concatenate[ActiveSite, P], R_co], sensitivity: DeclaredSensitivity | None = None
+    ) -> None:
         self.function = function
+        self._sensitivity = sensitivity
         self.name = f"{function.__module__.rpartition('.')[2].lstrip('_')}.{function.__name__}"
         self.__doc__ = function.__doc__
         self._signature = inspect.signature(function)
@@ -91,12 +97,39 @@ class Step(Generic[P, R_co]):
         """Run at the site. Only a gate calls this."""
         return self.function(site, **args)  # type: ignore[call-arg]
 
+    def sensitivity(self, args: Mapping[str, Any]) -> Sensitivity | None:
+        """What one record may change in the answer to these arguments; None if the step does not say."""
+        if not callable(self._sensitivity):
+            return self._sensitivity
+        try:
+            return self._sensitivity(args)
+        except KeyError as error:
+            raise ConfigError(
+                f"The sensitivity of step {self.name!r} depends on {error}, which is not given."
+            ) from None
+
 
 Steps: TypeAlias = tuple[Step[..., Any], ...]
 
 
-def step(function: Callable[Concatenate[ActiveSite, P], R_co]) -> Step[P, R_co]:
-    """Install a function as a step: ``@step def label(site: ActiveSite) -> HardLabels: ...``."""
+@overload
+def step(function: Callable[Concatenate[ActiveSite, P], R_co]) -> Step[P, R_co]: ...
+
+
+@overload
+def step(
+    *, sensitivity: DeclaredSensitivity | None = None
+) -> Callable[[Callable[Concatenate[ActiveSite, P], R_co]], Step[P, R_co]]: ...
+
+
+def step(function: Callable[..., Any] | None = None, *, sensitivity: DeclaredSensitivity | None = None) -> Any:
+    """Install a function as a step: ``@step def label(site: ActiveSite) -> HardLabels: ...``.
+
+    ``@step(sensitivity=Sensitivity(l2=1.0))`` declares what one record may change in its numbers or votes, or a
+    function of the order's arguments that returns it. Only such a step is answered through noise on numbers or votes.
+    """
+    if function is None:
+        return lambda function: Step(function, sensitivity)
     return Step(function)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from collegium.core.releases import Release, is_count
 from collegium.errors import ConfigError
-from collegium.privacy.noise import Noise, to_grid
+from collegium.privacy.noise import Noise
 
 Arrays = dict[str, NDArray[np.float32]]
 Shapes = dict[str, list[int]]
@@ -155,9 +155,8 @@ def clip(arrays: Mapping[str, NDArray[Any]], bound: float) -> dict[str, NDArray[
     return {name: value * scale for name, value in finite.items()}
 
 
-def with_noise(arrays: Mapping[str, NDArray[Any]], sigma: float, noise: Noise) -> Arrays:
-    """Gaussian noise on every number."""
-    return {
-        name: to_grid(value + noise.normal(sigma, value.shape), sigma).astype(np.float32)
-        for name, value in arrays.items()
-    }
+def with_noise(arrays: Mapping[str, NDArray[Any]], sigma: float, sensitivity: float, noise: Noise) -> Arrays:
+    """Gaussian noise on every number; `sensitivity` is the L2 norm by which all together may change."""
+    noisy = noise.add_normal(np.concatenate([value.ravel() for value in arrays.values()]), sigma, sensitivity)
+    parts = np.split(noisy.astype(np.float32), np.cumsum([value.size for value in arrays.values()])[:-1])
+    return {name: part.reshape(value.shape) for (name, value), part in zip(arrays.items(), parts, strict=True)}

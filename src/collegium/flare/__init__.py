@@ -11,5 +11,5 @@ from __future__ import annotations
 
 from typing import Final
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """What coordinator and site say to each other; both must mean the same."""

@@ -142,10 +142,11 @@ class Trainer:
         self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         """Continue after private fits with public rows only: nothing private is used."""
-        first = previous is None or hasattr(previous.estimator, "fit_private")
+        private = previous is not None and hasattr(previous.estimator, "fit_private")
+        first = previous is None or private or isinstance(previous.estimator, DummyClassifier)
         empty = LabelledData(tables.take(data.X, np.zeros(0, dtype=np.intp)), data.codes[:0])
         # A net continues from the privately trained weights, if its learner passes them on.
-        source = previous.estimator if first and previous is not None else self._learner
+        source = previous.estimator if private and previous is not None else self._learner
         inner = Trainer(source.public_learner(), self._classes)
         return inner.fit(data + empty, None if first else previous, rng, update)
 
@@ -188,6 +189,11 @@ class Trainer:
             **({} if update.terms is None else {"terms": update.terms}),
         )
         return self._model(estimator, self._every)
+
+    def constant(self) -> SiteModel:
+        """A model that knows nothing: it always predicts the first class."""
+        first = self._every[:1]
+        return self._constant(LabelledData(np.zeros((1, 1)), first), first)
 
     def _constant(self, data: LabelledData, present: Codes) -> SiteModel:
         """Most classifiers refuse data with a single class; a site with only one always predicts it."""

@@ -23,8 +23,8 @@ Unit = Literal["record", "party"]
 Relation = Literal["replace", "add_remove", "any"]
 UNPROTECTED: Final = "unprotected"
 SEEDED_NOISE: Final = (
-    "simulated noise: drawn from the run's seed, so that it can be repeated; at a real site it comes from the "
-    "operating system's secure generator"
+    "simulated noise: drawn from the run's seed, so that it can be repeated; in a real federation it comes from "
+    "the operating system's secure generator"
 )
 
 

@@ -45,7 +45,8 @@ def plot_audits(audits: Sequence[Audit]) -> Figure:
 
 def write_page(audits: Sequence[Audit], path: Path) -> Path:
     """A page about audits: one self-contained HTML file, without any record."""
-    parts = [("found", "What was found", [paragraph(each.in_words(), class_=_tone(each)) for each in audits])]
+    found = [paragraph(each.in_words(), class_="warning" if each.contradicts else None) for each in audits]
+    parts = [("found", "What was found", found)]
     parts += [("numbers", "Numbers", audit_section(audits)), ("how", "How", [_how(each) for each in audits])]
     body = join(style.section(key, name, *content) for key, name, content in parts)
     head = join([element("h1", "Audit"), element("p", ", ".join(dict.fromkeys(each.algorithm for each in audits)))])
@@ -60,10 +61,6 @@ def write_page(audits: Sequence[Audit], path: Path) -> Path:
 def audit_section(audits: Sequence[Audit]) -> list[Markup]:
     """The table of audits and their ROC curves, for a page."""
     return [style.table(("Site", *_HEAD), [_row(each) for each in audits], title="Audits"), _curves(audits)]
-
-
-def _tone(audit: Audit) -> str | None:
-    return "warning" if audit.verdict == "contradicts the claim" else None
 
 
 def _row(audit: Audit) -> list[object]:

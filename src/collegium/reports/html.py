@@ -11,6 +11,7 @@ import pandas as pd
 from collegium.core.releases import KINDS
 from collegium.privacy.claims import UNPROTECTED
 from collegium.reports import compare, style, svg
+from collegium.reports.audits import audit_section
 from collegium.reports.compare import bytes_sent, count, percent, seconds_text
 from collegium.reports.style import Markup, code, element, figure, join, number, paragraph
 from collegium.reports.tables import bytes_text
@@ -71,6 +72,7 @@ def render_report(run: Run) -> str:
         ("sites", "Sites", [_sites(run)]),
         ("privacy", "Privacy", _privacy(run)),
         ("left", "What left each site", _left(run)),
+        *([("audit", "Audit", _audit(run))] if run.audits else []),
         ("refusals", "Refusals and failures", [_refusals(run)]),
         ("study", "Study", [_study(run)]),
         ("about", "About this run", [_about(run)]),
@@ -356,6 +358,11 @@ def _privacy(run: Run) -> list[Markup]:
         "conditional one holds only if its assumption does; a nominal one guarantees nothing. They are never added up."
     )
     return [paragraph(intro), style.table(head, rows, title="Privacy claims")]
+
+
+def _audit(run: Run) -> list[Markup]:
+    said = (paragraph(each.in_words(), class_="warning" if each.contradicts else None) for each in run.audits)
+    return [*said, *audit_section(run.audits)]
 
 
 def _left(run: Run) -> list[Markup]:

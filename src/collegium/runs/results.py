@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from collegium.auditing.result import Audit, read_audits
 from collegium.core.labels import Labels
 from collegium.core.observations import COST_COLUMNS, Observations
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
@@ -60,6 +61,7 @@ class Run:
         study: The study file's text, for a run of a study.
         environment: Versions of Python and libraries, and the kind of machine.
         finished: False for the folder of a run that was killed and not resumed.
+        audits: Attacks on this study's sites that `collegium audit` has put into the run's folder.
     """
 
     metrics: pd.DataFrame
@@ -78,6 +80,7 @@ class Run:
     study: str | None = None
     environment: dict[str, Any] = field(default_factory=dict, repr=False)
     finished: bool = True
+    audits: tuple[Audit, ...] = field(default=(), repr=False)
 
     @classmethod
     def from_observations(
@@ -285,6 +288,7 @@ def load(path: str | Path) -> Run:
             study=_text(folder / "study.toml"),
             environment=json.loads(_text(folder / "env.json") or "{}"),
             finished=stored["finished"],
+            audits=read_audits(folder / "audits"),
         )
     except StorageError:
         raise

@@ -22,7 +22,7 @@ import numpy as np
 
 from collegium import wire
 from collegium.core.observations import Notes
-from collegium.core.releases import Nothing, Release
+from collegium.core.releases import Nothing
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.claims import Charge
@@ -32,8 +32,11 @@ from collegium.site.ledger import Sent, storage_errors
 from collegium.wire.orders import Request, read_header, read_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, write_refusal, write_reply
 
-_OF_THE_DATA: Final = frozenset({"step-failed", "diverged"})
-"""Refusals that a step itself causes: they may depend on private rows."""
+_TOLD: Final = frozenset(
+    {"unknown-step", "other-version", "step-denied", "other-public-set", "mask-denied", "mechanism-denied"}
+    | {"release-denied", "unprotected", "budget-exhausted", "budget-relation", "ledger-damaged", "storage-failed"}
+)
+"""Refusals that do not depend on private rows. A step may cause the others: where that must not show, they are one."""
 
 
 class SiteLog:
@@ -105,14 +108,19 @@ class Agent:
             release: object = Nothing()
             for request in requests:
                 step = request.step
-                release = self._run(request)
+                try:
+                    release = self._run(request)
+                except Refused as refusal:
+                    release = self._hidden(refusal, last)
+                    break
             self.notes = self._noted(start)
-            bare = last.mechanism is None and not isinstance(release, Nothing)
-            pays = bare and isinstance(release, Release) and release.holds_data and not release.never_protected
+            pays = self.gate.pays(last, release, self.site.exposure)
             return self._commit(last, digest, lambda: self._reply(last, release), pays=pays)
         except Refused as refusal:
             code = refusal.code
             self.log.write(f"refused {step} ({code}): {refusal}")
+            if self.gate.hides_failures and self.site.exposure.touched:  # nor does it show which of them failed
+                code, step = code if code in _TOLD else "step-failed", last.step
         except StorageError as error:
             code = "storage-failed"
             self.log.write(f"cannot store the outcome of {step}: {error}")
@@ -123,10 +131,20 @@ class Agent:
         refusal_frame = self._refusal(last.run, last.number, step, code)
         if code != "storage-failed":
             with contextlib.suppress(Exception):  # a refusal that cannot be stored is still a refusal
-                if code in _OF_THE_DATA and self.site.exposure.owes:
+                if code not in _TOLD and self.site.exposure.owes:
                     return self._commit(last, digest, lambda: self._paid_refusal(last, step, code), pays=True)
                 return self._commit(last, digest, lambda: refusal_frame)
         return refusal_frame
+
+    def _hidden(self, refusal: Refused, last: Request) -> object:
+        """What leaves although a step failed; the refusal itself is raised where that tells of no private row."""
+        if refusal.code in _TOLD or not self.gate.hides_failures or not self.site.exposure.touched:
+            raise refusal
+        release = self.gate.stand_in(last, self.site)
+        if release is None:
+            raise refusal
+        self.log.write(f"answered {last.step} as if nothing had happened, although a step failed: {refusal}")
+        return release
 
     def _paid_refusal(self, last: Request, step: str, code: str) -> bytes:
         """A step that fails after a private fit reveals something about the data, as an answer does: it is paid for."""

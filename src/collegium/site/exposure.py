@@ -38,13 +38,28 @@ class Exposure:
         self.fits += 1
         self.unpaid.append(charge)
 
+    def restate_fit(self, charge: Charge) -> None:
+        """The last private fit, with what is known about its cost now that it is over."""
+        self.unpaid[-1] = charge
+
+    @property
+    def touched(self) -> bool:
+        """Has any private data been used, one way or the other?"""
+        return self.read or self.fits > 0
+
     @property
     def owes(self) -> bool:
         """Are there private fits to pay for, and would that protect anything?"""
         return bool(self.unpaid) and not self.read
 
-    def bill(self) -> list[Charge] | None:
-        """What the next release must be charged with; None where nothing protects it."""
+    def bill(self, noise: Charge | None = None) -> list[Charge] | None:
+        """What the next release must be charged with; None where nothing protects it.
+
+        `noise` is the cost of a mechanism on the release. Where all private data came in through private fits, it is
+        noise on what is paid for already. Otherwise it is charged, and what is owed beside it.
+        """
+        if noise is not None and (self.read or not self.fits):
+            return [noise, *self.unpaid]
         if self.read:
             return None
         if self.unpaid:

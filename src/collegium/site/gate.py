@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, fields
+from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,12 +12,14 @@ import numpy as np
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.core.masking import Masking, masking
-from collegium.core.releases import Nothing, Release
+from collegium.core.releases import HardLabels, Nothing, Release
+from collegium.core.sensitivity import Sensitivity
 from collegium.core.site import ActiveSite
 from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, LedgerError, Refused, WireError
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.claims import SEEDED_NOISE, Account, Charge
+from collegium.privacy.mechanisms.base import Mechanism
 from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.site.exposure import NO_PRIVATE_DATA, Exposure
 from collegium.site.ledger import Entry, Ledger
@@ -60,6 +62,8 @@ class Gate:
         self.ledger = ledger
         self.budget = budget
         self.simulation = simulation
+        self.hides_failures = not simulation and (budget is not None or policy.requires is not None)
+        """A real site that promises differential privacy must not tell by refusals what its data is like."""
 
     def admit(self, request: Request) -> Step[Any, Any]:
         """The step to run, or a refusal."""
@@ -102,8 +106,8 @@ class Gate:
         elif request.mechanism is None:
             charges = self._bill(checked, site)
         else:
-            checked, charge = self._protect(request.mechanism, checked, site)
-            charges = [charge]
+            checked, charge = self._protect(request, request.mechanism, checked, site)
+            charges = site.exposure.bill(charge)
         bare = checked
         if mask is not None and masks is not None:
             checked = masks.masked(site, mask, bare)
@@ -138,6 +142,13 @@ class Gate:
         return Sealed(kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
 
     @staticmethod
+    def pays(request: Request, release: object, exposure: Exposure) -> bool:
+        """Does sealing this release charge what private fits owe? Not if it leaves unprotected: they still owe it."""
+        if not isinstance(release, Release) or isinstance(release, Nothing) or not release.holds_data:
+            return False
+        return request.mechanism is not None or not (release.never_protected or exposure.read)
+
+    @staticmethod
     def _bill(release: Release, site: ActiveSite) -> list[Charge] | None:
         """The cost of a release without a mechanism; None if nothing protects it."""
         if release.never_protected:
@@ -162,18 +173,43 @@ class Gate:
                 "not-a-release", f"Step {request.step!r} returned something that is not plain data: {error}"
             ) from None
 
-    def _protect(self, plain: Mapping[str, Any], release: Release, site: ActiveSite) -> tuple[Release, Charge]:
-        """Noise on a release, and what it costs."""
+    def _protect(
+        self, request: Request, plain: Mapping[str, Any], release: Release, site: ActiveSite
+    ) -> tuple[Release, Charge]:
+        """Noise on a release, and what it costs by what the step declares that one record may change."""
         try:
-            mechanism = build_mechanism(plain)
+            mechanism, declared = mechanism_for(INSTALLED[request.step], plain, request.args)
             if mechanism.takes is not type(release):
                 raise ConfigError(f"{mechanism.name} takes {mechanism.takes.kind}, got {release.kind}.")
             observed = None if mechanism.neighbours is None else site.observed_change(mechanism.neighbours)
-            charge = mechanism.charge(_size(release), site.n_classes, records=site.records, observed=observed)
-            noisy = mechanism.apply(release, site.noise)
+            records = site.size if self.simulation else None  # the claim of a real site does not say how many
+            charge = mechanism.charge(_size(release), site.n_classes, records=records, observed=observed)
+            if declared is not None:
+                charge = replace(charge, unit=declared.unit, relation=declared.relation)
         except ConfigError as error:
             raise Refused("mechanism-denied", f"{self.site} cannot answer through that mechanism: {error}") from None
+        try:
+            noisy = mechanism.apply(release, site.noise)
+        except ConfigError as error:
+            raise Refused("step-failed", f"The noise cannot go on what {request.step!r} returned: {error}") from None
         return noisy, charge.assuming(SEEDED_NOISE) if site.noise.seeded else charge
+
+    def stand_in(self, last: Request, site: ActiveSite) -> Release | None:
+        """What leaves instead, where private data made a step fail before `last` was answered.
+
+        Nothing, where nothing would have left; and through noise on labels any labels, since all of them are paid for.
+        None: there is nothing that would look the same.
+        """
+        declared = self.admit(last).releases
+        if declared is Nothing:
+            return Nothing()
+        if last.mechanism is None:
+            if site.exposure.read and not self.policy.allows_unprotected(declared.kind, strict=True):
+                raise Refused("unprotected", f"{self.site} does not release {declared.kind} without a mechanism.")
+            return None
+        if declared is not HardLabels:
+            return None
+        return HardLabels(Labels(np.zeros(len(site.public), dtype=np.int64), site.n_classes))
 
     def _require_claim(self, release: Release, charges: Sequence[Charge] | None) -> None:
         """Without a claim of differential privacy, only what the policy allows."""
@@ -187,6 +223,14 @@ class Gate:
             raise Refused("too-large", f"A release of {len(packed.data)} bytes is over the limit of {self.site}.")
         if self.ledger.bytes_of(request.run) + packed.content_bytes > self.policy.max_run_bytes:
             raise Refused("bytes-exhausted", f"{self.site} would exceed its limit of bytes for this run.")
+
+
+def mechanism_for(
+    step: Step[Any, Any], plain: Mapping[str, Any], args: Mapping[str, Any]
+) -> tuple[Mechanism, Sensitivity | None]:
+    """The mechanism that an order names, as this step is answered through it, and what the step declares."""
+    declared = step.sensitivity(args)
+    return build_mechanism(plain).for_step(declared), declared
 
 
 def _size(release: Release) -> int:

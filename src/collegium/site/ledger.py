@@ -3,7 +3,8 @@
 One row per release. Each row's hash covers the row and the hash before it, and the head of the chain is
 kept beside the rows, so that a changed, inserted, removed or cut-off row is found by `verify_ledger`. What the
 chain cannot show by itself is a ledger replaced as a whole: for that, every release carries the hash of
-its row to the coordinator, which keeps it.
+its row to the coordinator, which keeps it. A row can hold what the coordinator must not know, such as a cost that
+depends on votes, and hashes of few possibilities can be searched: so every row has a random salt that stays here.
 
 The same file holds, in the same transaction, the sealed reply (so that an order asked twice is answered
 with the same bytes) and the number of the stored state: an order is done entirely, or not at all.
@@ -15,6 +16,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import secrets
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -33,7 +35,8 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS ledger (
     party TEXT NOT NULL, seq INTEGER NOT NULL, time TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
     round INTEGER NOT NULL, step TEXT NOT NULL, kind TEXT NOT NULL, bytes INTEGER NOT NULL, wire_bytes INTEGER NOT NULL,
-    sha256 TEXT NOT NULL, event TEXT, claim TEXT, prev TEXT NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (party, seq));
+    sha256 TEXT NOT NULL, event TEXT, claim TEXT, prev TEXT NOT NULL, hash TEXT NOT NULL, salt TEXT,
+    PRIMARY KEY (party, seq));
 CREATE TABLE IF NOT EXISTS head (party TEXT PRIMARY KEY, seq INTEGER NOT NULL, hash TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS outbox (
     party TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL, request TEXT NOT NULL, reply BLOB NOT NULL,
@@ -44,6 +47,9 @@ CREATE TABLE IF NOT EXISTS refusal (
     id INTEGER PRIMARY KEY, party TEXT NOT NULL, time TEXT NOT NULL, run TEXT NOT NULL, number INTEGER NOT NULL,
     step TEXT NOT NULL, code TEXT NOT NULL);
 """
+_ADDED_LATER: Final = {"outbox": "notes", "ledger": "salt"}
+"""Columns that files of earlier versions lack. A row without a salt was written before there were any."""
+_SALT_BYTES: Final = 32
 _KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
@@ -114,10 +120,10 @@ class Ledger:
         """Chain one row; returns its hash. Call inside a transaction."""
         seq, prev = self._head()
         row = {"party": self.party, "seq": seq + 1, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        row |= asdict(entry)
+        row |= asdict(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
         digest = row_hash(row, prev)
-        values = [*(row[column] for column in _COLUMNS), prev, digest]
-        self._db.execute("INSERT INTO ledger VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)", values)
+        values = [*(row[column] for column in _COLUMNS), prev, digest, row["salt"]]
+        self._db.execute(f"INSERT INTO ledger VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
         self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, seq + 1, digest))
         return digest
 
@@ -136,15 +142,15 @@ class Ledger:
 
     def charges(self) -> list[Charge]:
         """All privacy that this party has spent, in every run. A broken chain is an error: the sum would be unknown."""
-        with self._lock:
-            rows, head = self.rows(), self._head()
+        with self._lock, storage_errors(self.path, LedgerError):
+            rows, head = _rows(self._db, self.party), self._head()
         _check_chain(self.path, self.party, rows, head)
         return [charge for row in rows for charge in read_charges(row["event"])[0]]
 
     def rows(self) -> list[dict[str, Any]]:
-        """This party's rows, oldest first."""
+        """This party's rows, oldest first, without their salts."""
         with self._lock, storage_errors(self.path, LedgerError):
-            return _rows(self._db, self.party)
+            return [_unsalted(row) for row in _rows(self._db, self.party)]
 
     def sent(self, run: str, number: int) -> Sent | None:
         """What this order was answered with, if it was."""
@@ -189,7 +195,9 @@ class Ledger:
 
 def row_hash(row: dict[str, Any], prev: str) -> str:
     """The hash that chains a row to the one before it."""
-    canonical = json.dumps([row[column] for column in _COLUMNS] + [prev], separators=(",", ":"))
+    salt = row.get("salt")
+    covered = [row[column] for column in _COLUMNS] + [prev] + ([] if salt is None else [salt])
+    canonical = json.dumps(covered, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
@@ -199,9 +207,9 @@ def genesis(party: str) -> str:
 
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
-    """All rows of a ledger file, of every party in it."""
+    """All rows of a ledger file, of every party in it, without their salts."""
     with _reading(Path(path)) as db:
-        return _rows(db)
+        return [_unsalted(row) for row in _rows(db)]
 
 
 def read_refusals(path: str | Path) -> list[dict[str, Any]]:
@@ -242,6 +250,11 @@ def _rows(db: sqlite3.Connection, party: str | None = None) -> list[dict[str, An
     return [dict(row) for row in db.execute(query, args)]
 
 
+def _unsalted(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as it may be shown: whoever has a row and its salt can show that a hash is the row's."""
+    return {name: value for name, value in row.items() if name != "salt"}
+
+
 def _refusals(db: sqlite3.Connection) -> list[dict[str, Any]]:
     if "refusal" not in _tables(db):  # a ledger that was written before refusals were
         return []
@@ -259,8 +272,9 @@ def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
         db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     db.row_factory = sqlite3.Row
     db.executescript(_SCHEMA)
-    if "notes" not in {row[1] for row in db.execute("PRAGMA table_info(outbox)")}:  # written by the first version
-        db.execute("ALTER TABLE outbox ADD COLUMN notes TEXT")
+    for table, column in _ADDED_LATER.items():
+        if column not in {row[1] for row in db.execute(f"PRAGMA table_info({table})")}:
+            db.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT")
     return db
 
 

@@ -109,7 +109,13 @@ def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
 
 
 def rehearse_federation(
-    study: Study, public: Any, classes: Any, parties: Sequence[str], *, rounds: int | None = None
+    study: Study,
+    public: Any,
+    classes: Any,
+    parties: Sequence[str],
+    *,
+    rounds: int | None = None,
+    callbacks: Sequence[Callback] = (),
 ) -> Run:
     """A rehearsal by a coordinator, whose sites keep their rows to themselves: public rows, classes and names suffice.
 
@@ -130,10 +136,17 @@ def rehearse_federation(
         for number, party in enumerate(parties)
     ]
     prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner(study, X))
-    return _rehearse(study, prepared, rounds, (lambda site: site.learner) if algorithm.needs else _stand_in)
+    learner_for = (lambda site: site.learner) if algorithm.needs else _stand_in
+    return _rehearse(study, prepared, rounds, learner_for, callbacks)
 
 
-def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for: Callable[[Site], Any]) -> Run:
+def _rehearse(
+    study: Study,
+    prepared: Prepared,
+    rounds: int | None,
+    learner_for: Callable[[Site], Any],
+    callbacks: Sequence[Callback] = (),
+) -> Run:
     rng = np.random.default_rng(study.seed)
     public = prepared.public
     if public is None or not tables.n_rows(public):
@@ -157,6 +170,6 @@ def _rehearse(study: Study, prepared: Prepared, rounds: int | None, learner_for:
             classes=prepared.classes,
             global_learner=prepared.global_learner,
             seed=study.seed,
-            callbacks=[] if rounds is None else [_StopAfter(rounds)],
+            callbacks=[*callbacks, *([] if rounds is None else [_StopAfter(rounds)])],
             progress=False,
         )

@@ -75,6 +75,9 @@ def test_an_approval_can_be_withdrawn(approvals):
     [
         lambda said, other: said | {"plan": other},
         lambda said, other: said | {"site": "south"},
+        lambda said, other: said | {"runs": 1000},
+        lambda said, other: said | {"until": "2999-12-31"},
+        lambda said, other: said | {"name": "00" * 8},
         lambda said, other: said | {"time": "2000-01-01T00:00:00+00:00"},
         lambda said, other: said | {"signature": "00" * 64},
         lambda said, other: said | {"signature": "no hex"},
@@ -124,6 +127,33 @@ def test_the_approval_of_another_site_or_key_is_none(approvals, tmp_path):
     assert not approvals.approved(PLAN.digest)
     Approvals(tmp_path, SiteKeys("south", KEYS.secret)).approve(PLAN.digest)
     assert not approvals.approved(PLAN.digest)
+
+
+def test_an_approval_without_a_count_and_an_end_is_none(approvals, tmp_path):
+    """As the first version signed them."""
+    approvals.propose(PLAN)
+    approvals._sign(tmp_path / "approvals" / f"{PLAN.digest}.json", {"plan": PLAN.digest})
+    assert approvals.approval(PLAN.digest) is None
+    assert approvals.pending() == [PLAN]
+
+
+def test_runs_are_counted_for_each_signature(approvals, tmp_path):
+    approvals.propose(PLAN)
+    first = approvals.approve(PLAN.digest, runs=2)
+    for run in ("1" * 32, "2" * 32, "2" * 32):
+        assert approvals.require(PLAN, run) == first.name
+        approvals.usage.begin(run, PLAN.digest, first.name)
+    assert approvals.runs_left(first) == 0
+    with pytest.raises(Refused) as refusal:
+        Approvals(tmp_path, KEYS).require(PLAN, "3" * 32)
+    assert refusal.value.code == "approval-spent"
+    assert approvals.require(PLAN, "1" * 32) == first.name, "a run that has begun goes on"
+    assert approvals.pending() == [], "it was decided on"
+    second = approvals.approve(PLAN.digest)
+    assert approvals.require(PLAN, "3" * 32) == second.name
+    assert approvals.runs_left(second) == 1
+    with pytest.raises(ConfigError, match="at least one run"):
+        approvals.approve(PLAN.digest, runs=0)
 
 
 def test_a_plan_that_was_never_proposed_cannot_be_signed(approvals):

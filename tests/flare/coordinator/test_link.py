@@ -224,13 +224,16 @@ def test_a_newcomer_gets_the_current_consensus(host: OfficeHost, kits: Path) -> 
         host.kits["site-4"] = kits / "site-4"
         host.restart("site-4")
 
-    run = carry_out(host, kits, callbacks=[At(0, join)])
+    def kill() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(host, kits, callbacks=[At(0, join), At(1, kill)])
+    run = carry_out(host, kits, resume=True)  # the record knows who joined when
     rounds = run.releases.query("party == 'site-4' and kind == 'HardLabels'")["round"].tolist()
     assert rounds == [1, 2]
     assert run.about["parties"] == [*NAMES, "site-4"]
     assert run.refusals.empty
-    again = coordinate(study(), host, base=kits, out=kits / "out", resume=True, progress=False)
-    assert np.array_equal(again.labels.codes, run.labels.codes), "the record knows who joined when"
 
 
 def test_a_study_for_named_sites_takes_no_others(host: OfficeHost, kits: Path) -> None:
@@ -253,6 +256,22 @@ def test_an_approval_is_waited_for(host: OfficeHost, kits: Path) -> None:
     run = carry_out(host, kits, say=say)
     assert "site-2 waits for its owner to approve the plan" in said
     assert run.refusals.empty
+
+
+def test_a_second_run_needs_another_signature(host: OfficeHost, kits: Path) -> None:
+    write_site(kits / "site-2", "site-2", approval="plan")
+    host.restart("site-2")
+    approvals, said = host.offices["site-2"]._approvals, []
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "approve the plan" in text:
+            approvals.approve(approvals.pending()[0].digest)
+
+    assert carry_out(host, kits, say=say).refusals.empty
+    again = carry_out(host, kits, "again", say=said.append)
+    assert set(again.refusals.query("party == 'site-2'")["code"]) == {"approval-spent"}
+    assert f"collegium site approve KIT {again.about['plan'][:12]} --runs N" in said[-1]
 
 
 def test_a_site_whose_policy_refuses_the_study(host: OfficeHost, kits: Path) -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from tests.flare.offices import open_office, write_site
+from tests.flare.talk import RUN, frame, give, inner, open_run, say
 from tests.wire.mutations import mutated_bytes
 
 import collegium as cg
 from collegium import wire
-from collegium.algorithms import fedct, fedkt
+from collegium.algorithms import fedaux, fedct, fedkt
 from collegium.core.steps import Order
 from collegium.flare.agreement.planning import Plan, PlannedStep, plan_of
 from collegium.flare.site.office import Office
@@ -26,7 +27,6 @@ from collegium.site.ledger import Ledger, verify_ledger
 from collegium.study.study import Study
 from collegium.wire import tables
 
-RUN = "0123456789abcdef" * 2
 STUDY = {
     "name": "test",
     "data": {"source": "public.csv"},
@@ -52,40 +52,6 @@ def public(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
 @pytest.fixture
 def office(kits: Path) -> Office:
     return open_office(kits / "site-1")
-
-
-def say(office: Office, payload: bytes = b"", **words: Any) -> tuple[dict[str, Any], bytes]:
-    return wire.cut(office.answer(wire.join(words, payload)))
-
-
-def open_run(office: Office, plan: Plan, public: Any, run: str = RUN) -> str:
-    """As the link does; the state that the office ends in, or the code of its refusal."""
-    data = pack_public(public)
-    header, _ = say(office, wire.pack(plan.to_plain()).data, do="open", run=run)
-    if header["state"] == "needs-public":
-        say(office, data, do="public", sha256=plan.public_sha256, offset=0, total=len(data))
-        header, _ = say(office, wire.pack(plan.to_plain()).data, do="open", run=run)
-    return str(header.get("code", header["state"]))
-
-
-def frame(number: int, *orders: Order[Any], run: str = RUN, sha256: str | None = None) -> bytes:
-    batch = [
-        {"number": number, "round": 0, "step": each.step, "digest": each.digest, "args": each.args} for each in orders
-    ]
-    payload = wire.pack({"orders": batch}).data
-    return wire.join({"run": run, "last": number, "public": sha256}, payload)
-
-
-def inner(reply: bytes) -> dict[str, Any]:
-    """What the header of a site's reply says, its row of the ledger included."""
-    header = wire.cut(reply)[0]
-    return header | (header.pop("row", None) or {})
-
-
-def give(office: Office, sent: bytes, name: str = "a", wait: float = 30.0, run: str = RUN) -> dict[str, Any]:
-    """Give an order; the header of the site's answer, or the office's own."""
-    header, payload = say(office, sent, do="order", run=run, order=name, wait=wait)
-    return inner(payload) if header["state"] == "done" else header
 
 
 def refusals(kit: Path) -> list[str]:
@@ -402,3 +368,33 @@ def test_hostile_messages(office: Office, kits: Path, plan: Plan, public: Any, c
 
 def test_tables_digest_is_what_names_a_public_set(public: Any, plan: Plan) -> None:
     assert plan.public_sha256 == tables.digest(public)
+
+
+@pytest.mark.parametrize("noise", [{"name": "randomized_response", "epsilon": 50.0}, None])
+def test_a_plan_whose_noise_is_not_its_methods_is_refused(office: Office, public: pd.DataFrame, noise: Any) -> None:
+    quiet = STUDY | {"algorithm": {"name": "fedct", "mechanism": {"name": "randomized_response", "epsilon": 1.0}}}
+    agreed = plan_of(Study.from_dict(quiet), public, np.array(["benign", "malignant"]), ["site-1"])
+    forged = replace(agreed, steps=tuple(replace(each, mechanism=noise) for each in agreed.steps if each.mechanism))
+    assert open_run(office, forged, public) == "mechanism-denied"
+    assert open_run(office, agreed, public) == "open"
+
+
+def test_a_plan_that_puts_noise_of_promised_sensitivity_on_scores_is_refused(
+    office: Office, public: pd.DataFrame
+) -> None:
+    step = fedaux.score
+    noise = {"name": "gaussian", "sigma": 1e-9, "sensitivity": 1e-12}
+    steps = (PlannedStep(step.name, step.digest, "Numbers", noise, True, 1, 1000),)
+    plan = Plan(
+        study="test",
+        algorithm={"name": "fedaux", "rounds": 1, "epsilon": 0.9},
+        seed=0,
+        classes=("benign", "malignant"),
+        public_sha256=tables.digest(public),
+        public_rows=len(public),
+        parties=("site-1",),
+        steps=steps,
+        complete=False,
+        learns={},
+    )
+    assert open_run(office, Plan.from_plain(plan.to_plain()), public) == "mechanism-denied"

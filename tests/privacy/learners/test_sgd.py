@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.exceptions import NotFittedError
@@ -270,6 +271,86 @@ def test_the_site_goes_on_from_the_private_weights(blobs: Data) -> None:
     other.set_params(lr=0.0).update(X, y, classes=["a", "b", "c"], steps=1)
     np.testing.assert_allclose(other.predict_proba(X), learner.predict_proba(X), atol=1e-6)
     assert isinstance(PrivateTorch(student=DecisionTreeClassifier()).public_learner(), DecisionTreeClassifier)
+
+
+# No record is an error: whether a fit fails would tell of the records, and for free
+
+
+BAD_CELLS = [np.nan, np.inf, -1e300, 1e300, 1e42]
+
+
+@pytest.mark.parametrize("cell", BAD_CELLS)
+def test_a_record_with_a_gap_or_a_huge_value_is_no_error(blobs: Data, cell: float) -> None:
+    X = blobs[0].astype(np.float64)
+    X[7, 2] = cell
+    kept = copy.deepcopy(X)
+    for table in (X, pd.DataFrame(X), sparse.csr_matrix(X), X.astype(object)):
+        learner = PrivateTorch(**QUICK, random_state=0).fit_private(table, blobs[1], blobs[0], classes=["a", "b", "c"])
+        assert np.isfinite(learner.predict_proba(blobs[0])).all()
+    np.testing.assert_array_equal(X, kept)
+
+
+def test_a_forged_public_column_does_not_tell_whether_any_record_has_the_flag() -> None:
+    """The public column is so small that, scaled like it, a flag of 1 is beyond float32."""
+    rng = np.random.default_rng(0)
+    public = pd.DataFrame({"n": rng.normal(size=120), "flag": np.where(np.arange(120) % 2, 1e-42, -1e-42)})
+    weights = []
+    for flag in (0.0, 1.0):
+        frame = pd.DataFrame({"n": rng.normal(size=90), "flag": 0.0})
+        frame.loc[17, "flag"] = flag
+        learner = PrivateTorch(prepare=StandardScaler(), **QUICK, random_state=0)
+        weights.append(learner.fit(frame, np.arange(90) % 2, public).model_.get_weights())
+    assert all(np.isfinite(value).all() for one in weights for value in one.values())
+
+
+def test_a_record_that_cannot_be_prepared_counts_as_zeros_and_moves_no_other() -> None:
+    frame = pd.DataFrame({"w": ["x", "y"] * 30, "n": np.arange(60.0)})
+    prepare = make_column_transformer((OneHotEncoder(), ["w"]), (StandardScaler(), ["n"]))
+    learner = PrivateTorch(prepare=prepare, **QUICK)
+    learner._fit_preparation(frame)
+    records = frame.copy().astype({"n": object})
+    records.loc[11, "w"] = "never seen"
+    records.loc[40, "n"] = "ill-formed"
+    clean, dirty = (learner._clean_rows(table, frame).take(slice(None)) for table in (frame, records))
+    bad = np.isin(np.arange(60), [11, 40])
+    assert (dirty[bad] == 0).all()
+    np.testing.assert_array_equal(dirty[~bad], clean[~bad])
+
+
+class Picky(nn.Module):  # type: ignore[misc]
+    """A net that fails on some rows."""
+
+    def __init__(self, always: bool = False) -> None:
+        super().__init__()
+        self.out = nn.Linear(5, 3)
+        self.always = always
+
+    def forward(self, x: Any) -> Any:
+        if self.always or (x > 1000).any():
+            raise RuntimeError("too large")
+        return self.out(x)
+
+
+def test_a_record_on_which_the_net_fails_counts_as_zeros(blobs: Data) -> None:
+    X, net = blobs[0].copy(), Picky()
+    X[[3, 250]] = 5000
+    with_it = PrivateTorch(net, **QUICK, random_state=0).fit(X, blobs[1])
+    X[[3, 250]] = 0
+    as_zeros = PrivateTorch(net, **QUICK, random_state=0).fit(X, blobs[1])
+    np.testing.assert_array_equal(with_it.predict_proba(blobs[0]), as_zeros.predict_proba(blobs[0]))
+    with pytest.raises(ConfigError, match="does not take rows"):
+        PrivateTorch(Picky(always=True), **QUICK).fit(*blobs)
+
+
+def test_what_cannot_work_is_said_of_public_rows_and_columns(blobs: Data) -> None:
+    frame = pd.DataFrame({"w": ["x", "y"] * 30, "n": np.arange(60.0)})
+    y = np.arange(60) % 2
+    with pytest.raises(ConfigError, match="not numeric: w"):
+        PrivateTorch(**QUICK).fit(frame, y, frame)
+    with pytest.raises(ConfigError, match="not numeric: w"):
+        PrivateTorch(**QUICK).fit(frame, y)
+    with pytest.raises(ConfigError, match="same columns"):
+        PrivateTorch(prepare=StandardScaler(), **QUICK).fit(frame, y, frame[["n"]])
 
 
 # Settings and errors

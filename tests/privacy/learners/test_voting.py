@@ -186,15 +186,15 @@ def test_the_whole_learner_answers_alike_on_neighbouring_data(noise: Any) -> Non
 def test_noise_has_the_size_that_the_charge_says(blobs: Data, public: NDArray[Any], monkeypatch: Any) -> None:
     from collegium.privacy.noise import Noise
 
-    drawn: dict[str, float] = {}
-    for name in ("normal", "laplace"):
-        original = getattr(Noise, name)
-        monkeypatch.setattr(Noise, name, lambda self, s, n, o=original, k=name: drawn.update({k: s}) or o(self, s, n))
+    drawn: dict[str, tuple[float, float]] = {}
+    for name in ("add_normal", "add_laplace"):
+        add = getattr(Noise, name)
+        monkeypatch.setattr(Noise, name, lambda self, v, *n, add=add, k=name: drawn.update({k: n}) or add(self, v, *n))
     for relation, factor in (("add_remove", 1), ("replace", 2)):
-        for noise, sensitivity, called in (("gaussian", math.sqrt(2), "normal"), ("laplace", 2, "laplace")):
+        for noise, sensitivity, called in (("gaussian", math.sqrt(2), "add_normal"), ("laplace", 2, "add_laplace")):
             learner = PrivateVoting(relation=relation, noise=noise, queries=5, random_state=0).fit(*blobs, public)  # type: ignore[arg-type]
             multiplier = learner.charge_.events[0].noise_multiplier  # type: ignore[attr-defined]
-            assert drawn[called] == pytest.approx(multiplier * sensitivity * factor)
+            assert drawn[called] == pytest.approx((multiplier * sensitivity * factor, sensitivity * factor))
             assert learner.privacy_.relation == relation
 
 
@@ -351,6 +351,17 @@ def test_the_site_goes_on_with_an_unfitted_student(blobs: Data, public: NDArray[
     assert other.max_depth == 3
     assert not hasattr(other, "tree_")
     assert isinstance(PrivateVoting(LogisticRegression()).public_learner(), LogisticRegression)
+
+
+@pytest.mark.parametrize("cell", [np.nan, np.inf, 1e300, "text", None, 10**5000], ids=lambda _: "")
+def test_no_record_is_an_error(blobs: Data, public: NDArray[Any], cell: Any) -> None:
+    X = blobs[0].astype(object)
+    X[7, 2] = cell
+    for table in (X, pd.DataFrame(X)):
+        learner = PrivateVoting(LogisticRegression(), 12, **LARGE).fit_private(
+            table, blobs[1], public, classes=["a", "b", "c"]
+        )
+        assert learner.score(*blobs) > 0.8
 
 
 # Settings and errors

@@ -1,7 +1,7 @@
 """What a site's owner has agreed to: plans, and where the site wants that, single orders.
 
-An approval is a file with a signature by the site's identity key. Whoever can write into the folder but does not have
-the key can take an approval away, and cannot give one.
+An approval is a file with a signature by the site's identity key, for a number of runs and until a day. Whoever can
+write into the folder but does not have the key can take an approval away, and cannot give one.
 """
 
 from __future__ import annotations
@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError
 from collegium.flare.agreement.planning import Plan
+from collegium.flare.agreement.usage import SPENT, Usage
 from collegium.flare.kits.identity import write_private
 from collegium.protocols import primitives
 from collegium.protocols.keys import SiteKeys
@@ -25,6 +27,9 @@ from collegium.protocols.primitives import bind
 from collegium.site.ledger import storage_errors
 
 MOST_PENDING: Final = 64
+DAYS: Final = 30
+"""For how long an approval holds where its owner does not say."""
+EXPIRED: Final = "approval-expired"
 _MOST_BYTES: Final = 1 << 16
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _RUN: Final = re.compile(r"[0-9a-f]{8,64}")
@@ -42,6 +47,22 @@ class PendingOrder:
     kinds: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Approval:
+    """What an owner signed: a plan, for so many runs, until the end of a day (UTC)."""
+
+    plan: str
+    runs: int
+    until: date
+    name: str
+    """Tells this signature from an earlier one under the same plan."""
+
+    @property
+    def expired(self) -> bool:
+        """Is that day over?"""
+        return today() > self.until
+
+
 class Approvals:
     """The plans and orders in an agent's folder, and which of them its owner signed."""
 
@@ -51,6 +72,8 @@ class Approvals:
         for each in (self._plans, self._orders, self._signed):
             with storage_errors(each, StorageError):
                 each.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.usage = Usage(self._signed / "usage.db")
+        """What has been used of them."""
 
     def propose(self, plan: Plan) -> None:
         """Keep a plan for the owner to decide on. Too many waiting plans are refused: nobody could read them all."""
@@ -62,8 +85,8 @@ class Approvals:
         write_private(file, plan.to_json().encode())
 
     def pending(self) -> list[Plan]:
-        """Plans that wait, oldest first."""
-        return [plan for plan in self.plans() if not self.approved(plan.digest)]
+        """Plans that nobody has signed, oldest first."""
+        return [plan for plan in self.plans() if self.approval(plan.digest) is None]
 
     def plans(self) -> list[Plan]:
         """All plans that were proposed, oldest first."""
@@ -77,14 +100,47 @@ class Approvals:
             raise ConfigError(f"Plan {digest} not found: `collegium site approve KIT` lists the plans that wait.")
         return found
 
-    def approve(self, digest: str) -> None:
-        """Sign a plan: every order within it may then be answered, as far as the policy goes."""
+    def approve(self, digest: str, *, runs: int = 1, until: date | None = None) -> Approval:
+        """Sign a plan: so many new runs of it may then be answered within its limits, as far as the policy goes."""
         self.plan(digest)
-        self._sign(self._signed / f"{digest}.json", {"plan": digest})
+        last = today() + timedelta(days=DAYS) if until is None else until
+        if runs < 1:
+            raise ConfigError(f"An approval is for at least one run, not {runs}.")
+        if last < today():
+            raise ConfigError(f"An approval cannot end in the past ({last.isoformat()}).")
+        approval = Approval(digest, runs, last, secrets.token_hex(8))
+        self._sign(self._signed / f"{digest}.json", asdict(approval) | {"until": last.isoformat()})
+        return approval
+
+    def approval(self, digest: str) -> Approval | None:
+        """What the owner signed for this plan, be it used up or over. A file that was tampered with counts as none."""
+        said = self._said(self._signed / f"{_digest(digest)}.json")
+        try:  # what is signed by this site was written above, or by an earlier version, which signed less
+            approval = Approval(said["plan"], int(said["runs"]), date.fromisoformat(said["until"]), said["name"])
+        except (KeyError, TypeError, ValueError):
+            return None
+        return approval if approval.plan == digest else None
+
+    def runs_left(self, approval: Approval) -> int:
+        """How many new runs may still begin under it."""
+        return 0 if approval.expired else max(0, approval.runs - self.usage.runs(approval.name))
 
     def approved(self, digest: str) -> bool:
-        """Has the owner signed this plan? A file that was tampered with counts as none."""
-        return self._is_signed(self._signed / f"{_digest(digest)}.json", {"plan": digest})
+        """May another run of this plan begin?"""
+        approval = self.approval(digest)
+        return approval is not None and self.runs_left(approval) > 0
+
+    def require(self, plan: Plan, run: str) -> str:
+        """The name of the approval under which a run may begin or go on; Refused if its owner has given none."""
+        approval = self.approval(plan.digest)
+        if approval is None:
+            self.propose(plan)
+            raise Refused("waiting", f"Plan {plan.digest} waits for this site's approval.")
+        if approval.expired:
+            raise Refused(EXPIRED, f"The approval of plan {plan.digest} ended on {approval.until.isoformat()}.")
+        if self.usage.plan_of(run) is None and not self.runs_left(approval):
+            raise Refused(SPENT, f"All {approval.runs} approved runs of plan {plan.digest} have begun.")
+        return approval.name
 
     def withdraw(self, digest: str) -> None:
         """Take an approval back, and forget the plan. Proposed again, it waits again."""
@@ -121,8 +177,8 @@ class Approvals:
 
     def order_approved(self, run: str, number: int, sha256: str) -> bool:
         """Has the owner signed exactly this order?"""
-        name = self._order_file(run, number).name
-        return self._is_signed(self._signed / name, _words(run, number, _digest(sha256)))
+        said = self._said(self._signed / self._order_file(run, number).name)
+        return said == _words(run, number, _digest(sha256))
 
     def _order_file(self, run: str, number: int) -> Path:
         if not isinstance(run, str) or not _RUN.fullmatch(run):
@@ -136,15 +192,22 @@ class Approvals:
         signature = primitives.sign(self._keys.secret, _message(said)).hex()
         write_private(file, json.dumps({**said, "signature": signature}).encode())
 
-    def _is_signed(self, file: Path, words: dict[str, Any]) -> bool:
+    def _said(self, file: Path) -> dict[str, Any]:
+        """What this site signed in a file; nothing if it did not."""
         said = _read_json(file)
         try:
             signature = bytes.fromhex(said.pop("signature"))
         except (KeyError, TypeError, ValueError, AttributeError):
-            return False
-        if {key: value for key, value in said.items() if key != "time"} != {**words, "site": self._keys.party}:
-            return False
-        return primitives.is_signed(bytes.fromhex(self._keys.identity), signature, _message(said))
+            return {}
+        signed = primitives.is_signed(bytes.fromhex(self._keys.identity), signature, _message(said))
+        if not signed or said.get("site") != self._keys.party:
+            return {}
+        return {key: value for key, value in said.items() if key not in ("site", "time")}
+
+
+def today() -> date:
+    """The day by which approvals end, the same everywhere."""
+    return datetime.now(UTC).date()
 
 
 def _words(run: str, number: int, sha256: str) -> dict[str, Any]:

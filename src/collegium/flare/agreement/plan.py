@@ -96,6 +96,8 @@ class PlannedStep:
     """How often one site released it in the rehearsal."""
     bytes: _Count = 0
     """The largest such release in the rehearsal."""
+    most: _Count = 0
+    """How often one site may be asked for the step in one run."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -10,18 +12,20 @@ import numpy as np
 from collegium import registry
 from collegium.core.algorithm import Algorithm
 from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
-from collegium.core.steps import INSTALLED, Step
+from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
-from collegium.flare.agreement.review import Review, Verdict, review
-from collegium.privacy.mechanisms.base import Mechanism
+from collegium.flare.agreement.review import Review, Verdict, noise_on, review
+from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.results import Run
-from collegium.secure.messages import MaskedVotes
+from collegium.secure.messages import Letters, MaskedVotes
 from collegium.study.rehearsal import rehearse_federation
 from collegium.study.study import Study
 from collegium.wire import tables
 
 _REHEARSED: Final = 3
+_RETRIES: Final = 16
+"""How often sites may be asked again for keys and letters, when others drop out or join."""
 
 __all__ = ["ANY_PARTY", "Plan", "PlannedStep", "Review", "Verdict", "plan_of", "review"]
 
@@ -62,9 +66,13 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         raise ConfigError("A plan needs at least one site: no sites were given.")
     seen: list[PlannedStep] = []
     rounds = 1 if algorithm.needs else None
+    limits: dict[str, int] = {}
+    counted = _Rounds()
     if X is not None:
         made_up = [f"site {number}" for number in range(_REHEARSED)] if ANY_PARTY in parties else parties
-        seen = _seen(rehearse_federation(study, public, classes, made_up, rounds=rounds), algorithm.protection())
+        rehearsed = rehearse_federation(study, public, classes, made_up, rounds=rounds, callbacks=[counted])
+        seen = _seen(rehearsed, algorithm)
+        limits = _limits(rehearsed, counted)
     settings = {"name": study.algorithm} if isinstance(study.algorithm, str) else dict(study.algorithm)
     plan = Plan(
         study=study.name,
@@ -74,11 +82,45 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         public_sha256=None if X is None else tables.digest(X),
         public_rows=0 if X is None else tables.n_rows(X),
         parties=tuple(parties),
-        steps=(*seen, *_unseen(algorithm, seen)),
+        steps=tuple(
+            _limited(each, limits, counted.all or algorithm.most_rounds) for each in (*seen, *_unseen(algorithm, seen))
+        ),
         complete=rounds is None and bool(seen),
         learns=algorithm.learns() or _learnt(seen),
     )
     return Plan.from_plain(plan.to_plain())  # what no site would take is an error here
+
+
+class _Rounds(Callback):
+    """How many rounds were rehearsed, and how many the algorithm would take."""
+
+    def __init__(self) -> None:
+        self.rehearsed = self.all = 0
+
+    def on_round(self, report: RoundReport) -> None:
+        self.rehearsed += 1
+        self.all += report.rounds if report.round == 0 else 0
+
+
+def _limits(rehearsed: Run, rounds: _Rounds) -> dict[str, int]:
+    """How often each step may be asked of one site, by how often it was in each round of the rehearsal.
+
+    Who takes part in a round may be drawn at random: a site may be asked as often as any was.
+    """
+    asked: dict[str, Counter[Any]] = {}
+    for (number, _), orders in rehearsed.orders.groupby(["round", "party"]):
+        for step, times in Counter(" ".join(orders["steps"]).split()).items():
+            by_round = asked.setdefault(step, Counter())
+            by_round[number] = max(by_round[number], times)
+    whole = rounds.rehearsed >= rounds.all
+    return {step: each.total() if whole else max(each.values()) * rounds.all for step, each in asked.items()}
+
+
+def _limited(planned: PlannedStep, limits: Mapping[str, int], rounds: int) -> PlannedStep:
+    """With a limit; a step that was not rehearsed may be asked for once a round."""
+    kind = KINDS[planned.kind]
+    is_protocol = kind is Letters or not (kind.holds_data or kind is Nothing)
+    return replace(planned, most=limits.get(planned.step, rounds) * (_RETRIES if is_protocol else 1))
 
 
 def _texts(value: Any) -> set[str]:
@@ -88,13 +130,13 @@ def _texts(value: Any) -> set[str]:
     return {value} if isinstance(value, str) else set()
 
 
-def _seen(rehearsed: Run, protection: Mechanism | None) -> list[PlannedStep]:
+def _seen(rehearsed: Run, algorithm: Algorithm) -> list[PlannedStep]:
     """What was asked in a rehearsal: once per step and kind of release, in the order of its first appearance."""
     planned: list[PlannedStep] = []
     asked = dict.fromkeys(name for steps in rehearsed.orders["steps"] for name in str(steps).split())
     for name in asked:
         step = INSTALLED[name]
-        mechanism = _noise_on(step, protection)
+        mechanism = noise_on(step, algorithm)
         released = rehearsed.releases[rehearsed.releases["step"] == name]
         for kind, rows in released.groupby("kind", sort=False):
             times, size = int(rows["party"].value_counts().max()), int(rows["wire_bytes"].max())
@@ -112,14 +154,10 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
     planned = []
     for name in sorted(declared.keys() - {each.step for each in seen}):
         step = declared[name]
-        mechanism = _noise_on(step, algorithm.protection())
+        mechanism = noise_on(step, algorithm)
         kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
         planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))
     return planned
-
-
-def _noise_on(step: Step[Any, Any], protection: Mechanism | None) -> dict[str, Any] | None:
-    return protection.to_plain() if protection is not None and step.releases is protection.takes else None
 
 
 def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:

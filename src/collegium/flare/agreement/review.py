@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,16 +15,15 @@ from collegium import registry
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
 from collegium.core.releases import KINDS, Nothing
-from collegium.core.steps import INSTALLED
+from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, Refused
-from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
+from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind, same_setting
 from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
-from collegium.privacy.mechanisms.named import build_mechanism
 from collegium.runs.checks import check_capabilities
-from collegium.site.gate import Gate
+from collegium.site.gate import Gate, mechanism_for
 from collegium.site.ledger import Ledger
 from collegium.wire.orders import Request
 
@@ -81,6 +81,12 @@ def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review
     return Review(tuple(verdicts))
 
 
+def noise_on(step: Step[Any, Any], algorithm: Algorithm) -> dict[str, Any] | None:
+    """The noise that an algorithm puts on the answers to a step: no other is agreed to."""
+    protection = algorithm.protection()
+    return protection.to_plain() if protection is not None and step.releases is protection.takes else None
+
+
 def unmatched(file: SiteFile) -> list[str]:
     """Names in the policy that match nothing installed here, such as typos."""
     registry.install_steps()
@@ -126,6 +132,8 @@ def _of_step(
     possible = {answer_kind(step.name, planned.mechanism, masked=masked) for masked in (False, True)}
     if kind is None or planned.kind not in possible:
         return _verdict(planned, "not-declared", f"this step does not release {planned.kind}")
+    if not same_setting(planned.mechanism, noise_on(step, algorithm)):
+        return _verdict(planned, "mechanism-denied", f"{plan.algorithm['name']} puts other noise on this step, or none")
     if kind is Nothing:
         return _verdict(planned, None, "nothing leaves")
     if kind.simulation_only:
@@ -161,15 +169,20 @@ def _is_protected(
 def _charge(planned: PlannedStep, plan: Plan, algorithm: Algorithm, setup: SiteSetup | None) -> Charge | None:
     """What one such release costs by the noise that the plan names."""
     if planned.mechanism is not None:
-        mechanism = build_mechanism(planned.mechanism)
+        fixed = algorithm.fixed(plan.public_rows).get(planned.step, {})
+        mechanism, declared = mechanism_for(INSTALLED[planned.step], planned.mechanism, fixed)
         records = None if setup is None else len(setup.site)
         observed = None if mechanism.neighbours is None else 1
-        return mechanism.charge(plan.public_rows, len(plan.classes), records=records, observed=observed)
+        charge = mechanism.charge(plan.public_rows, len(plan.classes), records=records, observed=observed)
+        return charge if declared is None else replace(charge, unit=declared.unit, relation=declared.relation)
     return algorithm.site_charge(plan.public_rows)
 
 
 def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Verdict]:
+    every, setup = setup.site, setup.within(plan.classes)
     site = setup.site
+    if left_out := len(every) - len(site):
+        yield Verdict("", "", None, f"{left_out} rows are left out: their labels are not classes of the plan")
     own = np.unique(site.y) if len(site) else np.array([])
     labels = {*own.tolist(), *(() if setup.held_out is None else setup.held_out[1].tolist())}
     missing = sorted(map(str, labels - set(plan.classes)))

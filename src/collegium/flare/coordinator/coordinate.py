@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from collegium.errors import QuorumLost, StorageError
 from collegium.flare.agreement.plan import ANY_PARTY
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.coordinator.link import Host, RemoteLink, SessionLost
+from collegium.flare.coordinator.run_key import run_key, wipe_key
 from collegium.flare.kits.identity import write_private
 from collegium.flare.site.public_store import pack_public
 from collegium.learners.prepare import with_preparation
@@ -34,7 +35,7 @@ from collegium.runs.callbacks import Callback
 from collegium.runs.checks import check_public, check_truth
 from collegium.runs.folder import RunFolder
 from collegium.runs.record import Record
-from collegium.runs.results import Run
+from collegium.runs.results import Run, load
 from collegium.runs.runner import Course, about_run, public_part, warn_of_failures
 from collegium.site.ledger import storage_errors
 from collegium.study.preparing import coordinators_part
@@ -68,6 +69,10 @@ def coordinate(
     with ExitStack() as stack:
         record = Record(folder.path / "record", about, resume=resume)
         stack.callback(record.close)
+        if (finished := _finished(folder.path)) is not None:
+            wipe_key(folder.path)
+            return finished
+        secret = run_key(folder.path, begun=record.length > 0)
         hosting = replace(hosting, run=record.run)
         instances = _Instances(folder.path / "instances.json")
         live = RemoteLink(
@@ -97,6 +102,7 @@ def coordinate(
             workbench=Workbench(learners, part.classes, shared, exam, study.seed),
             quorum=study.engine.quorum,
             deadline=study.engine.deadline,
+            secret=secret,
         )
         scored = settings.metrics and part.algorithm.trains_sites
         watchers = [*([_Scores(fed)] if scored else []), *callbacks]
@@ -107,6 +113,7 @@ def coordinate(
         outcome = course.outcome({}, global_models, {})
     warn_of_failures(outcome, lambda party: f"`collegium site log KIT` at {party}")
     folder.finish(outcome)
+    wipe_key(folder.path)
     for callback in callbacks:
         callback.on_end(outcome)
     return outcome
@@ -140,6 +147,14 @@ class _Instances(dict[str, str]):
                 self[key] = default
                 write_private(self._file, json.dumps(self).encode())
             return self[key]
+
+
+def _finished(folder: Path) -> Run | None:
+    """The run in this folder, if it has been carried out to the end: there is nothing to resume."""
+    with suppress(StorageError):  # nothing there yet, or not readable after a crash: it goes on from the record
+        stored = load(folder)
+        return stored if stored.finished else None
+    return None
 
 
 def _parties(folder: Path, study: Study, host: Host, say: Callable[[str], None]) -> tuple[str, ...]:

@@ -19,7 +19,9 @@ from collegium import wire
 from collegium.core.federation import Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL
+from collegium.flare.agreement.approvals import EXPIRED
 from collegium.flare.agreement.planning import Plan
+from collegium.flare.agreement.usage import SPENT
 from collegium.flare.site.public_store import PIECE
 from collegium.wire.replies import UNREAD, Refusal, write_refusal
 
@@ -230,14 +232,21 @@ class RemoteLink:
                 return None
             if header.get("state") != "needs-public" or self.public is None:
                 code = _state(header)
-                self._tell_once(
-                    f"{party} {'waits for its owner to approve the plan' if code == 'waiting' else 'refused: ' + code}"
-                )
+                self._tell_once(f"{party} {self._explained(code)}")
                 return code
             refusal = self._send_public(session, party, int(header.get("have", 0)))
             if refusal is not None:
                 return refusal
         return "no-public-set"  # it was sent, and the site still asks for it
+
+    def _explained(self, code: str) -> str:
+        """What a site's answer to the plan means, and what its owner can do about it."""
+        again = f"its owner can sign the plan again: collegium site approve KIT {self.plan.digest[:12]}"
+        return {
+            "waiting": "waits for its owner to approve the plan",
+            SPENT: f"refused: {SPENT}; all runs that its owner approved have begun, and {again} --runs N",
+            EXPIRED: f"refused: {EXPIRED}; the day until which its owner approved is over, and {again} --until DATE",
+        }.get(code, f"refused: {code}")
 
     def _send_public(self, session: Session, party: str, have: int) -> str | None:
         data = self.public or b""

@@ -26,6 +26,7 @@ from collegium.errors import ConfigError, Refused, StorageError, WireError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.plan import answer_kind, same_setting
 from collegium.flare.agreement.planning import Plan
+from collegium.flare.agreement.usage import Usage
 from collegium.flare.site.file import SiteSetup, site_keyring
 from collegium.flare.site.report import SCORES, write_site_report
 from collegium.site.factory import open_site
@@ -127,13 +128,21 @@ class Engagement:
             if not all(same_setting(request.args.get(name), fixed[name]) for name in fixed):
                 raise Refused("not-planned", f"Step {step!r} was asked for with settings that differ from the plan's.")
 
+    def has_answered(self, requests: list[Request]) -> bool:
+        """Was this answered before? The same reply is then sent again."""
+        return self._ledger.sent(self._run, requests[-1].number) is not None
+
+    def require_left(self, requests: list[Request], usage: Usage) -> None:
+        """Refuse what was asked for as often as the plan says. Votes that are masked again are not asked for again."""
+        steps = [each.step for each in requests if each.mask is None or each.mask.again is None]
+        usage.take(self._run, requests[-1].number, steps, {each.step: each.most for each in self.plan.steps})
+
     def require_approved(self, frame: bytes, requests: list[Request], approvals: Approvals) -> None:
         """Refuse, for now, to answer an order that releases something and that the owner has not approved."""
         steps = [request.step for request in requests]
         kinds = [str(answer_kind(each.step, each.mechanism, masked=each.mask is not None)) for each in requests]
         number = requests[-1].number
-        done = self._ledger.sent(self._run, number) is not None
-        if done or kinds[-1] == Nothing.kind:
+        if kinds[-1] == Nothing.kind:
             return
         digest = hashlib.sha256(frame).hexdigest()
         if not approvals.order_approved(self._run, number, digest):

@@ -7,10 +7,12 @@ coordinator learns only what passes the gate.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
@@ -25,6 +27,7 @@ from collegium.privacy.learners.base import PrivateLearner
 from collegium.protocols.keyring import Keyring
 from collegium.site.policy import Policy
 from collegium.study.sections import File, Section, located, read_toml, validate
+from collegium.wire import tables
 from collegium.wire.tables import Table
 
 SITE_FILE: Final = "site.toml"
@@ -153,6 +156,26 @@ class SiteSetup:
     site: Site
     held_out: tuple[Table, NDArray[Any]] | None
 
+    @property
+    def requires_dp(self) -> bool:
+        """Whether even that a record is here may be private."""
+        return self.file.policy.requires == "dp" or self.file.budget is not None
+
+    def within(self, classes: Sequence[Any]) -> SiteSetup:
+        """For a study of these classes: where privacy is required, without the rows that have other labels.
+
+        A refusal would tell that such a row is here.
+        """
+        if not self.requires_dp:
+            return self
+        site, held_out = self.site, self.held_out
+        X, y = _within(site.X, site.y, classes)
+        return replace(
+            self,
+            site=replace(site, X=X, y=y),
+            held_out=None if held_out is None else _within(*held_out, classes),
+        )
+
     def with_public(self, public: Table) -> Site:
         """The site, once the public set is there.
 
@@ -185,6 +208,12 @@ def load_public(kit: str | Path, file: SiteFile) -> Table | None:
         return read_public(file, Path(kit))
     except ConfigError as error:
         raise located(error, str(Path(kit) / SITE_FILE)) from None
+
+
+def _within(X: Table, y: NDArray[Any], classes: Sequence[Any]) -> tuple[Table, NDArray[Any]]:
+    known = set(classes)
+    rows = np.flatnonzero([label in known for label in y.tolist()])
+    return tables.take(X, rows), y[rows]
 
 
 def _learner(file: SiteFile, X: Any, public: Any) -> Any:

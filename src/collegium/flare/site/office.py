@@ -1,7 +1,8 @@
 """A site's office: answers whatever comes from the coordinator, for every run that the site takes part in.
 
-It trusts nothing that it receives. A plan is checked against the site's own file, and where the site wants it, against
-its owner's signature; orders go through the gate; a refusal is a code, and the reason stays in the site's log.
+It trusts nothing that it receives. A plan is checked against the site's own file, then, where the site wants that,
+against its owner's signature, and only then against its data; orders go through the gate; a refusal is a code, and the
+reason stays in the site's log.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError, WireError
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.agreement.planning import Plan, review
+from collegium.flare.agreement.planning import Plan, Review, review
+from collegium.flare.agreement.usage import BY_POLICY
 from collegium.flare.site.engagement import Engagement
 from collegium.flare.site.file import SiteSetup
 from collegium.flare.site.public_store import PublicStore
@@ -92,8 +94,10 @@ class Office:
             if known is not None:
                 if known.plan.digest != plan.digest:
                     raise Refused("other-plan", f"Run {run} is open with a different plan.")
+                self._require_approved(plan, run)
                 return _reply("open")
-            self._require_acceptable(plan)
+            # Nothing that depends on private rows is looked at before the owner has agreed to the plan.
+            _require(review(plan, self._setup.file))
             if len(self._engagements) >= _MOST_RUNS:
                 raise Refused("too-many-runs", f"{_MOST_RUNS} runs are already open: end some first.")
             public: PublicSet | None = None
@@ -101,21 +105,24 @@ class Office:
                 public = self._public.get(plan.public_sha256)
                 if public is None:
                     return _reply("needs-public", have=self._public.have(plan.public_sha256))
+            approval = self._require_approved(plan, run)
+            _require(review(plan, self._setup.file, self._setup))
+            setup = self._setup.within(plan.classes)
+            if left_out := len(self._setup.site) - len(setup.site):
+                self._log.write(f"run {run} leaves out {left_out} rows, whose labels are not classes of the plan")
+            self._approvals.usage.begin(run, plan.digest, approval)
             try:
-                self._engagements[run] = Engagement(self._folder, run, plan, self._setup, public)
+                self._engagements[run] = Engagement(self._folder, run, plan, setup, public)
             except ConfigError as error:
                 raise Refused("wrong-data", str(error)) from None
         self._log.write(f"opened run {run}: {plan.study}, plan {plan.digest}")
         return _reply("open")
 
-    def _require_acceptable(self, plan: Plan) -> None:
-        """Refuse a plan that this site's file does not allow, or whose owner has not signed it where that is asked."""
-        problems = review(plan, self._setup.file, self._setup).refusals
-        if problems:
-            raise Refused(problems[0].code or "refused", "; ".join(problem.why for problem in problems))
-        if self._setup.file.policy.approval != "auto" and not self._approvals.approved(plan.digest):
-            self._approvals.propose(plan)
-            raise Refused("waiting", f"Plan {plan.digest} waits for this site's approval.")
+    def _require_approved(self, plan: Plan, run: str) -> str:
+        """The approval under which a run may begin or go on; a refusal where the owner's is asked for and missing."""
+        if self._approvals.usage.plan_of(run) not in (None, plan.digest):
+            raise Refused("other-plan", f"Run {run} was begun with a different plan.")
+        return BY_POLICY if self._setup.file.policy.approval == "auto" else self._approvals.require(plan, run)
 
     def _take_public(self, header: dict[str, Any], payload: bytes) -> bytes:
         sha256 = str(header["sha256"])
@@ -125,10 +132,18 @@ class Office:
         return _reply("public", have=self._public.add(sha256, int(header["offset"]), int(header["total"]), payload))
 
     def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
-        engagement = self._engaged(_run_name(header))
+        run = _run_name(header)
+        engagement = self._engaged(run)
 
         def admit(requests: list[Request]) -> None:
             engagement.require_planned(requests)
+            if engagement.has_answered(requests):
+                return
+            try:
+                self._require_approved(engagement.plan, run)
+            except Refused as refusal:  # withdrawn: the coordinator opens the run again, and learns that it waits
+                raise Refused("not-open" if refusal.code == "waiting" else refusal.code, str(refusal)) from None
+            engagement.require_left(requests, self._approvals.usage)
             if self._setup.file.policy.approval == "each":
                 engagement.require_approved(payload, requests, self._approvals)
 
@@ -157,6 +172,12 @@ class Office:
         if engagement is None:
             raise Refused("not-open", f"Run {run} is not open here.")
         return engagement
+
+
+def _require(found: Review) -> None:
+    """Refuse a plan with which this site could not take part."""
+    if problems := found.refusals:
+        raise Refused(problems[0].code or "refused", "; ".join(problem.why for problem in problems))
 
 
 def _reply(state: str, **words: Any) -> bytes:

@@ -44,14 +44,19 @@ class Rows:
 
     def take(self, rows: Indices | slice) -> Floats:
         """These rows as a new array; NaN and infinite values are refused."""
-        taken = self._values[rows]
-        with np.errstate(over="ignore"):
-            block: Floats = (taken.toarray() if self._is_sparse else taken).astype(np.float32)
+        block = self.block(rows)
         if not np.isfinite(block).all():
             raise ConfigError(
                 f"{self._name} contains NaN, infinite or too large values (beyond float32): impute or drop them first."
             )
-        return block.reshape(len(block), *self.shape)
+        return block
+
+    def block(self, rows: Indices | slice) -> Floats:
+        """These rows as a new array, whatever they hold."""
+        taken = self._values[rows]
+        with np.errstate(over="ignore"):
+            values: Floats = (taken.toarray() if self._is_sparse else taken).astype(np.float32)
+        return values.reshape(len(values), *self.shape)
 
     def tensor(self, rows: Indices | slice, device: torch.device) -> torch.Tensor:
         """The same on a device, from its resident copy of all rows if there is one."""

@@ -32,7 +32,7 @@ def _rows(X: Any) -> Iterator[bytes]:
     if X.dtype.kind in "biuf":
         return (np.asarray(row, dtype=np.float64).tobytes() for row in X)
     # The width of a text array is that of its longest text: take the texts themselves.
-    return (repr(row.ravel().tolist()).encode() for row in X)
+    return (repr([_cell(cell) for cell in row.ravel().tolist()]).encode() for row in X)
 
 
 def _sparse_rows(X: Any) -> Iterator[bytes]:
@@ -51,4 +51,6 @@ def _cells(column: pd.Series[Any]) -> Iterable[Any]:
 
 
 def _cell(cell: Any) -> Any:
+    if isinstance(cell, int) and abs(cell) >= 1 << 1000:
+        return f"{cell:x}"  # too large for a float, and perhaps for decimal digits
     return float(cell) if isinstance(cell, int | float | np.number) else str(cell)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigError, MissingExtra
@@ -20,14 +22,56 @@ except ModuleNotFoundError as missing:
 from torch import nn
 from torch.nn import functional
 
-from collegium.learners.torch.batches import Labelled
+from collegium.learners.torch.batches import Floats, Indices, Labelled, Rows
 from collegium.learners.torch.devices import RandomStream
 from collegium.learners.torch.training import OPTIMIZERS, has_layer
 from collegium.privacy.events import SampledGaussian
 from collegium.privacy.noise import Noise
+from collegium.privacy.row_by_row import row_by_row
 
+LARGEST: Final = 2.0**30
+"""Rows are clipped to this on either side, so that a net can compute with them."""
 # Gradients of single records are as large as the net, times the records that are handled at once.
 _VALUES_AT_ONCE: Final = 2**26
+_COLUMNS: Final = 2**13
+_ROUNDING: Final = 2.0**-10
+"""Gradients are clipped a little below the bound: lengths of so many columns are known to half of that."""
+
+
+class CleanRows(Rows):
+    """Private rows, none of which is an error: NaN and text count as 0, large numbers as `LARGEST`."""
+
+    def __init__(self, X: Any, image_shape: Sequence[int] | None = None) -> None:
+        super().__init__(_as_numbers(X), image_shape)
+        self._void = np.zeros(len(self), dtype=np.bool_)
+
+    def take(self, rows: Indices | slice) -> Floats:
+        """These rows as a new array."""
+        block = np.clip(np.nan_to_num(self.block(rows), nan=0.0), -LARGEST, LARGEST)
+        block[self._void[rows]] = 0
+        return block
+
+    def clear_where_it_fails(self, net: nn.Module) -> None:
+        """Set rows on which the net fails to zeros, which it takes: that was checked when it was made."""
+
+        def works(rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+            net(torch.from_numpy(self.take(rows[:, 0])))
+            return np.ones((len(rows), 1), dtype=np.bool_)
+
+        net.cpu().eval()
+        with torch.no_grad():
+            for chunk in self.chunks():
+                rows = np.arange(chunk.start, chunk.stop)[:, None]
+                self._void[chunk] = ~row_by_row(works, rows, np.zeros((1, 1), dtype=np.bool_))[:, 0]
+
+
+def _as_numbers(X: Any) -> Any:
+    """The same with numbers in place of text; what is none is NaN. One such cell makes a whole column text."""
+    if isinstance(X, pd.DataFrame):
+        return X.apply(lambda column: pd.to_numeric(column, errors="coerce") if column.dtype == object else column)
+    if isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
+        return np.asarray(pd.to_numeric(X.ravel(), errors="coerce"), dtype=np.float64).reshape(X.shape)
+    return X
 
 
 class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
@@ -38,17 +82,27 @@ class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
         self._noise = noise
 
     def clip_and_accumulate(self) -> None:
-        """As opacus does, but NaN and infinite gradients count as zero: clipping would not bound them."""
+        """Add up clipped gradients in double precision: one record then moves the sum by the clipped length only.
+
+        NaN and infinite gradients count as zero: clipping would not bound them.
+        """
         for p in self.params:
             if not p.grad_sample.sum().isfinite():
                 p.grad_sample.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        super().clip_and_accumulate()
+        squares = sum(piece.norm(dim=1).double().square() for p in self.params for piece in _pieces(p))
+        bound = self.max_grad_norm * (1 - _ROUNDING)
+        shares = bound / squares.sqrt().clamp(min=bound)
+        for p in self.params:
+            total = torch.cat([shares @ piece.double() for piece in _pieces(p)])
+            p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
     def add_noise(self) -> None:
-        """Add noise to every sum of clipped gradients."""
-        for p in self.params:
-            drawn = self._noise.normal(self.noise_multiplier * self.max_grad_norm, tuple(p.shape))
-            p.grad = p.summed_grad + torch.as_tensor(drawn, dtype=p.dtype, device=p.device)
+        """Add noise to the sum of clipped gradients, all parameters at once."""
+        total = torch.cat([p.summed_grad for p in self.params]).cpu().numpy()
+        noisy = self._noise.add_normal(total, self.noise_multiplier * self.max_grad_norm, self.max_grad_norm)
+        parts = torch.split(torch.from_numpy(noisy), [p.numel() for p in self.params])
+        for p, part in zip(self.params, parts, strict=True):
+            p.grad = part.reshape(p.shape).to(dtype=p.dtype, device=p.device)
 
 
 def train_privately(
@@ -103,6 +157,12 @@ def _find_gradients(
     else:  # nobody was drawn: the step is noise alone
         for p in noisy.params:
             p.grad_sample = p.new_zeros((0, *p.shape))
+
+
+def _pieces(p: Any) -> tuple[torch.Tensor, ...]:
+    """Gradients by record, a few columns at a time: all of them would be too large in double precision."""
+    pieces: tuple[torch.Tensor, ...] = p.grad_sample.reshape(-1, p.numel()).split(_COLUMNS, dim=1)
+    return pieces
 
 
 def check_net(net: nn.Module) -> nn.Module:

@@ -12,6 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -25,9 +26,12 @@ from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import SampledGaussian
 from collegium.privacy.learners.classifier import KNOWN_SIZE, PrivateClassifier
+from collegium.privacy.row_by_row import row_by_row
+from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.learners.torch.classifier import TorchClassifier
+    from collegium.privacy.learners.dp_training import CleanRows
 
 
 @dataclass(eq=False, repr=False)
@@ -61,7 +65,8 @@ class PrivateTorch(PrivateClassifier):
     student
         What the site continues with, on public samples labeled by the net and by consensus (None: the same net).
     prepare
-        A transformer that turns rows into what the net takes. It is fitted on the public rows, never on the records.
+        A transformer that turns rows into what the net takes. It is fitted on the public rows, never on the records,
+        and must transform rows one by one. A record that it cannot transform counts as zeros: no record is an error.
         (A scaler in front of this learner in a Pipeline would be fitted on the records without any protection.)
     public
         Public rows, used if `fit` is given none. Only `prepare` needs them.
@@ -142,21 +147,21 @@ class PrivateTorch(PrivateClassifier):
         return self.model_.predict_proba(self._prepared(X))
 
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
-        from collegium.learners.torch.batches import Labelled, Rows
+        from collegium.learners.torch.batches import Labelled
         from collegium.learners.torch.devices import RandomStream, find_device
         from collegium.privacy.learners.dp_training import train_privately
 
         (event,) = charge.events
         self._fit_preparation(public)
-        X, codes = self._prepared(private.X), np.arange(len(self.classes_))
-        data = Labelled(Rows(X, self.image_shape), private.codes, codes)
-        data.check()
+        rows, codes = self._clean_rows(private.X, public), np.arange(len(self.classes_))
         noise, rng = self._noise_and_rng()
-        model = self._classifier(self.net, int(rng.integers(2**31))).initialize(X, codes)
+        model = self._classifier(self.net, int(rng.integers(2**31))).initialize(np.zeros((1, *rows.shape)), codes)
         net = model.to_module()
+        if not isinstance(self.net, str):  # ours take any numbers
+            rows.clear_where_it_fails(net)
         train_privately(
             net,
-            data,
+            Labelled(rows, private.codes, codes),
             cast("SampledGaussian", event),
             noise,
             RandomStream(int(rng.integers(2**31))),
@@ -190,9 +195,29 @@ class PrivateTorch(PrivateClassifier):
             raise ConfigError("PrivateTorch: `prepare` is fitted on public rows, never on the records: pass `public`.")
         self.prepare_ = clone(self.prepare).fit(public)
 
+    def _clean_rows(self, X: Any, public: Any) -> CleanRows:
+        """The records as the net takes them.
+
+        What cannot work fails on public rows, or on types and shapes alone; then no record is an error any more.
+        """
+        from collegium.learners.torch.batches import Rows
+        from collegium.privacy.learners.dp_training import CleanRows
+
+        like = tables.take(X, []) if public is None else self._prepared(tables.take(public, [0]))
+        Rows(like, self.image_shape)
+        if self.prepare is None:
+            return CleanRows(X, self.image_shape)
+        if _columns(X) != _columns(public):
+            raise ConfigError("PrivateTorch: the records and the public rows must have the same columns.")
+        return CleanRows(row_by_row(self._prepared, X, 0 * like), self.image_shape)
+
     def _prepared(self, X: Any) -> Any:
         return X if self.prepare is None else self.prepare_.transform(X)
 
     def _predict_codes(self, X: Any) -> Codes:
         codes: Codes = self.model_.predict(self._prepared(X))
         return codes
+
+
+def _columns(X: Any) -> Any:
+    return set(X.columns) if isinstance(X, pd.DataFrame) else tables.row_shape(X)

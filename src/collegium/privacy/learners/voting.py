@@ -172,10 +172,10 @@ class PrivateVoting(PrivateClassifier):
 
     def _noisy_winners(self, votes: Counts, event: Event, noise: Noise) -> Codes:
         if isinstance(event, Laplace):
-            drawn = noise.laplace(event.noise_multiplier * _L1[self.relation], votes.shape)
+            noisy = noise.add_laplace(votes, event.noise_multiplier * _L1[self.relation], _L1[self.relation])
         elif isinstance(event, Gaussian):
-            drawn = noise.normal(event.noise_multiplier * _L2[self.relation], votes.shape)
-        winners: Codes = (votes + drawn).argmax(axis=1)
+            noisy = noise.add_normal(votes, event.noise_multiplier * _L2[self.relation], _L2[self.relation])
+        winners: Codes = noisy.argmax(axis=1)
         return winners
 
     def _predict_codes(self, X: Any) -> Codes:

@@ -16,7 +16,9 @@ from typing import Annotated, Any, ClassVar, Final, NoReturn
 from annotated_types import Ge, Lt
 
 from collegium.core.releases import Release
+from collegium.core.sensitivity import Sensitivity
 from collegium.core.settings import PositiveInt, check
+from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import Charge
 from collegium.privacy.noise import Noise
@@ -41,9 +43,33 @@ class Mechanism(ABC):
     """How many neighbours of its data the site samples, to measure how many values change; None: no measurement."""
     _settings: Mapping[str, Any]
 
+    @property
+    def independent(self) -> bool:
+        """Whether each value of a release gets noise of its own, whatever the other values are."""
+        return True
+
     @abstractmethod
     def apply(self, release: Any, noise: Noise) -> Release:
         """The noisy release of a release of kind `takes`. Only the gate calls this."""
+
+    def for_step(self, declared: Sensitivity | None) -> Mechanism:
+        """The mechanism as a gate uses it: charged by what the step declares that one record may change.
+
+        Settings that promise something else are a ConfigError, and so is a step that declares nothing. Noise on labels
+        is charged for every label, whatever a step declares.
+        """
+        return self
+
+    def _with(self, **declared: Any) -> Mechanism:
+        """The same noise with the step's own settings; a ConfigError if other ones were promised."""
+        given = self.settings()
+        for name, value in declared.items():
+            if given.get(name, value) != value:
+                raise ConfigError(
+                    f"{type(self).__name__}: {name} is {given[name]!r}, but the step declares {value!r}. Leave it out: "
+                    "a site charges what its own step declares."
+                )
+        return type(self)(**given | declared)
 
     @abstractmethod
     def charge(

@@ -58,5 +58,5 @@ class Gaussian(NumberMechanism):
     def event(self) -> events.Event:
         return events.Gaussian(1, self.spread / self.sensitivity)
 
-    def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        return noise.normal(self.spread, shape)
+    def noisy(self, values: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
+        return noise.add_normal(values, self.spread, self.sensitivity)

@@ -56,5 +56,5 @@ class Laplace(NumberMechanism):
     def event(self) -> events.Event:
         return events.Laplace(1, self.spread / self.sensitivity)
 
-    def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        return noise.laplace(self.spread, shape)
+    def noisy(self, values: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
+        return noise.add_laplace(values, self.spread, self.sensitivity)

@@ -10,13 +10,14 @@ import inspect
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.labels import Codes, Labels, code_dtype
 from collegium.core.releases import HardLabels, Release, VoteCounts
+from collegium.core.sensitivity import Sensitivity
 from collegium.core.settings import (
     FiniteFloat,
     NonNegativeInt,
@@ -33,6 +34,7 @@ from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
 from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 Counts = NDArray[np.float64]
+_ROOT_2: Final = math.sqrt(2)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,6 +89,14 @@ class NoisyMax(Mechanism, Settings):
         """The total cost of `rounds` times `queries` answers; infinite if there is no guarantee at this delta."""
         return total_epsilon(self.query_events(queries), rounds, delta)
 
+    def for_step(self, declared: Sensitivity | None) -> Mechanism:
+        if declared is None or declared.changed_votes is None:
+            raise ConfigError(
+                f"{type(self).__name__} needs a step that declares how many votes one record changes: "
+                "@step(sensitivity=Sensitivity(changed_votes=...))."
+            )
+        return self._with(changed_votes=declared.changed_votes, unit=declared.unit)
+
     @checked
     def charge(
         self, release_size: NonNegativeInt, n_classes: int, *, records: int | None = None, observed: int | None = None
@@ -108,7 +118,7 @@ class LaplaceNoisyMax(NoisyMax):
         return (events.Pure(queries, 2 * self.changed_votes * self.gamma),)
 
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        return np.asarray(np.argmax(counts + noise.laplace(1 / self.gamma, counts.shape), axis=1))
+        return np.asarray(np.argmax(noise.add_laplace(counts, 1 / self.gamma, 2 * self.changed_votes), axis=1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,7 +135,7 @@ class GaussianNoisyMax(NoisyMax):
         return (_moved_votes(self.sigma, self.changed_votes, queries),)
 
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        return np.asarray(np.argmax(counts + noise.normal(self.sigma, counts.shape), axis=1))
+        return np.asarray(np.argmax(noise.add_normal(counts, self.sigma, _ROOT_2 * self.changed_votes), axis=1))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,6 +161,10 @@ class ConfidentNoisyMax(NoisyMax):
     sigma2: PositiveFloat
     max_answers: PositiveInt | None = field(default=None, kw_only=True)
 
+    @property
+    def independent(self) -> bool:
+        return self.max_answers is None
+
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         # The largest count moves by one vote only for each that is changed.
         checks = events.Gaussian(queries, self.sigma1 / self.changed_votes)
@@ -158,12 +172,14 @@ class ConfidentNoisyMax(NoisyMax):
         return (checks, _moved_votes(self.sigma2, self.changed_votes, answers))
 
     def winners(self, counts: Counts, noise: Noise) -> NDArray[np.intp]:
-        sure = counts.max(axis=1) + noise.normal(self.sigma1, len(counts)) >= self.threshold
+        sure = noise.add_normal(counts.max(axis=1), self.sigma1, self.changed_votes) >= self.threshold
         if self.max_answers is not None:
             sure &= np.cumsum(sure) <= self.max_answers
-        return np.where(sure, np.argmax(counts + noise.normal(self.sigma2, counts.shape), axis=1), -1)
+        return np.where(
+            sure, np.argmax(noise.add_normal(counts, self.sigma2, _ROOT_2 * self.changed_votes), axis=1), -1
+        )
 
 
 def _moved_votes(sigma: float, changed_votes: int, queries: int) -> events.Event:
     """Votes that move from one count to another change both: by sqrt(2) in the L2 norm for each."""
-    return events.Gaussian(queries, sigma / (math.sqrt(2) * changed_votes))
+    return events.Gaussian(queries, sigma / (_ROOT_2 * changed_votes))

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from collegium.core.releases import Numbers, Release
+from collegium.core.sensitivity import Sensitivity
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge, Relation, Unit
 from collegium.privacy.events import Event
 from collegium.privacy.mechanisms.base import Mechanism, total_epsilon
-from collegium.privacy.noise import Noise, NoiseSource, noise_source, to_grid
+from collegium.privacy.noise import Noise, NoiseSource, noise_source
 
 
 class NumberMechanism(Mechanism):
@@ -49,25 +50,36 @@ class NumberMechanism(Mechanism):
         """The cost of one release."""
 
     @abstractmethod
-    def draw(self, noise: Noise, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        """The noise."""
+    def noisy(self, values: NDArray[np.float64], noise: Noise) -> NDArray[np.float64]:
+        """The values with noise; NaN counts as 0, and what is too large for the noise is clipped."""
 
     def release(self, values: ArrayLike, rng: NoiseSource = None) -> NDArray[np.float64]:
-        """Noisy values of the same shape, rounded to a grid far below the noise. `rng`: see `NoiseSource`."""
+        """Noisy values of the same shape, on a grid far below the noise. `rng`: see `NoiseSource`."""
         try:
             exact = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             exact = np.full(1, np.nan)
         if not np.isfinite(exact).all():
             raise ConfigError(f"{type(self).__name__}: values must be finite numbers.")
-        return to_grid(exact + self.draw(noise_source(rng), exact.shape), self.spread)
+        return self.noisy(exact, noise_source(rng))
 
     def apply(self, release: Any, noise: Noise) -> Numbers:
-        return Numbers(self.release(release.values, noise))
+        # Private values: whether they are finite must not decide between an answer and an error.
+        return Numbers(self.noisy(release.values, noise))
 
     def epsilon(self, rounds: int = 1, delta: float = 0.0) -> float:
         """The total cost of `rounds` releases; infinite if the noise gives no guarantee at this delta."""
         return total_epsilon([self.event], rounds, delta)
+
+    def for_step(self, declared: Sensitivity | None) -> Mechanism:
+        norm = self.norm.lower()
+        bound = None if declared is None else getattr(declared, norm)
+        if declared is None or bound is None:
+            raise ConfigError(
+                f"{type(self).__name__} needs a step that declares how much one record changes its numbers: "
+                f"@step(sensitivity=Sensitivity({norm}=...))."
+            )
+        return self._with(sensitivity=bound, unit=declared.unit, relation=declared.relation)
 
     def charge(
         self, release_size: int, n_classes: int, *, records: int | None = None, observed: int | None = None

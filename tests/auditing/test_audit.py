@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.tree import DecisionTreeClassifier
+from tests.auditing.games import PUBLIC, Boastful, sites, two_classes
+
+import collegium as cg
+from collegium.auditing.result import schema
+from collegium.errors import CollegiumWarning, ConfigError, SiteError
+
+
+def audit(algorithm: Any = None, attacked: Any = None, public: Any = PUBLIC, **settings: Any) -> cg.Audit:
+    settings = {"site": "site0", "canaries": 100, "seed": 0} | settings
+    return cg.audit(algorithm or cg.FedCT(rounds=2), sites() if attacked is None else attacked, public, **settings)
+
+
+def test_a_forged_public_set_tells_who_was_there() -> None:
+    found = audit(view="coordinator", forged=True)
+    assert found.auc > 0.85
+    assert found.auc_interval[0] < found.auc < found.auc_interval[1]
+    assert found.epsilon_lower > 1.5
+    assert (found.claim, found.verdict) == (None, "no claim")
+    assert found.tpr[0.01] >= found.tpr[0.001] >= 0
+    assert found.guesses == 40
+    assert "Nothing is claimed" in found.in_words()
+
+
+def test_an_honest_public_set_tells_less() -> None:
+    assert audit(view="coordinator").auc < audit(view="coordinator", forged=True).auc - 0.2
+
+
+@pytest.mark.parametrize("view", ["observer", "member", "model"])
+def test_other_views_see_something(view: str) -> None:
+    found = audit(view=view)
+    assert 0 <= found.auc <= 1
+    assert (found.auc > 0.85) == (view == "model")  # a tree knows its records by heart
+
+
+def test_sums_of_secret_votes_tell_less_than_votes() -> None:
+    secret = audit(cg.FedCT(rounds=2, votes="secret"), view="secret", forged=True)
+    assert 0.6 < secret.auc < audit(forged=True).auc
+    with pytest.raises(ConfigError, match="shows nothing about single records"):
+        audit(cg.FedCT(rounds=2), view="secret")
+
+
+def test_weights_of_all_rounds_are_attacked() -> None:
+    net = cg.TorchClassifier("mlp", lr=0.03)  # which learns a hundred records by heart
+    found = audit(cg.FedAvg(rounds=1, local_epochs=30), sites(net, records=100), None, view="weights", canaries=50)
+    assert found.auc > 0.7
+    assert found.unread == {}
+
+
+def test_a_private_learner_keeps_its_claim() -> None:
+    private = cg.PrivateVoting(DecisionTreeClassifier(max_depth=3), teachers=10, epsilon=1.0, queries=40)
+    found = audit(cg.FedCT(rounds=1), sites(private), forged=True)
+    assert found.claim is not None
+    assert found.claim.epsilon == pytest.approx(1)
+    assert found.verdict == "consistent"
+    assert found.epsilon_lower <= 1
+    assert found.relation == "add_remove"
+    assert "proves nothing beyond this attack" in found.in_words()
+
+
+def test_replacing_a_record_is_what_a_claim_about_that_is_audited_by() -> None:
+    private = cg.PrivateVoting(teachers=5, epsilon=1.0, queries=20, relation="replace")
+    assert audit(cg.FedCT(rounds=1), sites(private), forged=True).relation == "replace"
+
+
+def test_a_learner_that_lies_is_caught() -> None:
+    found = audit(cg.FedCT(rounds=1), sites(Boastful(epsilon=0.1)), forged=True)
+    assert found.claim is not None
+    assert found.epsilon_lower > found.claim.epsilon
+    assert found.verdict == "contradicts the claim"
+    assert "contradicts it" in found.in_words()
+
+
+def test_a_mechanism_has_a_claim_about_labels_and_none_about_the_model() -> None:
+    noisy = cg.FedCT(rounds=1, mechanism=cg.RandomizedResponse(epsilon=0.02))
+    told = audit(noisy, forged=True)
+    assert told.claim is not None
+    assert told.claim.kind == "dp"
+    assert told.verdict == "consistent"
+    assert audit(noisy, view="model").claim is None
+
+
+def test_the_second_public_set_of_an_adaptive_coordinator_costs_as_much_again() -> None:
+    noisy = cg.FedCT(rounds=1, mechanism=cg.RandomizedResponse(epsilon=0.02))
+    once, twice = audit(noisy, forged="static").claim, audit(noisy, forged="adaptive").claim
+    assert once is not None
+    assert twice is not None
+    assert twice.epsilon > 1.2 * once.epsilon
+    assert audit(forged="adaptive").auc > 0.8
+
+
+def test_shadow_runs_make_the_attack_stronger() -> None:
+    alone, helped = (audit(forged=True, kinds="ordinary", shadows=shadows) for shadows in (0, 24))
+    assert helped.attack == "lira"
+    assert helped.shadows == 24
+    assert helped.auc > alone.auc
+    assert audit(forged=True, shadows=3).attack == "rmia"
+
+
+def test_the_same_seed_gives_the_same_audit_whatever_the_workers() -> None:
+    first, again = (audit(forged=True, shadows=4, workers=workers) for workers in (0, 2))
+    assert first.to_plain() | {"seconds": 0} == again.to_plain() | {"seconds": 0}
+
+
+def test_kinds_of_canaries_are_told_apart() -> None:
+    found = audit(forged=True, kinds={"ordinary": 1, "mislabelled": 1, "out_of_distribution": 1, "duplicated": 1})
+    assert set(found.by_kind) == {"ordinary", "mislabelled", "out_of_distribution", "duplicated"}
+    assert found.by_kind["mislabelled"].auc > found.by_kind["ordinary"].auc
+    assert found.guesses < 40  # those that are there four times are no record
+
+
+def test_data_frames_with_words_and_labels_that_are_words() -> None:
+    X, y = two_classes(600)
+    frame = pd.DataFrame(X, columns=list("abcdef")).assign(w=np.where(X[:, 2] > 0, "yes", "no"))
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder
+
+    words = make_column_transformer(
+        (OneHotEncoder(handle_unknown="ignore"), make_column_selector(dtype_exclude=np.number)), remainder="passthrough"
+    )
+    learner = make_pipeline(words, DecisionTreeClassifier())
+    named = np.array(["healthy", "ill"])[y]
+    attacked = [cg.Site(f"site{i}", frame[i::3], named[i::3], learner=learner) for i in range(3)]
+    assert audit(attacked=attacked, public=frame.iloc[:50], forged=True).auc > 0.8
+
+
+def test_an_audit_spends_nothing(tmp_path: Any) -> None:
+    budget = cg.Budget(1.0, ledger=tmp_path / "site.db")
+    noisy = cg.FedCT(rounds=1, mechanism=cg.RandomizedResponse(epsilon=0.001))
+    audit(noisy, sites(budget=budget), forged=True)
+    assert not (tmp_path / "site.db").exists()
+
+
+def test_it_is_written_and_read_back_and_fits_its_schema(tmp_path: Any) -> None:
+    found = audit(cg.FedCT(rounds=1), sites(Boastful()), forged=True)
+    text = found.to_json(tmp_path / "audit.json")
+    assert cg.Audit.from_json((tmp_path / "audit.json").read_text()) == found
+    jsonschema.validate(json.loads(text), schema())
+    for broken in ("{}", "[]", text.replace('"format": 1', '"format": 9'), text.replace('"auc": ', '"auc": -')):
+        with pytest.raises(ConfigError):
+            cg.Audit.from_json(broken)
+
+
+def test_no_record_is_in_what_is_written(tmp_path: Any) -> None:
+    attacked = sites()
+    found = audit(attacked=attacked, forged=True)
+    page = found.report(tmp_path / "audit.html").read_text()
+    for value in attacked[0].X[:, 0]:
+        assert repr(float(value))[:8] not in page + found.to_json()
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(SiteError, match="too small for an audit"):
+        audit(attacked=sites(records=30))
+    with pytest.raises(ConfigError, match="there is no site 'sit0'; there are site0, site1, site2"):
+        audit(site="sit0")
+    with pytest.raises(ConfigError, match="view must be one of observer, member"):
+        audit(view="owner")
+    with pytest.raises(ConfigError, match="Local releases nothing from 'site0'"):
+        audit(cg.Local())
+    with pytest.raises(ConfigError, match="only a coordinator chooses the public set"):
+        audit(view="model", forged=True)
+    with pytest.raises(ConfigError, match="forged must be True, False"):
+        audit(forged="yes")
+    with pytest.raises(ConfigError, match="there is only one"), pytest.warns(CollegiumWarning, match="only one site"):
+        audit(attacked=sites(number=1), view="member")
+    with pytest.raises(ConfigError, match="lira compares with shadow runs"):
+        audit(attack="lira")
+    with pytest.raises(ConfigError, match="attack must be one of"):
+        audit(attack="guess")
+    with pytest.raises(ConfigError, match="alpha"):
+        audit(alpha=0.0)
+    with pytest.raises(ConfigError, match="canaries"):
+        audit(canaries=0)
+    with pytest.warns(CollegiumWarning, match="half of them, 150, become canaries, not 5000"):
+        audit(canaries=5000)
+
+
+def test_a_set_that_cannot_be_forged_is_told() -> None:
+    with pytest.raises(ConfigError, match="no room for a forged row"):
+        audit(cg.FedAvg(rounds=1), sites(cg.TorchClassifier("linear")), None, forged=True)
+    with pytest.raises(ConfigError, match="pins the public set, so there is no room for a forged row"):
+        audit(attacked=sites(policy=cg.Policy(public_sha256="0" * 64)), forged=True)
+    with pytest.raises(ConfigError, match="has its own copy"):
+        audit(attacked=sites(public=PUBLIC), forged=True)
+
+
+def test_a_site_that_refuses_is_told() -> None:
+    strict = sites(policy=cg.Policy(max_release_bytes=1))
+    with pytest.raises(ConfigError, match=r"site 'site0' refuses what FedCT asks for \(too-large\)"):
+        audit(attacked=strict)
+
+
+class Fragile(LogisticRegression):
+    """Cannot be fitted on some samples of the records."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        if len(y) % 3:
+            raise RuntimeError("record 17 is odd")
+        return super().fit(X, y, sample_weight)
+
+
+def test_shadows_that_fail_are_told_without_a_record() -> None:
+    with pytest.raises(ConfigError) as told:
+        audit(cg.FedCT(rounds=1), sites(Fragile(), number=2, records=240), shadows=6, seed=3)
+    assert "record 17" not in str(told.value)
