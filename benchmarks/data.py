@@ -38,11 +38,23 @@ def data_folder() -> Path:
 
 def adult(folder: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """Census records, all 48,842, words as codes; and whether the income is above 50,000."""
+    records, above = _records(folder)
+    words = records.select_dtypes(exclude="number").columns
+    return records.assign(**{name: records[name].astype("category").cat.codes for name in words}), above
+
+
+def adult_numbers(folder: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The same with a column for each word, of mean 0 and standard deviation 1; without weights and countries."""
+    records, above = _records(folder)
+    columns = pd.get_dummies(records.drop(columns=["fnlwgt", "native_country"])).astype(float)
+    return ((columns - columns.mean()) / columns.std()).to_numpy(np.float32), above
+
+
+def _records(folder: Path) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     train, test = _files(folder, "adult/adult.data.xz", "adult/adult.test.xz")
     records = pd.concat([_read_adult(train, skip=0), _read_adult(test, skip=1)], ignore_index=True)
     above = records.pop("income").str.startswith(">").to_numpy().astype(np.int64)
-    words = records.select_dtypes(exclude="number").columns
-    return records.assign(**{name: records[name].astype("category").cat.codes for name in words}), above
+    return records, above
 
 
 def _read_adult(path: Path, skip: int) -> pd.DataFrame:

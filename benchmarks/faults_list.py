@@ -363,6 +363,36 @@ FAULTS = (
         "zero counts twice", "accepted = (words <= last) & ((far > 0) | ~negative)", "accepted = words <= last"
     ),
     _NOISE.fault("rounding is free", "math.ceil(spread / grid * (1 + enlarged))", "math.ceil(spread / grid)"),
+    _NOISE.fault(
+        "a record with a gap stops a private fit",
+        "block = np.clip(np.nan_to_num(self.block(rows), nan=0.0), -LARGEST, LARGEST)",
+        "block = super().take(rows)",
+        "tests/privacy/learners/test_sgd.py",
+    ),
+    _NOISE.fault(
+        "a record that cannot be prepared stops a private fit",
+        "CleanRows(row_by_row(self._prepared, X, 0 * like), self.image_shape)",
+        "CleanRows(self._prepared(X), self.image_shape)",
+        "tests/privacy/learners/test_sgd.py",
+    ),
+    _NOISE.fault(
+        "a Paillier modulus is believed",
+        "        paillier_proof.check(self._owner, key.N, roots)\n",
+        "",
+        "tests/protocols/hamming/test_paillier_proof.py",
+    ),
+    _NOISE.fault(
+        "one base hides the randomness of a foreign modulus",
+        "_BASES: Final = 20",
+        "_BASES: Final = 1",
+        "tests/protocols/hamming/test_paillier_proof.py",
+    ),
+    _NOISE.fault(
+        "inconsistent transfers are answered",
+        "of_columns ^ of_choices * self._base.choices[:, None]):",
+        "of_columns ^ of_choices * self._base.choices[:, None]) and not self:",
+        "tests/protocols/test_oblivious.py",
+    ),
     _NOISE.fault("tails end", "count[more] += self._geometric(rate, len(more))", "pass"),
     _NOISE.fault(
         "labels are kept too often",
@@ -467,14 +497,14 @@ FAULTS = (
     # Between sites, and who comes first.
     _VOTES.fault(
         "a sum of two is opened",
-        "            _require_company(site, mask.participants)\n",
+        "            _require_company(mask.participants)\n",
         "",
         "tests/secure/test_secret_votes.py -k company",
     ),
     _VOTES.fault(
         "votes of another round are masked again",
-        "if stored != (mask.circle, mask.again):",
-        "if stored is None:",
+        "if kept is None or kept.first != (mask.circle, mask.again):",
+        "if kept is None:",
         "tests/secure/test_secret_votes.py -k another_round",
     ),
     _VOTES.fault(
@@ -482,6 +512,48 @@ FAULTS = (
         "    if not faults:\n        site.secret_state.pop(_KEPT, None)\n",
         "",
         "tests/secure/test_secret_votes.py -k masked_again",
+    ),
+    _VOTES.fault(
+        "of one model there are two sums",
+        "if _SUMMED in site.state and site.state[_SUMMED] is site.model:",
+        "if False:",
+        "tests/secure/test_secret_votes.py -k one_sum",
+    ),
+    _VOTES.fault(
+        "votes are masked again for other sites",
+        "if not set(mask.participants) < kept.participants:",
+        "if not set(mask.participants) - {site.name}:",
+        "tests/secure/test_secret_votes.py -k fewer_sites",
+    ),
+    _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
+        "noise follows from the seed",
+        "            secret=secret,\n",
+        "",
+    ),
+    _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
+        "calls seeded noise secure",
+        "if self.noise.seeded else charge\n        self.observed",
+        "if False else charge\n        self.observed",
+    ),
+    _of("approvals", "tests/flare/site/test_limits.py").fault(
+        "a step has no limit",
+        "over = [step for step in steps if counts[step] > most.get(step, 0)]",
+        "over: list[str] = []",
+    ),
+    _of("approvals", "tests/flare/site/test_limits.py").fault(
+        "an approval has no count",
+        "if self.usage.plan_of(run) is None and not self.runs_left(approval):",
+        "if False:",
+    ),
+    _of("approvals", "tests/flare/site/test_limits.py").fault(
+        "an approval has no end",
+        "return today() > self.until",
+        "return False",
+    ),
+    _of("approvals", "tests/flare/site/test_before_approval.py").fault(
+        "rows are looked at before approval",
+        "_require(review(plan, self._setup.file))",
+        "_require(review(plan, self._setup.file, self._setup))",
     ),
     _ORDER.fault(
         "weights are summed as they come",

@@ -15,6 +15,7 @@ import pytest
 from scipy import stats
 
 from collegium import registry, wire
+from collegium.auditing.mechanisms import audit_mechanism
 from collegium.core.building import build, settings_of
 from collegium.core.labels import Labels
 from collegium.core.releases import HardLabels, Numbers, Release, VoteCounts
@@ -157,6 +158,13 @@ def test_an_impossible_amount_of_noise_is_refused(made: Mechanism, value: Any) -
         if name in made.settings():
             with pytest.raises(ConfigError, match=name):
                 type(made)(**made.settings() | {name: value})
+
+
+@every_mechanism
+def test_an_audit_finds_nothing(made: Mechanism) -> None:
+    found = audit_mechanism(made, trials=4000, alpha=1e-4)
+    assert found.verdict == "consistent", found.why
+    assert found.epsilon_lower <= found.epsilon_claimed
 
 
 # Exact: every output of every input, where there are few.

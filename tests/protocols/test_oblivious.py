@@ -156,3 +156,48 @@ def test_tweaks_never_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     kinds = {number >> 56 for number, _ in used}
     assert kinds == {hashing.TRANSFER, hashing.CHILDREN, hashing.LEAF}
     assert leaf_tweaks(np.array([3], np.uint64), 3, np.array([5], np.uint64))[0] & 0xFFFF == 29
+
+
+def cheating_request(receiver: ExtensionReceiver, choices: np.ndarray, columns: list[int]) -> np.ndarray:
+    """A request with other choices in some columns, and the hashes that fit the rest of them."""
+    size = extension._columns(choices.size)
+    start = (0).to_bytes(8, "big") + bytes(8)
+    chosen = np.zeros(size, np.uint8)
+    chosen[: choices.size // 8] = np.packbits(choices, bitorder="little")
+    zeros, ones = (
+        np.stack([extension.primitives.stream(pair[side], size, start) for pair in receiver._secrets])
+        for side in (0, 1)
+    )
+    message = zeros ^ ones ^ chosen
+    message[columns] ^= rng.integers(1, 256, size, dtype=np.uint8)
+    hashes = extension._linear_hashes(message, np.vstack([chosen, zeros]))
+    return np.concatenate([message.reshape(-1), hashes.reshape(-1)])
+
+
+def test_a_receiver_that_probes_the_senders_secret_is_found_unless_it_guesses_it() -> None:
+    """Without the check, each column with other choices would tell one bit of the secret, and all tell both blocks."""
+    choices = rng.integers(0, 2, 256, dtype=np.uint8)
+    receiver, sender = prepared()
+    assert len(sender.transfers(0, 0, 256, cheating_request(receiver, choices, []))[0]) == 256
+    for column in range(6):
+        receiver, sender = prepared()
+        request = cheating_request(receiver, choices, [column])
+        if sender._base.choices[column]:
+            with pytest.raises(ProtocolError, match="'a' asks for other transfers in some columns"):
+                sender.transfers(0, 0, 256, request)
+        else:
+            sender.transfers(0, 0, 256, request)
+    receiver, sender = prepared()
+    with pytest.raises(ProtocolError, match="in some columns"):
+        sender.transfers(0, 0, 256, cheating_request(receiver, choices, list(range(128))))
+
+
+def test_the_check_tells_nothing_of_the_choices() -> None:
+    """The hash of the choices is that of random ones: different each time, for the same choices and secrets."""
+    receiver, _ = prepared()
+    choices, seen = np.zeros(40, np.uint8), set()
+    for _ in range(20):
+        receiver._batches = extension.Once("batch")
+        request, _ = receiver.request(0, 0, choices)
+        seen.add(request[128 * extension._columns(40) :][:16].tobytes())
+    assert len(seen) == 20

@@ -9,7 +9,7 @@ A run is scored with the other runs as its shadows, never with itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -19,6 +19,7 @@ from scipy.special import logit
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from collegium.auditing.evidence import Evidence
+from collegium.auditing.statistics import auc
 from collegium.errors import ConfigError
 from collegium.links.hosting import threads_per_site
 
@@ -28,7 +29,11 @@ Attack = Literal["one_run", "lira", "rmia", "quantile", "shokri"]
 FEW_SHADOWS: Final = 16
 """With fewer, RMIA tells more than LiRA."""
 _MARGIN: Final = 1e-3
-_RMIA_OFFLINE: Final = 0.33
+RMIA_OFFLINE: Final = 0.33
+"""What an IN model gives beyond an OUT model, as RMIA's paper has it: P_in = a P_out + 1 - a."""
+_OFFLINE_CHOICES: Final = tuple(place / 10 for place in range(11))
+_TUNED_ON: Final = 4
+"""So many other runs choose among these; with fewer, the paper's value is better than their choice."""
 _FOLDS: Final = 4
 
 
@@ -135,24 +140,45 @@ def _relative_membership(seen: Seen, seed: int) -> Floats:
 
     Compared with the same ratio of records that are nobody's, where the view shows any.
     """
-    every = np.concatenate([seen.hard, seen.soft], axis=2)
-    likely = np.clip(every.mean(axis=2), _MARGIN, 1.0)
-    inside = np.zeros(likely.shape)
-    inside[:, : seen.canaries] = seen.coins
-    (_, n_out), (_, sum_out) = _others(np.ones_like(likely), inside), _others(np.nan_to_num(likely, nan=0.5), inside)
-    expected = (1 + _RMIA_OFFLINE) / 2 * _ratio(sum_out, n_out) + (1 - _RMIA_OFFLINE) / 2
-    ratios = likely / expected
-    own, population = ratios[:, : seen.canaries], ratios[:, seen.canaries :]
-    if not population.shape[1] or np.isnan(population).all():
-        return np.asarray(own)
-    ordered = np.sort(population, axis=1)
-    # Which share of the population the canary beats; ties keep the order of the ratios themselves.
+    likely = np.clip(np.concatenate([seen.hard, seen.soft], axis=2).mean(axis=2), _MARGIN, 1.0)
+    outside = np.ones(likely.shape, dtype=np.bool_)
+    outside[:, : seen.canaries] = ~seen.coins
+    every = set(range(seen.runs))
     return np.stack(
         [
-            np.searchsorted(row, mine, side="right") / len(row) + 1e-9 * mine
-            for row, mine in zip(ordered, own, strict=True)
+            _relative(likely, outside, seen.canaries, run, every - {run}, _offline(likely, outside, seen.coins, run))
+            for run in range(seen.runs)
         ]
     )
+
+
+def _offline(likely: Floats, outside: Coins, coins: Coins, run: int) -> float:
+    """The a of RMIA that finds most in other runs: the attacker threw their coins, and this run has no part in it."""
+    runs, every = len(coins), set(range(len(coins)))
+    if runs <= _TUNED_ON:
+        return RMIA_OFFLINE
+    others = [(run + step) % runs for step in range(1, 1 + _TUNED_ON)]
+
+    def found(a: float) -> float:
+        scores = {o: _relative(likely, outside, coins.shape[1], o, every - {run, o}, a) for o in others}
+        return float(np.mean([auc(scores[other], coins[other]) for other in others]))
+
+    return max(_OFFLINE_CHOICES, key=found)
+
+
+def _relative(likely: Floats, outside: Coins, canaries: int, run: int, others: Collection[int], a: float) -> Floats:
+    """The scores of one run's canaries, by the other runs given."""
+    known, without = np.nan_to_num(likely[list(others)], nan=0.5), outside[list(others)]
+    n_out = without.sum(axis=0)
+    p_out = _ratio((known * without).sum(axis=0), n_out)
+    # A canary that was in all of them: P_in = a P_out + 1 - a says what it would be without.
+    p_out = np.where(n_out > 0, p_out, np.clip((known.mean(axis=0) + a - 1) / (a or RMIA_OFFLINE), 0, 1))
+    ratios = likely[run] / ((1 + a) / 2 * p_out + (1 - a) / 2)
+    own, population = ratios[:canaries], ratios[canaries:]
+    if not len(population) or np.isnan(population).all():
+        return np.asarray(own)
+    # Which share of the population the canary beats; ties keep the order of the ratios themselves.
+    return np.asarray(np.searchsorted(np.sort(population), own, side="right") / len(population) + 1e-9 * own)
 
 
 def _quantile(seen: Seen, seed: int) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from collegium.auditing import statistics
 from collegium.auditing.attacks import FEW_SHADOWS, Attack, gather, score
-from collegium.auditing.canaries import Canaries, make_canaries
+from collegium.auditing.canaries import Canaries, make_canaries, write_canaries
 from collegium.auditing.game import Forged, Game, Played
 from collegium.auditing.result import CONSISTENT, CONTRADICTS, NO_CLAIM, Audit, Part, Verdict
 from collegium.auditing.shadows import play_all
@@ -28,6 +29,8 @@ from collegium.runs import checks
 from collegium.wire import tables
 
 Workers = Annotated[int, Ge(0)]
+CANARIES: Final = 1000
+"""As many as there can be, up to so many."""
 _FPRS: Final = (0.001, 0.01)
 _DELTA: Final = 1e-5
 """For the bound on epsilon where nothing is claimed."""
@@ -43,7 +46,7 @@ def audit(
     site: str | None = None,
     view: ViewName = "coordinator",
     forged: bool | Forged = False,
-    canaries: int = 1000,
+    canaries: int = CANARIES,
     kinds: str | Mapping[str, float] = "mislabelled",
     shadows: int = 0,
     attack: Attack | None = None,
@@ -53,6 +56,7 @@ def audit(
     link: Literal["local", "ray"] = "local",
     classes: Any = None,
     progress: bool | None = None,
+    canaries_to: str | Path | None = None,
 ) -> Audit:
     """Attack one site of a simulated run, and say what the attack proves about its privacy.
 
@@ -78,6 +82,8 @@ def audit(
         link: 'ray' spreads the runs over a Ray cluster instead.
         classes: All classes, if no site has some of them.
         progress: Show a progress bar (default: if standard error is a terminal).
+        canaries_to: For the site's owner: a CSV file for the canaries, with coins and scores. They are records of the
+            site, and stand nowhere else.
     """
     start = time.perf_counter()
     game = _game(algorithm, sites, public, site, view, forged, canaries, kinds, seed, classes)
@@ -94,6 +100,8 @@ def audit(
     codes = np.concatenate([game.canaries.codes, game.population.codes])
     seen = gather([each.evidence for each in told], coins[kept], codes, own_row=game.forged is not None)
     scores = score(seen, chosen, seed)
+    if canaries_to is not None:
+        write_canaries(game.canaries, coins[0], scores[0], Path(canaries_to))
     return _found(game, view, chosen, scores, coins[kept], told[0], alpha, seed, time.perf_counter() - start)
 
 
@@ -115,7 +123,7 @@ def _game(
     shares = {kinds: 1.0} if isinstance(kinds, str) else dict(kinds)
     rng = np.random.default_rng([check(NonNegativeInt, seed, "audit: seed"), 3])
     made, rest = make_canaries(checked[place], every, number, shares, rng)
-    if len(made) < number:
+    if len(made) < number != CANARIES:
         warnings.warn(
             f"Site {rest.name!r} has {len(checked[place])} records: half of them, {len(made)}, become canaries, not "
             f"{number}. With more records an audit shows more.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -11,7 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.core.site import Site
-from collegium.errors import ConfigError, SiteError
+from collegium.errors import ConfigError, SiteError, StorageError
+from collegium.site.ledger import storage_errors
 from collegium.wire import tables
 
 CanaryKind = Literal["ordinary", "mislabelled", "out_of_distribution", "duplicated"]
@@ -90,6 +92,16 @@ def make_canaries(
         X = _mixed(X, strange, rng, site.name)
     codes = np.searchsorted(classes, y).astype(np.int64)
     return Canaries(X, y, truth, named, codes), replace(site, X=tables.take(site.X, kept), y=site.y[kept])
+
+
+def write_canaries(canaries: Canaries, coins: NDArray[np.bool_], scores: NDArray[np.float64], path: Path) -> None:
+    """A CSV file for the site's owner alone: every canary, whether it was there, and how it was scored."""
+    X = canaries.X.toarray() if hasattr(canaries.X, "toarray") else canaries.X
+    frame = X.reset_index(drop=True) if isinstance(X, pd.DataFrame) else pd.DataFrame(X.reshape(len(X), -1))
+    told = {"its label": canaries.y, "its kind": canaries.kinds, "was there": coins, "score": scores}
+    with storage_errors(path, StorageError):
+        path.touch(mode=0o600)
+        frame.assign(**told).to_csv(path, index=False)
 
 
 def _shares(kinds: Mapping[str, float]) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -9,7 +11,7 @@ import typer
 from rich.console import Console
 
 from collegium.auditing.result import Audit
-from collegium.cli.options import AsJson, Changes, StudyFile
+from collegium.cli.options import AsJson, Changes, KitFolder, StudyFile
 from collegium.errors import ConfigError, StorageError
 from collegium.reports.audits import plot_audits, write_page
 from collegium.reports.tables import frame_table
@@ -18,6 +20,7 @@ from collegium.study.study import Study
 
 CONTRADICTED: Final = 3
 """The exit code where an attack contradicts a claim."""
+_MOST_STAND_INS: Final = 4
 
 View = Annotated[str, typer.Option(help="Who attacks: observer, member, coordinator, secret, model or weights.")]
 ForgedSet = Annotated[
@@ -32,7 +35,13 @@ AttackName = Annotated[
 Alpha = Annotated[float, typer.Option(help="One minus the confidence.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same audit.")]
 Workers = Annotated[int, typer.Option(help="Processes for the shadow runs.")]
-Out = Annotated[Path | None, typer.Option(help="Folder for page, picture and JSON (default: runs/NAME/audits).")]
+ShowCanaries = Annotated[
+    Path | None,
+    typer.Option(help="For the site's owner: a CSV file for the canaries, which are records. Nothing else lists any."),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for page, picture and JSON (default: with the run, or audits/NAME).")
+]
 
 
 def audit(
@@ -48,6 +57,7 @@ def audit(
     alpha: Alpha = 0.05,
     seed: Seed = 0,
     workers: Workers = 0,
+    show_canaries: ShowCanaries = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
@@ -71,19 +81,81 @@ def audit(
         seed=seed,
         workers=workers,
         classes=prepared.classes,
+        canaries_to=show_canaries,
     )
-    show(found, out or Path("runs") / study.name / "audits", as_json)
+    show(found, out or _folder(study.name), as_json)
+
+
+def site_audit(
+    kit: KitFolder,
+    digest: Annotated[str | None, typer.Argument(help="A plan's hash (default: the one that came last).")] = None,
+    view: View = "coordinator",
+    forged: Annotated[
+        str | None, typer.Option("--forged", help="no, static or adaptive (default: static, unless you pin the set).")
+    ] = None,
+    canaries: NumberOfCanaries = 1000,
+    kinds: Kinds = "mislabelled",
+    shadows: Shadows = 0,
+    attack: AttackName = None,
+    alpha: Alpha = 0.05,
+    seed: Seed = 0,
+    workers: Workers = 0,
+    show_canaries: ShowCanaries = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for page, picture and JSON (default: KIT/audits).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Attack your own site with a plan's steps before you sign it, on this machine alone (exit code 3: contradicted).
+
+    The other sites are made up. Nothing is sent, nothing is signed, and no budget is spent.
+    """
+    from collegium.auditing.audit import audit as attack_site
+    from collegium.auditing.stand_ins import with_stand_ins
+    from collegium.flare.site.agreed import planned_run
+
+    planned = planned_run(kit, digest)
+    X = None if planned.public is None else planned.public.X
+    # A coordinator may send any public set, unless the policy pins one.
+    site = replace(planned.site, public=None)
+    others = len(set(planned.plan.parties) - {site.name})
+    sites, labels = with_stand_ins(site, X, min(max(others, 2), _MOST_STAND_INS), seed)
+    if forged is None:
+        can_forge = view in ("coordinator", "secret") and X is not None and site.policy.public_sha256 is None
+        forged = "static" if can_forge else "no"
+    found = attack_site(
+        planned.algorithm,
+        sites,
+        (X, labels) if planned.algorithm.learns_public_labels else X,
+        site=site.name,
+        view=view,  # type: ignore[arg-type]
+        forged=forged_set(forged),
+        canaries=canaries,
+        kinds=canary_kinds(kinds),
+        shadows=shadows,
+        attack=attack,  # type: ignore[arg-type]
+        alpha=alpha,
+        seed=seed,
+        workers=workers,
+        classes=planned.plan.classes,
+        canaries_to=show_canaries,
+    )
+    show(found, out or kit / "audits", as_json)
 
 
 def show(found: Audit, out: Path, as_json: bool) -> None:
     """Print an audit, write its files, and end with the code that says whether a claim was contradicted."""
     _write(found, out)
     if as_json:
-        typer.echo(found.to_json())
+        typer.echo(json.dumps(found.to_plain()))
     else:
         _print(found, out)
     if found.contradicts:
         raise typer.Exit(CONTRADICTED)
+
+
+def _folder(study: str) -> Path:
+    """In the folder of the study's run, whose report then shows it; beside it, if there is none."""
+    run = Path("runs") / study
+    return run / "audits" if (run / "run.json").is_file() else Path("audits") / study
 
 
 def forged_set(text: str) -> Any:

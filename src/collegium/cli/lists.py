@@ -38,11 +38,14 @@ def list_names(what: Annotated[Listed, typer.Argument(help="What to list.")], as
     Console().print(frame_table(rows, what.capitalize()))
 
 
-def schema() -> None:
+def schema(
+    of_audits: Annotated[bool, typer.Option("--audit", help="Of the JSON of `collegium audit` instead.")] = False,
+) -> None:
     """Print the JSON Schema of study files."""
+    from collegium.auditing.result import schema as audit_schema
     from collegium.study.study import json_schema
 
-    typer.echo(json.dumps(json_schema(), indent=1))
+    typer.echo(json.dumps(audit_schema() if of_audits else json_schema(), indent=1))
 
 
 def _row(kind: str, name: str) -> dict[str, Any]:

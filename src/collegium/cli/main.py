@@ -99,7 +99,7 @@ _add(
 _add(
     "site", "A hospital's side of a federation.",
     init="site", check="site", status="site_status", log="site_status", budget="site_status", approve="site_approve",
-    join="federation",
+    audit="audit:site_audit", join="federation",
 )  # fmt: skip
 _add("federation", "Rehearse a federation on one machine.", demo="coordinate:federation_demo")
 

@@ -34,9 +34,10 @@ from collegium.protocols.primitives import KEY_BYTES, Bytes, bind
 from collegium.protocols.received import as_array, as_bytes
 
 LEARNS = {
-    "server": "the sum over the participants, which it chooses; nothing of a site that dropped out before",
+    "server": "the sum over each round's participants, which it chooses; by subtracting, how the sums of two rounds "
+    "or runs differ: if a site is left out of a round in which the others vote as before, that site's votes",
     "site": "nothing",
-    "server and one site": "the sum over the other participants",
+    "server and some sites": "the sum over the other participants; with all sites but one, that one's votes",
 }
 
 
@@ -57,8 +58,8 @@ def votes(codes: NDArray[np.integer[Any]], n_classes: int) -> NDArray[np.uint8]:
 
 
 def majority(participants: int) -> int:
-    """How many of them open a mask. Who opens one round takes part in no other for the same values, so that even a
-    server that pretends drop-outs sees no two sums that differ by fewer than so many sites."""
+    """How many of them open a mask. Who submits the same values again, to some of the same participants, opens no
+    earlier round: even a server that pretends drop-outs sees no two sums that differ by fewer than so many sites."""
     return participants // 2 + 1
 
 

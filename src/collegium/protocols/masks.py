@@ -65,14 +65,6 @@ def checked_mode(mode: str) -> str:
     return mode
 
 
-def company(known: int) -> int:
-    """How many sites a sum must have at least, of so many that know each other.
-
-    Three; but of three one may drop out, and two are alone from the start. They are warned.
-    """
-    return min(FEWEST_SITES, max(2, known - 1))
-
-
 def warn_if_few(sites: int, what: str) -> None:
     """With two sites each can subtract its own values from the sum and read the other's."""
     if sites < FEWEST_SITES:

@@ -4,13 +4,17 @@ When all have sent their votes, the sites open their masks together, and the sum
 before, the others mask the same votes again, in a round with a fresh name and without that site: no step runs again,
 noise is not drawn a second time, and the masks of the former round are never opened. Votes whose masks were opened are
 not masked again: of one vote there is one sum.
+
+Sums that differ by one site would be that site's votes. So a site gives one sum for each state of its model: the next
+one when an order has trained it again. Masked again, votes go to fewer sites each time, never to others: if two sums
+of the same votes can be read, more than half of the sites of the larger one are not in the other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -22,7 +26,7 @@ from collegium.errors import ConfigError, QuorumLost, Refused
 from collegium.privacy.claims import Charge
 from collegium.protocols import masked_sum
 from collegium.protocols.errors import ProtocolError
-from collegium.protocols.masks import company
+from collegium.protocols.masks import FEWEST_SITES
 from collegium.secure import acquaintance
 from collegium.secure.acquaintance import NOT_FOLLOWED, Accusations, Circle, culprits, member_of
 from collegium.secure.messages import MaskedVotes, MaskShares
@@ -38,6 +42,20 @@ PROTOCOL: Final = "secret_votes"
 """The name under which this way of masking is registered."""
 _KEPT: Final = "votes that may have to be masked again"
 _SUM: Final = "masked sums"
+_SUMMED: Final = "the model whose votes are in a sum"
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Votes that left masked, noise and all, until their masks are opened."""
+
+    first: tuple[str, str]
+    """The circle, and the round in which they left first."""
+    participants: frozenset[str]
+    """Of the last round in which they left."""
+    release: Release
+    free: list[Charge] | None
+    """What masking them again costs."""
 
 
 @step
@@ -62,11 +80,16 @@ def _sums_of(site: ActiveSite, circle: str) -> masked_sum.MaskedSum:
     return sums[circle]
 
 
-def _require_company(site: ActiveSite, participants: Sequence[str]) -> None:
+def _require_company(participants: Sequence[str]) -> None:
     """Of a sum over two sites each one's votes can be read off where they agree."""
-    known, many = {*site.keyring().identities, site.name}, len(set(participants))
-    if many < company(len(known)):
-        raise ConfigError(f"a sum of {many} sites hides too little: at least {company(len(known))} are needed.")
+    if len(set(participants)) < FEWEST_SITES:
+        raise ConfigError(f"a sum needs at least {FEWEST_SITES} sites to hide one, not {len(set(participants))}.")
+
+
+def _require_new_votes(site: ActiveSite) -> None:
+    """A second sum of the same votes, with other participants, would reveal single sites' votes."""
+    if _SUMMED in site.state and site.state[_SUMMED] is site.model:
+        raise ConfigError("its model has not been trained since it last gave votes to a sum.")
 
 
 def _counts(release: Release) -> NDArray[np.uint8]:
@@ -88,26 +111,35 @@ class SecretVotes:
     def masked(self, site: ActiveSite, mask: Mask, release: Release) -> Release:
         """At a gate: votes, masked for the round that the coordinator names. No other round can be opened then."""
         try:
-            _require_company(site, mask.participants)
+            _require_company(mask.participants)
+            if mask.again is None:
+                _require_new_votes(site)
             sums = _sums_of(site, mask.circle)
             for other in site.secret_state[_SUM].values():
                 other.forget()
             sent = sums.submit(mask.round, _counts(release), mask.participants)
         except (ConfigError, ProtocolError) as error:
             raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
+        if mask.again is not None:
+            kept = site.secret_state[_KEPT]
+            site.secret_state[_KEPT] = replace(kept, participants=frozenset(mask.participants))
         return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
 
     def keep(self, site: ActiveSite, mask: Mask, release: Release, charges: Sequence[Charge] | None) -> None:
         """At a gate: remember votes that may leave and are paid for, in case they have to be masked again."""
         free = None if charges is None else [replace(each, events=()).assuming(POST_PROCESSING) for each in charges]
-        site.secret_state[_KEPT] = (mask.circle, mask.round), release, free
+        first = mask.circle, mask.round
+        site.secret_state[_KEPT] = _Kept(first, frozenset(mask.participants), release, free)
+        site.state[_SUMMED] = site.model  # every fit makes another one
 
     def kept(self, site: ActiveSite, mask: Mask) -> tuple[Release, list[Charge] | None]:
         """At a gate: the votes of an earlier round, noise and all. Masking them again costs nothing more."""
-        stored, release, free = site.secret_state.get(_KEPT, (None, None, None))
-        if stored != (mask.circle, mask.again):
+        kept: _Kept | None = site.secret_state.get(_KEPT)
+        if kept is None or kept.first != (mask.circle, mask.again):
             raise Refused("mask-denied", f"{site.name} has kept no votes of round {mask.again!r}.")
-        return release, free
+        if not set(mask.participants) < kept.participants:
+            raise Refused("mask-denied", f"{site.name} masks its votes again only for fewer sites than before.")
+        return kept.release, kept.free
 
 
 class SecretTotals:
@@ -120,11 +152,10 @@ class SecretTotals:
 
     def total(self, orders: Mapping[str, Order[Any]], deadline: float | None, quorum: float) -> Any:
         """The sum over the parties that answered, of the kind that these orders' votes have."""
-        if len(orders) < (fewest := company(len(self._fed.parties))):
+        if len(orders) < FEWEST_SITES:
             raise ConfigError(
-                f"Secret votes need at least {fewest} sites, better 3, in every communication, not "
-                f"{len(orders)}: the sum of so few reveals what each voted. Let more sites take part, or use plain "
-                "votes."
+                f"Secret votes need at least {FEWEST_SITES} sites in every communication, not {len(orders)}: the sum "
+                "of so few reveals what each voted. Let more sites take part, or use plain votes."
             )
         here, first = self._circle.gather(orders), None
         while True:
@@ -184,7 +215,7 @@ class SecretTotals:
         return left
 
     def _require(self, here: int, asked: int, quorum: float) -> None:
-        needed = max(company(len(self._fed.parties)), math.ceil(quorum * asked - 1e-9))
+        needed = max(FEWEST_SITES, math.ceil(quorum * asked - 1e-9))
         if here < needed:
             raise QuorumLost(
                 f"{here} of {asked} sites are left for a secret total in round {self._fed.round}; {needed} are needed. "

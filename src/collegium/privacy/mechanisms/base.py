@@ -43,6 +43,11 @@ class Mechanism(ABC):
     """How many neighbours of its data the site samples, to measure how many values change; None: no measurement."""
     _settings: Mapping[str, Any]
 
+    @property
+    def independent(self) -> bool:
+        """Whether each value of a release gets noise of its own, whatever the other values are."""
+        return True
+
     @abstractmethod
     def apply(self, release: Any, noise: Noise) -> Release:
         """The noisy release of a release of kind `takes`. Only the gate calls this."""

@@ -161,6 +161,10 @@ class ConfidentNoisyMax(NoisyMax):
     sigma2: PositiveFloat
     max_answers: PositiveInt | None = field(default=None, kw_only=True)
 
+    @property
+    def independent(self) -> bool:
+        return self.max_answers is None
+
     def query_events(self, queries: int) -> tuple[events.Event, ...]:
         # The largest count moves by one vote only for each that is changed.
         checks = events.Gaussian(queries, self.sigma1 / self.changed_votes)

@@ -79,6 +79,10 @@ class XorMechanism(LabelMechanism):
         common = (delta, sensitivity, stability_rate, stability_failure, neighbours)
         super().__init__(own, *common, **own)
 
+    @property
+    def independent(self) -> bool:
+        return self.structure != "columns"
+
     def release(self, labels: Labels | ArrayLike, n_classes: int, rng: NoiseSource = None) -> NDArray[np.bool_]:
         """Noisy bits of shape (samples, classes). `rng`: see `NoiseSource`."""
         bits = one_hot(true_codes("XorMechanism", labels, n_classes), n_classes)

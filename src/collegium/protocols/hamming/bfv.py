@@ -5,6 +5,8 @@ Site a, the key owner, encrypts its sketches once, for all partners: coefficient
 coefficients are f = sum_l x_l (1 - 2 y_l), and h = f + |y|. It adds a fresh encryption of 0, a mask that is uniform in
 every coefficient, and noise that drowns that of the computation, from which the key owner could otherwise tell which
 ciphertexts were multiplied. The key owner decrypts T = f + r for the server; b sends R = r - |y|.
+
+The key owner is trusted to encrypt as agreed: noise of its own making, larger than SEAL's, would not be drowned.
 """
 
 from __future__ import annotations

@@ -63,8 +63,13 @@ class Lattice:
 
     @property
     def hiding_bits(self) -> int:
-        """Each coefficient's noise is hidden up to a statistical distance of 2 to the minus this."""
-        return self._noise_bits - 21
+        """Which ciphertexts of an honest owner were multiplied is hidden in a result up to 2 to the minus this.
+
+        What depends on it, in each coefficient: the sum of their noises (SEAL's: standard deviation 3.2, here up to 12
+        of them), and what is left over where numbers exceed the plaintext's range.
+        """
+        differs = 2 * 12 * 3.2 * math.sqrt(self.plain_modulus) + 3 * self.plain_modulus
+        return math.floor(self._noise_bits + 1 - math.log2(differs * DEGREE))
 
     def hiding(self, mask: NDArray[np.uint64]) -> Any:
         """A ciphertext without key that adds a mask to the plaintext, and uniform noise that drowns all other noise."""

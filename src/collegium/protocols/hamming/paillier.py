@@ -4,7 +4,8 @@ Site a, the key owner, encrypts its sketches once, for all partners: the rows' b
 one number in base L + 1, as many rows as fit. Site b multiplies ciphertexts: for its sketch y,
 f = sum_{y_l = 0} x_l - sum_{y_l = 1} x_l in every digit, and h = f + |y|. To hide f from the key owner, b adds r,
 uniform over all of Z_N, and a fresh encryption of 0: without that the key owner could find from the ciphertext's
-randomness which ciphertexts were multiplied. The key owner decrypts T = f + r for the server, b sends R = r - |y|, and
+randomness which ciphertexts were multiplied. That hides them under a sound modulus only, so the key owner proves that
+its own is (`paillier_proof`). The key owner decrypts T = f + r for the server, b sends R = r - |y|, and
 the digits of T - R mod N are the distances.
 
 Products come from tables of all 256 products of 8 neighbouring ciphertexts.
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collegium.protocols.errors import ProtocolError, Reused
+from collegium.protocols.hamming import paillier_proof
 from collegium.protocols.hamming.distances import ONLY_DISTANCES, Bits, Distances, checked_bits, in_range
 from collegium.protocols.hamming.paillier_keys import (
     FEWEST_KEY_BITS,
@@ -84,14 +86,16 @@ class KeyOwner:
     def __init__(self, bits: Bits, key_bits: int = KEY_BITS, *, insecure: bool = False) -> None:
         bits = checked_bits(bits)
         self._key = PrivateKey(key_bits, insecure=insecure)
+        self._proof = self._key.proof()
         self._packing = Packing(len(bits), bits.shape[1], self._key.bits)
         plaintexts = self._packing.packed(bits)
         self._encrypted = to_bytes([self._key.encrypt(each) for each in plaintexts], self._key.ciphertext_bytes)
         self._partners = Once("the ciphertexts as partner")
 
     def sketches(self) -> dict[str, Bytes]:
-        """To every partner: the public key and the encrypted sketches."""
-        return {"key": to_bytes([self._key.N], self._key.plaintext_bytes)[0], "sketches": self._encrypted}
+        """To every partner: the public key with its proof, and the encrypted sketches."""
+        key = to_bytes([self._key.N], self._key.plaintext_bytes)[0]
+        return {"key": key, "proof": self._proof, "sketches": self._encrypted}
 
     def share(self, partner: str, points: int, masked: object) -> dict[str, Bytes]:
         """To the server: a partner's masked results, decrypted. One answer to each partner."""
@@ -115,6 +119,8 @@ class Partner:
         if self._masks is not None:
             raise Reused(self._owner, "sends its sketches a second time.")
         key = PublicKey(_modulus(self._owner, sketches.get("key"), self._insecure))
+        roots = from_bytes(self._owner, sketches.get("proof"), paillier_proof.ROOTS, key.plaintext_bytes, key.N)
+        paillier_proof.check(self._owner, key.N, roots)
         length = self._bits.shape[1]
         packing = Packing(self._rows, length, key.bits)
         encrypted = ciphertexts(self._owner, key, sketches.get("sketches"), packing.numbers * length)

@@ -1,10 +1,12 @@
 """Paillier's cryptosystem with fast encryption, on gmpy2.
 
 A ciphertext of m is (1 + m N) rho mod N^2, rho a random N-th power. Raising to the power N each time would take most
-of the protocol's time. Instead, powers of one fixed random base are multiplied from tables. That draws rho uniformly
-from the group of N-th powers of squares (up to 2^-128) if the base generates it, which a random square does:
-the primes are made such that (p - 1) / 2 and (q - 1) / 2 have two large prime factors each and no common one. Nothing
-is assumed beyond Paillier's own assumption, as exponents have full length.
+of the protocol's time. Instead, powers of fixed random bases are multiplied from tables. That draws rho uniformly from
+the group of N-th powers of squares if the bases generate it. For the key owner itself, one random square does: the
+primes are made such that (p - 1) / 2 and (q - 1) / 2 have two large prime factors each and no common one. Partners
+must not rely on that: by the owner's proof (`paillier_proof`) the group has two generators and no elements of an order
+below 257, and of such a group 20 random squares, with exponents that are longer than the order together, draw all
+elements alike up to 2^-64. Nothing is assumed beyond Paillier's own assumption.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from collegium.errors import ConfigError
 from collegium.protocols.errors import ProtocolError
+from collegium.protocols.hamming import paillier_proof
 from collegium.protocols.primitives import Bytes, crypto_extra
 from collegium.protocols.received import as_array
 
@@ -28,27 +31,30 @@ if TYPE_CHECKING:
 KEY_BITS: Final = 3072
 FEWEST_KEY_BITS: Final = 3072
 _WINDOW: Final = 8
+_BASES: Final = 20
 _SLACK_BITS: Final = 128  # exponents longer than the group's order by this much are uniform but for 2^-128
 _FACTOR_BITS: Final = 256
 _TRIAL_PRIMES: Final = 2000
 
 
 class FixedBase:
-    """Random powers of one base, from tables of its powers."""
+    """Products of random powers of bases, from tables of their powers; all exponents together are so long."""
 
-    def __init__(self, base: mpz, modulus: mpz, exponent_bits: int) -> None:
+    def __init__(self, bases: Sequence[mpz], modulus: mpz, exponent_bits: int) -> None:
         self._modulus = modulus
-        self._bytes = -(-(exponent_bits + _SLACK_BITS) // _WINDOW)
+        each = -(-(exponent_bits + _SLACK_BITS) // (_WINDOW * len(bases)))
+        self._bytes = each * len(bases)
         self._tables: list[list[mpz]] = []
-        for _ in range(self._bytes):
-            row = [base**0]
-            for _ in range((1 << _WINDOW) - 1):
-                row.append(row[-1] * base % modulus)
-            self._tables.append(row)
-            base = row[-1] * base % modulus
+        for base in bases:
+            for _ in range(each):
+                row = [base**0]
+                for _ in range((1 << _WINDOW) - 1):
+                    row.append(row[-1] * base % modulus)
+                self._tables.append(row)
+                base = row[-1] * base % modulus
 
     def random_power(self) -> mpz:
-        """The base to a random power."""
+        """A random product."""
         modulus, exponent = self._modulus, secrets.token_bytes(self._bytes)
         power = self._tables[0][exponent[0]]
         for i in range(1, self._bytes):
@@ -70,8 +76,8 @@ class PublicKey:
 
     @cached_property
     def _zeros(self) -> FixedBase:
-        square = _mpz(_unit(int(self.N))) ** 2 % self.N
-        return FixedBase(_powmod(square, self.N, self.N2), self.N2, self.bits)
+        squares = [_mpz(_unit(int(self.N))) ** 2 % self.N for _ in range(_BASES)]
+        return FixedBase([_powmod(square, self.N, self.N2) for square in squares], self.N2, self.bits + _SLACK_BITS)
 
     def zero(self) -> mpz:
         """A fresh encryption of 0."""
@@ -107,8 +113,8 @@ class PrivateKey(PublicKey):
     def _zeros_by_factor(self) -> tuple[FixedBase, FixedBase]:
         square_p, square_q = (_mpz(_unit(int(prime))) ** 2 for prime in (self._p, self._q))
         return (
-            FixedBase(_powmod(square_p, self._p, self._p2), self._p2, self._p.bit_length()),
-            FixedBase(_powmod(square_q, self._q, self._q2), self._q2, self._q.bit_length()),
+            FixedBase([_powmod(square_p, self._p, self._p2)], self._p2, self._p.bit_length()),
+            FixedBase([_powmod(square_q, self._q, self._q2)], self._q2, self._q.bit_length()),
         )
 
     def zero(self) -> mpz:
@@ -126,6 +132,10 @@ class PrivateKey(PublicKey):
         a = (_powmod(ciphertext, self._p - 1, self._p2) - 1) // self._p * self._hp % self._p
         b = (_powmod(ciphertext, self._q - 1, self._q2) - 1) // self._q * self._hq % self._q
         return a + self._p * ((b - a) * self._p_inverse % self._q)
+
+    def proof(self) -> Bytes:
+        """That N is sound, for partners."""
+        return to_bytes(paillier_proof.prove(self._p, self._q), self.plaintext_bytes)
 
     @property
     def public(self) -> PublicKey:
@@ -180,15 +190,15 @@ def _unit(N: int) -> int:
 
 
 def _primes(bits: int) -> tuple[mpz, mpz]:
-    """Two primes p = 2 a b + 1 of that many bits, all factors large; p q has 2 `bits` bits."""
-    p = _structured_prime(bits)
+    """Two primes 2 a b + 1 of that many bits, all factors large; p q has 2 `bits` bits, p is 3 and q is 7 mod 8."""
+    p = _structured_prime(bits, 3)
     q = p
     while q == p or math.gcd(int(p - 1), int(q - 1)) != 2:
-        q = _structured_prime(bits)
+        q = _structured_prime(bits, 7)
     return p, q
 
 
-def _structured_prime(bits: int) -> mpz:
+def _structured_prime(bits: int, remainder: int) -> mpz:
     next_prime = gmp().next_prime
     small = gmp().primorial(_TRIAL_PRIMES)
     factor_bits = min(_FACTOR_BITS, bits // 4)
@@ -199,5 +209,5 @@ def _structured_prime(bits: int) -> mpz:
         lowest, highest = low // (2 * large) + 1, high // (2 * large)
         factor = next_prime(lowest + secrets.randbelow(int(highest - lowest)))
         p = 2 * large * factor + 1
-        if p < high and math.gcd(int(p), int(small)) == 1 and gmp().is_prime(p, 40):
+        if p % 8 == remainder and p < high and math.gcd(int(p), int(small)) == 1 and gmp().is_prime(p, 40):
             return p
