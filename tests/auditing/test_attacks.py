@@ -75,3 +75,33 @@ def test_only_what_all_runs_told_is_compared() -> None:
     what = attacks.gather(evidence, np.ones((2, 3), bool), np.zeros(3, np.int64), own_row=False)
     assert what.hard.shape == (2, 3, 1)
     assert what.soft.shape == (2, 3, 0)
+
+
+def likelihoods(a: float, coins: np.ndarray, spread: float = 0.02) -> attacks.Seen:
+    """Records of all degrees of difficulty p, of which a member has a p + 1 - a; none is nobody's."""
+    rng = np.random.default_rng(1)
+    hardness = rng.uniform(0.05, 0.95, coins.shape[1])
+    likely = np.where(coins, a * hardness + 1 - a, hardness) + spread * rng.normal(size=coins.shape)
+    none = np.zeros((*coins.shape, 0))
+    codes = np.zeros(coins.shape[1], np.int64)
+    return attacks.Seen(none, likely[:, :, None], len(codes), coins, none[0], np.full((len(codes), 1), 0.5), codes)
+
+
+def test_rmia_learns_from_other_runs_how_much_surer_models_are_of_members() -> None:
+    coins = np.random.default_rng(0).random((8, 400)) < 0.5
+    what = likelihoods(0.9, coins)
+    likely = what.soft[:, :, 0]
+
+    def mean_auc(scores: list[np.ndarray]) -> float:
+        return float(np.mean([statistics.auc(s, c) for s, c in zip(scores, coins, strict=True)]))
+
+    others = [set(range(8)) - {run} for run in range(8)]
+    fixed = [attacks._relative(likely, ~coins, 400, run, others[run], attacks.RMIA_OFFLINE) for run in range(8)]
+    assert mean_auc(list(attacks.score(what, "rmia", 0))) > mean_auc(fixed) + 0.05
+
+
+def test_rmia_does_not_mistake_a_canary_that_was_in_the_only_shadow() -> None:
+    coins = np.zeros((2, 400), dtype=bool)
+    coins[1, :200] = True
+    scores = attacks.score(likelihoods(attacks.RMIA_OFFLINE, coins, spread=0.0), "rmia", 0)[0]
+    assert scores[:200].mean() == pytest.approx(scores[200:].mean(), rel=0.1)

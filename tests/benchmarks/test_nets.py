@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from benchmarks.fashion import Setting
 
-from benchmarks import fashion, fashion_skew, fedaux, fedkt_mnist
+from benchmarks import audit_vul, fashion, fashion_skew, fedaux, fedkt_mnist
 from collegium.data import sources
 
 TINY = Setting(communications=2, steps=2, device="cpu", private=200, public=100)
@@ -114,3 +114,12 @@ def test_fedkt_on_digits(method: str, tmp_path: Path, monkeypatch: pytest.Monkey
     keep(tmp_path, f"{method}-0", found)
     report = fedkt_mnist.report(keep=str(tmp_path), measure=0)
     assert [(row["method"], row["seeds"]) for row in report.rows] == [(method, 1)]
+
+
+@pytest.mark.usefixtures("clothes")
+@pytest.mark.parametrize("name", audit_vul.METHODS)
+def test_every_method_of_the_papers_is_attacked(name: str) -> None:
+    found = audit_vul._attacked(name, "shokri", 1, 80, 1, 2)
+    row = audit_vul._row(name, [found, found])
+    assert {"method", "view", "shokri", "shokri_tpr", "lira", "lira_tpr"} <= row.keys()
+    assert (row["claim"] is not None) == (name in ("DP-FedCT, the paper's parameters", "DP-FedAvg, clip parameters"))
