@@ -148,14 +148,14 @@ def measure(correct: int, faulty: int, trials: int) -> list[dict[str, Any]]:
     """A row for each mechanism without a fault, and for each fault in each."""
     each = -(-correct // len(CORRECT))
     rows = [
-        {"case": "correct", "mechanism": name} | _flagged(made, each, trials, 10_000 * place)
+        {"case": "correct", "mechanism": name} | _flagged(made, each, trials, 3_000_000 + 10_000 * place)
         for place, (name, made) in enumerate(watched(CORRECT.items(), "correct mechanisms", len(CORRECT)))
     ]
     total = {key: sum(row[key] for row in rows) for key in ("audits", "flagged")}
     rows.append({"case": "correct", "mechanism": "all of them"} | total | {"share": total["flagged"] / total["audits"]})
     faults = list(planted())
     for fault, name, made in watched(faults, "planted faults", len(faults)):
-        rows.append({"case": fault, "mechanism": name} | _flagged(made, faulty, trials, 1_000_000))
+        rows.append({"case": fault, "mechanism": name} | _flagged(made, faulty, trials, 2_000_000))
     return rows
 
 
