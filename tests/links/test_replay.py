@@ -27,12 +27,14 @@ SCRIPT = """
     from sklearn.neural_network import MLPClassifier
     from sklearn.tree import DecisionTreeClassifier
 
+    record, hang = sys.argv[1] + "/record", int(sys.argv[3])  # worker processes have other arguments
+
     def exchanges():
-        return sqlite3.connect(sys.argv[1] + "/record").execute("SELECT COUNT(*) FROM exchange").fetchone()[0]
+        return sqlite3.connect(record).execute("SELECT COUNT(*) FROM exchange").fetchone()[0]
 
     class Hangs(DecisionTreeClassifier):  # in the exchange after so many; the other sites go on
         def fit(self, X, y):
-            while exchanges() == int(sys.argv[3]):
+            while exchanges() == hang:
                 time.sleep(0.01)
             return super().fit(X, y)
 
