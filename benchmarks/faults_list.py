@@ -82,8 +82,8 @@ FAULTS = (
     ),
     _AGENT.fault(
         "a failure after a private fit is free",
-        'frozenset({"step-failed", "diverged"})',
-        'frozenset({"diverged"})',
+        "if code not in _TOLD and self.site.exposure.owes:",
+        "if False:",
     ),
     _of("hindsight", "tests/privacy/test_hindsight.py", "tests/algorithms/test_pate.py").fault(
         "more is claimed than was known beforehand",
@@ -92,8 +92,8 @@ FAULTS = (
     ),
     _of("hindsight", "tests/privacy/test_hindsight.py", "tests/algorithms/test_pate.py").fault(
         "a cost by the votes is published",
-        "known = replace(beforehand, publishable=False)",
-        "known = beforehand",
+        "known = replace(beforehand, publishable=False, beforehand",
+        "known = replace(beforehand, beforehand",
     ),
     _of("plan", "tests/flare/site/test_office.py", "tests/flare/agreement/test_planning.py").fault(
         "settings are not bound",
@@ -231,8 +231,8 @@ FAULTS = (
     ),
     _AGENT.fault(
         "publishes what depends on private data",
-        "[each if each.publishable or self._simulation else replace(each, events=()) for each in charges]",
-        "list(charges)",
+        "known = [each.as_known_beforehand() for each in charges]\n        return [",
+        "return list(charges) or [",
         "tests/site/test_agent.py",
         "tests/algorithms/test_fedkt.py -k dependent",
     ),
@@ -266,10 +266,39 @@ FAULTS = (
         "",
         "tests/site/test_exposure.py",
     ),
+    _of("side channels", "tests/auditing/test_side_channels.py", "tests/site/test_class_presence.py").fault(
+        "rows that are left out do not count",
+        "every if records is None else records",
+        "len(site)",
+    ),
+    _of("side channels", "tests/flare/site/test_before_approval.py -k held_out").fault(
+        "what never leaves is computed",
+        "if installed.releases.never_protected:",
+        "if False:",
+    ),
+    _of("coordinator", "tests/flare/coordinator/test_run_key.py -k record").fault(
+        "the same noise on other answers",
+        "        self.noise.depend_on(",
+        "        (",
+    ),
+    _of("claims", "tests/privacy/test_claims.py").fault(
+        "a record is a party",
+        'if self.relation != "add_remove":',
+        "if True:",
+    ),
+    _of("audit", "tests/auditing/test_audit.py -k nominal").fault(
+        "what costs nothing is a claim",
+        "for charge in charges or () if charge.events)).claims()",
+        'for charge in charges or () if charge.kind != "nominal")).claims()',
+    ),
     _EXPOSURE.fault("what was paid is paid again", "        self.unpaid = []\n", "        pass\n"),
-    _LEDGER.fault("rows are not chained", "for column in _COLUMNS] + [prev], sep", "for column in _COLUMNS], sep"),
+    _LEDGER.fault("rows are not chained", "for column in _COLUMNS] + [prev]", "for column in _COLUMNS]"),
     _LEDGER.fault("the last rows may be cut off", "if (seq, digest) != head:", "if False:"),
-    _LEDGER.fault("a damaged ledger spends again", "        _check_chain(self.path, self.party, rows, head)\n", ""),
+    _LEDGER.fault(
+        "a damaged ledger spends again",
+        "        _check_chain(path, name, found.get(",
+        "        (path, name, found.get(",
+    ),
     _LEDGER.fault(
         "two runs read it at the same time",
         'storage_errors(self.path, LedgerError):\n            self._db.execute("BEGIN IMMEDIATE")',
