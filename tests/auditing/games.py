@@ -53,8 +53,9 @@ class Boastful(PrivateLearner, ClassifierMixin, BaseEstimator):  # type: ignore[
         return self.fit_private(X, y, X, classes=np.unique(y))
 
     def fit_private(
-        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
-    ) -> Boastful:
+        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None,
+        size: int | None = None,
+    ) -> Boastful:  # fmt: skip
         self.charge_ = self.charge(len(y), len(public), len(classes))
         self.tree_ = DecisionTreeClassifier(random_state=0).fit(X, y)
         self.classes_ = np.asarray(classes)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -12,8 +13,12 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.auditing.games import PUBLIC, Boastful, sites, two_classes
 
 import collegium as cg
+from collegium.auditing.audit import _about_one_record
 from collegium.auditing.result import schema
 from collegium.errors import CollegiumWarning, ConfigError, SiteError
+from collegium.privacy import accountant
+from collegium.privacy.claims import Charge
+from collegium.privacy.events import Pure
 
 
 def audit(algorithm: Any = None, attacked: Any = None, public: Any = PUBLIC, **settings: Any) -> cg.Audit:
@@ -71,6 +76,34 @@ def test_a_private_learner_keeps_its_claim() -> None:
 def test_replacing_a_record_is_what_a_claim_about_that_is_audited_by() -> None:
     private = cg.PrivateVoting(teachers=5, epsilon=1.0, queries=20, relation="replace")
     assert audit(cg.FedCT(rounds=1), sites(private), forged=True).relation == "replace"
+
+
+def test_a_nominal_number_is_no_claim_whatever_else_cost_nothing() -> None:
+    nominal = cg.RandomizedResponse(epsilon=50.0, sensitivity="observed_max_change", neighbours=1)
+    found = audit(cg.FedCT(rounds=1, mechanism=nominal, votes="secret"), view="secret", forged=True)
+    assert found.epsilon_lower > 0
+    assert (found.claim, found.verdict) == (None, "no claim")
+
+
+def test_a_conditional_claim_about_replacing_is_audited_by_that() -> None:
+    assumed = cg.RandomizedResponse(epsilon=0.05, sensitivity="assumed_stability", stability_rate=0.01)
+    found = audit(cg.FedCT(rounds=1, mechanism=assumed, votes="secret"), view="secret", forged=True)
+    assert found.claim is not None
+    assert (found.claim.kind, found.claim.relation, found.relation) == ("conditional", "replace", "replace")
+
+
+def test_a_claim_about_sites_that_come_or_go_permits_twice_as_much_about_a_record() -> None:
+    claim = accountant.claim([Charge((Pure(1, 0.7),), unit="party", relation="add_remove")], delta=1e-5)
+    permitted, delta = _about_one_record(claim)
+    assert permitted == pytest.approx(2 * claim.epsilon)
+    assert delta == pytest.approx((1 + np.exp(claim.epsilon)) * 1e-5)
+    other = replace(claim, relation="replace")
+    assert _about_one_record(other) == (claim.epsilon, claim.delta)
+    assert _about_one_record(replace(claim, epsilon=1e7)) == (2e7, 1.0)
+
+
+def test_a_public_set_of_lists() -> None:
+    assert audit(public=PUBLIC.tolist(), forged=True).auc == audit(forged=True).auc
 
 
 def test_a_learner_that_lies_is_caught() -> None:
@@ -183,6 +216,8 @@ def test_mistakes_are_told() -> None:
         audit(alpha=0.0)
     with pytest.raises(ConfigError, match="canaries"):
         audit(canaries=0)
+    with pytest.raises(ConfigError, match="pass 20 or more"):
+        audit(canaries=2)
     with pytest.warns(CollegiumWarning, match="half of them, 150, become canaries, not 5000"):
         audit(canaries=5000)
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ from scipy import sparse
 from tests.auditing.games import two_classes
 
 import collegium as cg
-from collegium.auditing.canaries import KINDS, make_canaries
+from collegium.auditing.canaries import KINDS, make_canaries, write_canaries
 from collegium.errors import ConfigError, SiteError
 
 CLASSES = np.array([0, 1, 2])
@@ -80,3 +82,13 @@ def test_what_cannot_be_is_said() -> None:
         made(cg.Site("a", X, y), ordinary=-1.0)
     with pytest.raises(SiteError, match="need an array or a DataFrame"):
         made(cg.Site("a", sparse.csr_matrix(X), y), out_of_distribution=1.0)
+
+
+def test_a_list_of_canaries_is_for_its_owner_alone_even_where_a_file_was(tmp_path: Path) -> None:
+    file = tmp_path / "canaries.csv"
+    file.write_text("readable by all")
+    file.chmod(0o644)
+    canaries, _ = made(cg.Site("a", *two_classes(100)), 30)
+    write_canaries(canaries, np.ones(30, dtype=np.bool_), np.zeros(30), file)
+    assert file.stat().st_mode & 0o077 == 0
+    assert len(file.read_text().splitlines()) == 31

@@ -116,7 +116,7 @@ def test_hashes_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_neighbours_are_left_out_where_the_size_is_public() -> None:
-    private = cg.Site("ukb", X, np.arange(20) % 2, cg.PrivateTorch(epsilon=1.0, epochs=1), SITE.policy)
+    private = cg.Site("ukb", X, np.arange(20) % 2, cg.PrivateTorch(epsilon=1.0, epochs=1, batch_size=8), SITE.policy)
     assert compare(cg.FedCT(rounds=1), private, X) == []
 
 

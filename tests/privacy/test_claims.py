@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collegium.errors import ConfigError, Refused
+from collegium.errors import ConfigError
 from collegium.privacy import accountant
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Account, Charge, PrivacyClaim, add_up
@@ -136,6 +136,11 @@ def test_what_is_charged_for_a_party_counts_for_its_records_too() -> None:
     assert claims["record"].epsilon == pytest.approx(both)
     assert claims["record"].relation == "add_remove"
     assert claims["party"].epsilon < both
-    other = Charge((Gaussian(1, 5.0),), unit="party", relation="add_remove")
-    with pytest.raises(Refused, match="cannot be composed"):
-        Budget(10.0).total([Charge((Gaussian(1, 5.0),), relation="replace"), other])
+
+
+def test_one_record_more_is_another_party_and_not_one_more() -> None:
+    party = Charge((Gaussian(1, 5.0),), unit="party", relation="add_remove")
+    for relation in ("replace", "add_remove"):
+        record = Charge((Gaussian(1, 5.0),), relation=relation)
+        spent = accountant.epsilon_of([Gaussian(1, 5.0), Gaussian(1, 2.5)], 1e-5)[0]
+        assert Budget(10.0).total([record, party]) == pytest.approx(spent)

@@ -18,6 +18,7 @@ from collegium.privacy.events import (
     RandomizedResponse,
     Renyi,
     SampledGaussian,
+    two_steps,
 )
 
 ALL = [
@@ -101,3 +102,13 @@ def test_bad_divergences(orders: Any, divergences: Any) -> None:
 def test_what_is_no_event(plain: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Event.from_plain(plain)
+
+
+def test_two_changes_cost_no_less_than_one_and_as_much_as_is_known() -> None:
+    assert two_steps(Gaussian(3, 4.0)) == Gaussian(3, 2.0)
+    assert two_steps(Laplace(3, 4.0)) == Laplace(3, 2.0)
+    assert two_steps(SampledGaussian(3, 4.0, 0.1)) == Gaussian(3, 2.0)
+    assert two_steps(RandomizedResponse(2, 0.5, 10)) == two_steps(Pure(2, 0.5)) == Pure(2, 1.0)
+    assert two_steps(Renyi(1, (2.0, 4.0, 8.0), (0.1, 0.2, 0.3))) == Renyi(1, (2.0, 4.0), (3 * 0.2, 3 * 0.3))
+    with pytest.raises(ConfigError, match="not known"):
+        two_steps(Renyi(1, (2.0,), (0.1,)))

@@ -16,6 +16,15 @@ def test_the_same_key_gives_the_same_words_in_the_same_order():
         np.testing.assert_array_equal(first.words(n), again.words(n))
 
 
+def test_beside_other_data_the_words_are_others():
+    first, again, other = KeyedNoise(KEY), KeyedNoise(KEY), KeyedNoise(KEY)
+    for noise, data in ((first, b"a"), (again, b"a"), (other, b"b")):
+        noise.depend_on(data)
+    words = first.words(5)
+    np.testing.assert_array_equal(words, again.words(5))
+    assert not np.isin(words, other.words(5)).any()
+
+
 def test_no_word_comes_twice():
     noise = KeyedNoise(KEY)
     words = np.concatenate([noise.words(7) for _ in range(100)] + [KeyedNoise(KEY[::-1]).words(700)])

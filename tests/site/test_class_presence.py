@@ -34,6 +34,23 @@ def test_a_record_of_another_class_is_left_out_and_nobody_sees_it(settings: dict
     assert headers[0] == headers[1]
 
 
+@pytest.mark.parametrize(
+    "learner", [cg.PrivateTorch(epsilon=0.5, epochs=1, batch_size=16), PRIVATE], ids=["torch", "voting"]
+)
+def test_a_study_of_one_class_does_not_count_its_records(learner: Any) -> None:
+    X, y = rows()
+    seen = []
+    for many in (0, 1, 40):
+        labels = np.where(np.arange(len(y)) < many, "hiv", y)
+        odd = cg.Site("ukb", X, labels, learner=learner, policy=cg.Policy(requires="dp", unprotected=()))
+        agent = open_really(odd, classes=("hiv", "no such class"))
+        header, _ = ask(agent, 1, fedct.train(None, None, None), fedct.label())
+        seen.append((header.get("kind"), header.get("bytes"), header.get("privacy")))
+        assert not any("failed" in line for line in agent.log.lines), "what stands in for a fit would show"
+    assert seen[0] == seen[1] == seen[2]
+    assert seen[0][0] == "HardLabels"
+
+
 def test_a_site_that_promises_nothing_refuses_and_says_why() -> None:
     with pytest.raises(ConfigError, match="hiv"):
         open_really(site("hiv"))

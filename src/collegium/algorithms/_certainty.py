@@ -96,7 +96,7 @@ def noisy_separator(
     bound = check(PositiveFloat, bound, "certainty scores: bound")
     if ridge < LEAST_RIDGE:
         raise ConfigError(f"certainty scores: ridge must be at least {LEAST_RIDGE}, not {ridge}.")
-    moves = sensitivity(site.size, len(negatives), ridge)
+    moves = sensitivity(len(site.data.closed()), len(negatives), ridge)
     multiplier = gaussian_sigma(epsilon, delta)  # the published charge does not depend on the number of records
     sigma = multiplier * moves
     charge = Charge(

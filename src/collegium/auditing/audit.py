@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from collegium.auditing import statistics
 from collegium.auditing.attacks import FEW_SHADOWS, Attack, gather, score
-from collegium.auditing.canaries import Canaries, make_canaries, write_canaries
+from collegium.auditing.canaries import FEWEST, Canaries, make_canaries, write_canaries
 from collegium.auditing.game import Forged, Game, Played
 from collegium.auditing.result import CONSISTENT, CONTRADICTS, NO_CLAIM, Audit, Part, Verdict
 from collegium.auditing.shadows import play_all
@@ -118,8 +119,11 @@ def _game(
         raise ConfigError(f"audit: view must be one of {', '.join(VIEWS)}, got {view!r}.")
     place = 0 if name is None else names.index(name)
     _, labels = checks.check_labelled(algorithm, public)
+    public = _tables(public)
     every = checks.find_classes(checked, classes, labels)
     number = check(PositiveInt, canaries, "audit: canaries")
+    if number < FEWEST:
+        raise ConfigError(f"audit: with {number} canaries no attack shows anything; pass {FEWEST} or more.")
     shares = {kinds: 1.0} if isinstance(kinds, str) else dict(kinds)
     rng = np.random.default_rng([check(NonNegativeInt, seed, "audit: seed"), 3])
     made, rest = make_canaries(checked[place], every, number, shares, rng)
@@ -137,6 +141,13 @@ def _game(
         raise ConfigError("audit: view='member' is another site, and there is only one: pass more sites.")
     replaces = _relation(algorithm, checked[place], public, len(every)) == "replace"
     return Game(algorithm, tuple(others), place, public, every, made, find_view(view), how, replaces)
+
+
+def _tables(public: Any) -> Any:
+    """The public set with its rows as a table."""
+    X = public[0] if isinstance(public, tuple) else public
+    rows = None if X is None else tables.as_table(X, "audit: public")
+    return (rows, *public[1:]) if isinstance(public, tuple) else rows
 
 
 def _forged(forged: bool | Forged, algorithm: Algorithm, view: str, site: Site, public: Any) -> Forged | None:
@@ -172,6 +183,8 @@ def _relation(algorithm: Algorithm, site: Site, public: Any, n_classes: int) -> 
     charges: list[Charge | None] = [algorithm.site_charge(size)]
     if isinstance(site.learner, PrivateLearner):
         charges.append(site.learner.charge(len(site), size, n_classes))
+    elif (mechanism := algorithm.protection()) is not None:
+        charges.append(mechanism.charge(size, n_classes, records=len(site), observed=1))
     return "replace" if any(each is not None and each.relation == "replace" for each in charges) else "add_remove"
 
 
@@ -212,11 +225,14 @@ def _found(
 ) -> Audit:  # fmt: skip
     claim = _claim(game, first)
     auc, interval, tpr, tpr_interval = statistics.over_runs(scores, coins, _FPRS, alpha, seed)
-    right, guesses, bound = _bound(scores[0], coins[0], game.canaries, claim, alpha)
+    delta = _DELTA if claim is None else claim.delta
+    right, guesses, bound = _bound(scores[0], coins[0], game.canaries, delta, alpha)
     false, true = statistics.roc(scores.ravel(), coins.ravel())
     verdict: Verdict = NO_CLAIM
     if claim is not None:
-        verdict = CONTRADICTS if bound > claim.epsilon else CONSISTENT
+        permitted, delta = _about_one_record(claim)
+        refuted = _bound(scores[0], coins[0], game.canaries, delta, alpha)[2] > permitted
+        verdict = CONTRADICTS if refuted else CONSISTENT
     return Audit(
         algorithm=repr(game.algorithm), site=game.site.name, view=view, attack=attack, forged=game.forged,
         canaries=len(game.canaries), kinds=game.canaries.in_words(), shadows=len(scores) - 1, alpha=alpha, seed=seed,
@@ -228,7 +244,7 @@ def _found(
 
 
 def _bound(
-    scores: NDArray[np.float64], coins: NDArray[np.bool_], canaries: Canaries, claim: PrivacyClaim | None, alpha: float
+    scores: NDArray[np.float64], coins: NDArray[np.bool_], canaries: Canaries, delta: float, alpha: float
 ) -> tuple[int, int, float]:
     """Right guesses, guesses, and the epsilon that they refute: the highest scores are in, the lowest are out."""
     single = np.flatnonzero(canaries.single)
@@ -237,8 +253,17 @@ def _bound(
         return 0, 0, 0.0
     order = single[np.argsort(-scores[single], kind="stable")]
     right = int(coins[order[:each]].sum() + (~coins[order[-each:]]).sum())
-    delta = _DELTA if claim is None else claim.delta
     return right, 2 * each, statistics.one_run_epsilon(len(single), 2 * each, right, delta, alpha)
+
+
+def _about_one_record(claim: PrivacyClaim) -> tuple[float, float]:
+    """The epsilon and delta that a claim permits where one record changes.
+
+    For a claim about sites that are added or removed that is two steps: the site leaves, and another one comes.
+    """
+    if (claim.unit, claim.relation) != ("party", "add_remove"):
+        return claim.epsilon, claim.delta
+    return 2 * claim.epsilon, min(1.0, (1 + math.exp(min(claim.epsilon, 100.0))) * claim.delta)
 
 
 def _by_kind(
@@ -262,9 +287,7 @@ def _claim(game: Game, first: Played) -> PrivacyClaim | None:
         charges = first.charges  # its model, too, is made of private fits
     else:
         charges = None if game.view.model == "site" else first.made_public or first.charges
-    if not charges or not any(charge.events for charge in charges):
-        return None
-    claims = [claim for claim in Account(charges).claims() if claim.kind != "nominal"]
-    if len(claims) != 1:  # with claims of several kinds, nothing is claimed about the whole
-        return None
-    return claims[0]
+    # What cost nothing, such as a greeting, has no claim of its own.
+    claims = Account(tuple(charge for charge in charges or () if charge.events)).claims()
+    # With claims of several kinds, or a nominal one, nothing is claimed about the whole.
+    return claims[0] if len(claims) == 1 and claims[0].kind != "nominal" else None

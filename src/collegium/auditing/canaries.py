@@ -100,6 +100,7 @@ def write_canaries(canaries: Canaries, coins: NDArray[np.bool_], scores: NDArray
     frame = X.reset_index(drop=True) if isinstance(X, pd.DataFrame) else pd.DataFrame(X.reshape(len(X), -1))
     told = {"its label": canaries.y, "its kind": canaries.kinds, "was there": coins, "score": scores}
     with storage_errors(path, StorageError):
+        path.unlink(missing_ok=True)  # a file that others could read would stay so
         path.touch(mode=0o600)
         frame.assign(**told).to_csv(path, index=False)
 

@@ -131,8 +131,8 @@ def compare(
     own = [_transcript(setting, site, run) for _ in range(controls)]
     leaks = _open_hashes(own)
     for name, other in (neighbours_of(site, known) if neighbours is None else neighbours).items():
-        # Records of unknown classes are left out, which is one record fewer.
-        if len(other.within(known)) == len(site.within(known)) or not _size_is_public(own[0]):
+        # A record of an unknown class is left out, but still counts: that it is one must not show.
+        if len(other) == len(site) or not _size_is_public(own[0]):
             leaks += _differences(name, [each.replies for each in own], _transcript(setting, other, run).replies)
     return leaks
 

@@ -421,6 +421,7 @@ class Federation:
     def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
         """Read an answer; None if the party refused, or if its reply does not answer this order."""
         start, party, state = time.perf_counter(), answer.party, self._state[answer.party]
+        self.noise.depend_on(party.encode() + b"\0" + answer.frame)
         reply, release, charges = self._read(answer.frame, awaited)
         if isinstance(reply, Refusal):
             outcome.refused[party] = reply.code

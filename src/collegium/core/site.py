@@ -115,7 +115,9 @@ class ActiveSite:
         own = tables.take(site.X, []) if site.unlabeled is None else site.unlabeled
         self.unlabeled = PrivateRows(own, lambda: self.exposure.note_read())
         self.size = len(rows)
-        """How many private rows there are, for noise alone: a claim that stands on it says that the size is public."""
+        """How many records the site has, for noise alone: a claim that stands on it says that the size is public.
+
+        Those that are left out for their labels count: without them it would tell how many have which class."""
         self.held_out: LabelledData | None = None
         """Rows of its own that a real site keeps for testing and never trains on."""
         self.noise: Noise = SecureNoise()
@@ -143,8 +145,7 @@ class ActiveSite:
     @property
     def records(self) -> int:
         """How many private rows there are. That is private data too: what leaves after this is unprotected."""
-        self.exposure.note_read()
-        return self.size
+        return len(self.data)  # which is noted as read
 
     @cached_property
     def fingerprint(self) -> str:
@@ -248,7 +249,8 @@ class ActiveSite:
             self._rehearse_private_fit()
 
         def fit() -> tuple[SiteModel, Codes]:
-            model = self._trainer.fit_private(rows, pseudo, self.public.X, self.rng if self._simulation else None)
+            rng = self.rng if self._simulation else None
+            model = self._trainer.fit_private(rows, pseudo, self.public.X, rng, size=self.size)
             return model, model.predict_codes(self.public.X)
 
         def constant() -> tuple[SiteModel, Codes]:

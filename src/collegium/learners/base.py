@@ -129,13 +129,22 @@ class Trainer:
         return self._model(estimator, self._every)
 
     def fit_private(
-        self, private: LabelledData, pseudo: LabelledData, public: Any, rng: np.random.Generator | None
+        self,
+        private: LabelledData,
+        pseudo: LabelledData,
+        public: Any,
+        rng: np.random.Generator | None,
+        *,
+        size: int | None = None,
     ) -> SiteModel:
-        """One fit of a private learner; without a generator, its noise is secure and not reproducible."""
+        """One fit of a private learner; without a generator, its noise is secure and not reproducible.
+
+        `size` is how many records are known to be there, if these are not all.
+        """
         estimator = clone(self._learner, safe=False) if rng is None else seeded_clone(self._learner, rng)
         labelled = (pseudo.X, pseudo.codes) if len(pseudo) else None
         every = np.arange(len(self._classes))
-        estimator.fit_private(private.X, private.codes, public=public, pseudo=labelled, classes=every)
+        estimator.fit_private(private.X, private.codes, public=public, pseudo=labelled, classes=every, size=size)
         return SiteModel(estimator, self._classes, self._every, every)
 
     def fit_public(

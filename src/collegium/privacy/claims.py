@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from collegium.errors import ConfigError
-from collegium.privacy.events import Event
+from collegium.privacy.events import Event, two_steps
 
 Kind = Literal["dp", "conditional", "nominal"]
 Unit = Literal["record", "party"]
@@ -101,10 +101,17 @@ class Charge:
         return replace(self, events=self.beforehand, beforehand=(), publishable=True)
 
     def for_records(self) -> Charge:
-        """What it costs a single record: a party's whole data covers every record in it, however that changes."""
+        """What it costs a single record: a party's whole data covers every record in it, however that changes.
+
+        A party whose record changes is another one. Where parties are added or removed, that is two steps.
+        """
         if self.unit == "record":
             return self
-        return replace(self, unit="record", relation="any" if self.relation == "replace" else self.relation)
+        covered = replace(self, unit="record", relation="any")
+        if self.relation != "add_remove":
+            return covered
+        events, beforehand = (tuple(map(two_steps, several)) for several in (self.events, self.beforehand))
+        return replace(covered, events=events, beforehand=beforehand)
 
     def assuming(self, *assumptions: str) -> Charge:
         """The same with further assumptions."""

@@ -11,13 +11,20 @@ from collegium.privacy.noise import Noise
 
 
 class KeyedNoise(Noise):
-    """A stream of SHAKE-256 under a secret key: the same words from the same key, and unpredictable without it."""
+    """A stream of SHAKE-256 under a secret key: the same words from the same key, and unpredictable without it.
+
+    The difference of two results with the same noise is that of what was hidden. So the key takes in what the noise is
+    for: a run that is resumed with other answers has other noise.
+    """
 
     seeded = False
 
     def __init__(self, key: bytes) -> None:
         self._key = key
         self._drawn = 0
+
+    def depend_on(self, data: bytes) -> None:
+        self._key = hashlib.sha256(self._key + hashlib.sha256(data).digest()).digest()
 
     def words(self, n: int) -> NDArray[np.uint64]:
         stream = hashlib.shake_256(b"collegium noise v1" + self._key + self._drawn.to_bytes(8))

@@ -54,6 +54,9 @@ class Noise(ABC):
     def words(self, n: int) -> NDArray[np.uint64]:
         """`n` uniform 64-bit words."""
 
+    def depend_on(self, data: bytes) -> None:  # noqa: B027 - other sources have nothing to do
+        """Where draws can be repeated outside a simulation: those that follow are repeated beside this data only."""
+
     def uniform(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:
         """Uniform in (0, 1), never 0 and never 1."""
         n = int(np.prod(shape))

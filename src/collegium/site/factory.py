@@ -33,6 +33,7 @@ def open_site(
     folder: Path | None,
     exam: Exam | None = None,
     held_out: LabelledData | None = None,
+    records: int | None = None,
 ) -> Agent:
     """The agent of a site, with its ledger, gate and active site, in the state in which it left the run, if it did.
 
@@ -40,7 +41,7 @@ def open_site(
     site may. A real site that requires differential privacy leaves out rows with labels that the study does not know,
     and no real site's private learner may draw its noise from a seed. Without a `ledger` file the ledger is in memory;
     without a `folder` for log and state the run cannot be resumed. `exam` and `held_out` are test rows: those of a
-    simulation, and a real site's own.
+    simulation, and a real site's own. `records` is how many the site has, if its rows were left out before.
     """
     every = len(site)
     if not simulation:
@@ -50,7 +51,7 @@ def open_site(
     book = Ledger(site.name, ledger, keep_replies=folder is not None, durable=not simulation)
     gate = Gate(site.name, site.policy, book, simulation=simulation, budget=site.budget)
     active = ActiveSite(site, classes, public, seed, simulation=simulation)
-    active.keyring, active.held_out = keyring, held_out
+    active.keyring, active.held_out, active.size = keyring, held_out, every if records is None else records
     agent = Agent(active, gate, folder=folder, exam=exam)
     if left_out := every - len(site):
         agent.log.write(f"left out {left_out} rows: their labels are not classes of the study")

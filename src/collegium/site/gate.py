@@ -76,6 +76,8 @@ class Gate:
             raise Refused("step-denied", f"The policy of {self.site} does not allow step {request.step!r}.")
         if self.policy.public_sha256 is not None and request.public_sha256 != self.policy.public_sha256:
             raise Refused("other-public-set", f"{self.site} answers for the public set that it has pinned only.")
+        if installed.releases.never_protected:  # before it runs: whether it fails may depend on private rows
+            self._require_allowed(installed.releases.kind)
         return installed
 
     def require_budget(self, charges: Sequence[Charge]) -> None:
@@ -215,8 +217,12 @@ class Gate:
         """Without a claim of differential privacy, only what the policy allows."""
         if charges is not None and all(charge.kind == "dp" for charge in charges):
             return
-        if not self.policy.allows_unprotected(release.kind, strict=self.budget is not None):
-            raise Refused("unprotected", f"{self.site} does not release {release.kind} without differential privacy.")
+        self._require_allowed(release.kind)
+
+    def _require_allowed(self, kind: str) -> None:
+        """Refuse what the policy does not let go unprotected."""
+        if not self.policy.allows_unprotected(kind, strict=self.budget is not None):
+            raise Refused("unprotected", f"{self.site} does not release {kind} without differential privacy.")
 
     def _check_size(self, request: Request, packed: wire.Packed) -> None:
         if len(packed.data) > self.policy.max_release_bytes:

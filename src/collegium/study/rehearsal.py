@@ -67,8 +67,9 @@ class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
         return self.learner.charge(self.records, n_public, n_classes)
 
     def fit_private(
-        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
-    ) -> _AnyPrivateAnswer:
+        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None,
+        size: int | None = None,
+    ) -> _AnyPrivateAnswer:  # fmt: skip
         self.charge_ = self.learner.charge(self.records, tables.n_rows(public), len(classes)).assuming(SEEDED_NOISE)
         self.fit(np.zeros((len(classes), 1)), classes)
         return self

@@ -44,7 +44,7 @@ class Federation:
             "data": {"source": "public.csv"},
             "algorithm": algorithm,
             "sites": [{"learner": learner, "prepare": "none"}],
-            "federation": {"classes": ["benign", "malignant"], "parties": list(NAMES), "metrics": False},
+            "federation": {"classes": ["benign", "malignant"], "parties": list(NAMES), "metrics": False, "patience": 2},
         }
         self.folder, self.study = folder, Study.from_dict(table)
         self.host = OfficeHost({name: folder / name for name in NAMES})
@@ -123,3 +123,24 @@ def test_a_run_whose_key_was_lost_is_not_resumed_with_other_noise(tmp_path: Path
     (tmp_path / "out" / FILE).unlink()
     with pytest.raises(RecordError, match=r"run\.key is missing or damaged"):
         federation.coordinate(resume=True)
+
+
+def test_a_run_that_lost_its_record_does_not_put_the_same_noise_on_other_answers(tmp_path: Path) -> None:
+    """The difference of the two models would be the update of the site that is away the second time."""
+    federation = Federation(tmp_path, DP_FEDAVG | {"rounds": 1}, NET)
+    published = []
+
+    class Reader(Killed):
+        def on_disclosure(self, disclosure: Any) -> None:
+            if disclosure.party == "coordinator" and isinstance(disclosure.value, dict):
+                published.append(disclosure.value)
+
+    for away in (set(), {"site-3"}):
+        federation.host.away = away
+        for file in (tmp_path / "out").glob("record*"):
+            file.unlink()
+        with pytest.raises(KeyboardInterrupt):
+            federation.coordinate(callbacks=[Reader()], resume=bool(away))
+    with_it, without = published
+    change = np.sqrt(sum(np.square(with_it[name] - without[name]).sum() for name in with_it))
+    assert change > 1, "an update is clipped to 1, and divided by three sites"

@@ -14,6 +14,7 @@ from tests.flare.talk import RUN, code_of, frame, give, open_run, say
 
 from collegium import wire
 from collegium.algorithms import fedct
+from collegium.core.scores import score
 from collegium.errors import ConfigError
 from collegium.flare.agreement.planning import Plan, plan_of, review
 from collegium.flare.site.agreed import planned_run
@@ -100,6 +101,44 @@ def test_a_site_that_requires_privacy_does_not_tell_of_a_class_after_approval_ei
         assert ("rows are left out" in shown) is (change == "rare"), "its owner is told"
         assert ("leaves out" in (kit / "agent" / "site.log").read_text()) is (change == "rare")
     assert heard == ["HardLabels", "HardLabels"]
+
+
+def test_a_plan_of_one_class_is_taken_whether_the_site_has_it_or_not(tmp_path: Path, public: Any) -> None:
+    asked = np.array(["hiv", "no such class"])
+    study = {"name": "t", "data": {"source": "public.csv"}, "algorithm": {"name": "fedct", "rounds": 1}}
+    plan = plan_of(Study.from_dict(study | {"federation": {"classes": asked.tolist()}}), public, asked, ["site-1"])
+    heard = []
+    for change in ("as it is", "rare"):
+        kit = kit_with(tmp_path / change, change)
+        write_site(
+            kit, "site-1", learner="private_torch", settings=", epsilon = 0.5, epochs = 1, batch_size = 16", policy=DP
+        )
+        office = open_office(kit)
+        assert open_run(office, plan, public) == "open"
+        orders = frame(1, fedct.train(None, None, None), fedct.label(), sha256=plan.public_sha256)
+        told = give(office, orders)
+        heard.append((code_of(told), told.get("privacy")))
+    assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("value", [np.nan, 1e300, np.inf])
+def test_held_out_rows_do_not_decide_how_an_order_or_a_score_is_refused(
+    value: float, tmp_path: Path, plan: Plan, public: Any
+) -> None:
+    heard = []
+    for change in (None, value):
+        kit = kit_with(tmp_path / str(change), "as it is")
+        rows = pd.read_csv(kit / "train.csv")
+        if change is not None:
+            rows.loc[::4, "mean radius"] = change
+        rows.to_csv(kit / "train.csv", index=False)
+        write_site(kit, "site-1", learner="private_torch", settings=", epsilon = 0.5, epochs = 1", policy=DP)
+        office = open_office(kit)
+        assert open_run(office, plan, public) == "open"
+        asked = [(fedct.train(None, None, None), fedct.label()), (score(),)]
+        frames = [frame(1 + place, *orders, sha256=plan.public_sha256) for place, orders in enumerate(asked)]
+        heard.append([code_of(give(office, each, name=str(place))) for place, each in enumerate(frames)])
+    assert heard[0] == heard[1] == ["HardLabels", "unprotected"]
 
 
 def test_where_privacy_is_not_required_the_owner_agrees_before_classes_are_compared(

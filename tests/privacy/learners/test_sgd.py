@@ -121,6 +121,7 @@ def train(data: Data, steps: int = 1, sampling: float = 1.0, multiplier: float =
         "lr": 1.0,
         "weight_decay": 0.0,
         "max_grad_norm": 0.5,
+        "size": len(data[1]),
         "deterministic": True,
         **settings,
     }

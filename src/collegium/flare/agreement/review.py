@@ -180,12 +180,12 @@ def _charge(planned: PlannedStep, plan: Plan, algorithm: Algorithm, setup: SiteS
 
 
 def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Verdict]:
-    every, setup = setup.site, setup.within(plan.classes)
-    site = setup.site
-    if left_out := len(every) - len(site):
+    taken = setup.within(plan.classes)
+    site = taken.site
+    if left_out := len(setup.site) - len(site):
         yield Verdict("", "", None, f"{left_out} rows are left out: their labels are not classes of the plan")
     own = np.unique(site.y) if len(site) else np.array([])
-    labels = {*own.tolist(), *(() if setup.held_out is None else setup.held_out[1].tolist())}
+    labels = {*own.tolist(), *(() if taken.held_out is None else taken.held_out[1].tolist())}
     missing = sorted(map(str, labels - set(plan.classes)))
     if missing:
         yield Verdict("", "", "other-classes", f"the plan lacks classes that this site has: {', '.join(missing[:8])}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillBusy
@@ -22,7 +23,7 @@ from collegium.core.labels import encode_labels
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import Nothing
 from collegium.core.samples import LabelledData
-from collegium.errors import ConfigError, Refused, StorageError, WireError
+from collegium.errors import Refused, StorageError, WireError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.plan import answer_kind, same_setting
 from collegium.flare.agreement.planning import Plan
@@ -40,7 +41,9 @@ Admit: TypeAlias = Callable[[list[Request]], None]
 class Engagement:
     """One run at one site, from the first order to the last, over any number of sessions."""
 
-    def __init__(self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None) -> None:
+    def __init__(
+        self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None, *, records: int
+    ) -> None:
         self.plan = plan
         algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
         self._declared, self._fixed = algorithm.all_steps(), algorithm.fixed(plan.public_rows)
@@ -63,6 +66,7 @@ class Engagement:
             ledger=folder / "ledger.db",
             folder=self.folder,
             held_out=held_out,
+            records=records,
         )
         self._ledger = self._agent.gate.ledger
         # One thread; OpenMP counts its own per calling thread, and sums are then the same as in a simulation.
@@ -169,11 +173,12 @@ class Engagement:
     def _note_score(self) -> None:
         """For the site's own report: how the model does on held-out rows after an order that trained it."""
         site = self._agent.site
-        if site.held_out is None or site.model is None or site.watch.seconds.get("fit") is None:
+        if not site.held_out or site.model is None or site.watch.seconds.get("fit") is None:
             return
         try:
             right = float(np.mean(site.model.predict_codes(site.held_out.X) == site.held_out.codes))
-        except ConfigError:
+        except Exception:  # the coordinator must not hear of what is wrong with these rows
+            site.log(f"cannot score the model on the held-out rows:\n{traceback.format_exc()}")
             return
         with suppress(OSError), (self.folder / SCORES).open("a", encoding="utf-8") as file:
             file.write(f"{right}\n")

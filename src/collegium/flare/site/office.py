@@ -112,7 +112,9 @@ class Office:
                 self._log.write(f"run {run} leaves out {left_out} rows, whose labels are not classes of the plan")
             self._approvals.usage.begin(run, plan.digest, approval)
             try:
-                self._engagements[run] = Engagement(self._folder, run, plan, setup, public)
+                self._engagements[run] = Engagement(
+                    self._folder, run, plan, setup, public, records=len(self._setup.site)
+                )
             except ConfigError as error:
                 raise Refused("wrong-data", str(error)) from None
         self._log.write(f"opened run {run}: {plan.study}, plan {plan.digest}")

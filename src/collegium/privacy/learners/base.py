@@ -32,13 +32,16 @@ class PrivateLearner(ABC):
 
     @abstractmethod
     def fit_private(
-        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
-    ) -> Any:
+        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None,
+        size: int | None = None,
+    ) -> Any:  # fmt: skip
         """One private fit.
 
         `public` are the unlabeled public rows. `pseudo=(X_pub, y_pub)` are public rows with labels that depend on the
         private records only through releases already charged for. `classes` are all classes of the study; by default
-        those in y are used, and the claim states this as an assumption.
+        those in y are used, and the claim states this as an assumption. `size` stands for the number of records in
+        `charge` where X has not all of them: a site leaves out rows of classes that the study lacks, and how many is a
+        secret.
         """
 
     @abstractmethod

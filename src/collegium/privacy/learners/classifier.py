@@ -40,6 +40,7 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
     classes_: NDArray[Any]
     n_features_in_: int
     privacy_: PrivacyClaim
+    _size: int
 
     @abstractmethod
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
@@ -58,8 +59,9 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         return self.fit_private(X, y, public)
 
     def fit_private(
-        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None
-    ) -> Self:
+        self, X: Any, y: Any, public: Any, pseudo: tuple[Any, Any] | None = None, *, classes: Any = None,
+        size: int | None = None,
+    ) -> Self:  # fmt: skip
         """One private fit, as `PrivateLearner` says."""
         self.check()
         records, labels = tables.as_table(X, f"{self._name}: X"), as_labels(y, f"{self._name}: y")
@@ -70,7 +72,8 @@ class PrivateClassifier(PrivateLearner, ClassifierMixin, BaseEstimator):  # type
         unlabeled = self._public_rows(public)
         self.classes_ = np.unique(labels if classes is None else as_labels(classes, f"{self._name}: classes"))
         n_public = 0 if unlabeled is None else tables.n_rows(unlabeled)
-        charge = self.charge(len(labels), n_public, len(self.classes_))
+        self._size = len(labels) if size is None else size
+        charge = self.charge(self._size, n_public, len(self.classes_))
         self.n_features_in_ = prod(tables.row_shape(records))
         private = LabelledData(records, encode_labels(labels, self.classes_, self._name))
         self._learn(private, unlabeled, self._pseudo_rows(pseudo), charge)

@@ -116,6 +116,7 @@ def train_privately(
     lr: float,
     weight_decay: float,
     max_grad_norm: float,
+    size: int,
     device: torch.device,
     deterministic: bool,
 ) -> None:
@@ -129,7 +130,7 @@ def train_privately(
         noise,
         noise_multiplier=event.noise_multiplier,
         max_grad_norm=max_grad_norm,
-        expected_batch_size=event.sampling * len(data),
+        expected_batch_size=event.sampling * size,
     )
     is_random = not deterministic or has_layer(net, nn.modules.dropout._DropoutNd)
     at_once = max(1, _VALUES_AT_ONCE // max(1, sum(p.numel() for p in net.parameters())))

@@ -169,6 +169,7 @@ class PrivateTorch(PrivateClassifier):
             lr=self.lr,
             weight_decay=self.weight_decay,
             max_grad_norm=self.max_grad_norm,
+            size=self._size,
             device=find_device(self.device),
             deterministic=isinstance(self.net, str),
         )
