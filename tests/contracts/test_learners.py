@@ -25,6 +25,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lightgbm": {"n_estimators": 10, "min_child_samples": 3, "verbose": -1},
     "rulefit": {"n_estimators": 3, "max_rules": 6},
     "torch": {"epochs": 3},
+    "private_voting": {"teachers": 3, "epsilon": 500.0},  # twenty records are no secret here
 }
 NEEDS = {"rulefit": "imodels", "torch": "torch", "xgboost": "xgboost", "lightgbm": "lightgbm"}
 LACKED = "grignolino"

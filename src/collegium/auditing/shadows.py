@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
@@ -58,7 +59,9 @@ def _rest(
         with joblib.parallel_config(backend="ray"):
             yield from joblib.Parallel(n_jobs=workers or -1, return_as="list")(tasks)
     elif workers > 1:
-        yield from joblib.Parallel(n_jobs=workers, return_as="generator")(tasks)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "A worker stopped", UserWarning)  # joblib starts another one
+            yield from joblib.Parallel(n_jobs=workers, return_as="generator")(tasks)
     else:
         yield from (_try(game, row, seed) for row, seed in zip(coins, seeds, strict=True))
 
