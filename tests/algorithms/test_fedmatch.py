@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from tests.algorithms.few_labels import accuracy, disturbed, net, run, sites
 from tests.algorithms.nets import close, mean, weights
 
@@ -69,6 +70,7 @@ def test_psi_becomes_sparse() -> None:
     assert np.mean(psi[0] == 0) > 0.5
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     settings: dict[str, Any] = {"rounds": 8, "local_steps": 25, "every": 1}
     who = sites((120,) * 5, labels=6, learner=net(lr=0.01))

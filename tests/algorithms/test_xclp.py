@@ -94,7 +94,11 @@ def test_labels_and_confidences_are_by_site_in_the_order_of_its_points(usual: cg
     assert usual.refusals.empty
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    # Real keys take their time; tests/protocols has them between two sites.
+    [pytest.param(each, marks=pytest.mark.slow) if each == "paillier" else each for each in BACKENDS],
+)
 def test_every_backend_gives_the_same_labels(backend: str) -> None:
     if backend == "bfv":
         pytest.importorskip("tenseal")

@@ -20,7 +20,12 @@ FAULTS = {f"{fault}: {name}": (fault, made) for fault, name, made in planted()}
 FOUND_BY = {"seeded noise": "fresh releases", "holes": "holes"}
 
 
-@pytest.mark.parametrize("key", FAULTS)
+QUICK = ("randomized_response", "laplace", "gaussian_noisy_max")
+
+
+@pytest.mark.parametrize(
+    "key", [each if each.endswith(QUICK) else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
+)
 def test_a_planted_fault_is_found(key: str) -> None:
     fault, made = FAULTS[key]
     audit = audit_mechanism(made, trials=10_000, seed=1)
@@ -71,6 +76,7 @@ def test_a_seed_gives_the_same_audit_again_and_bounds_come_near_the_truth() -> N
     assert 0.5 * audit.epsilon_claimed < audit.epsilon_lower <= audit.epsilon_claimed
 
 
+@pytest.mark.slow
 def test_correct_mechanisms_are_seldom_flagged() -> None:
     """At most 5% of audits may be: of 40 here, 10 or more have a probability below 1e-4."""
     flagged = sum(

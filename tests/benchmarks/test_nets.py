@@ -117,6 +117,7 @@ def test_fedkt_on_digits(method: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.usefixtures("clothes")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", audit_vul.METHODS)
 def test_every_method_of_the_papers_is_attacked(name: str) -> None:
     found = audit_vul._attacked(name, "shokri", 1, 80, 1, 2)

@@ -159,7 +159,7 @@ def test_the_label_of_one_query_is_as_private_as_claimed(relation: str) -> None:
                 assert p <= math.exp(epsilon) * q + delta
 
 
-@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("noise", ["gaussian", pytest.param("laplace", marks=pytest.mark.slow)])
 def test_the_whole_learner_answers_alike_on_neighbouring_data(noise: Any) -> None:
     """Two teachers, one query, all of `fit`: how often each label comes out, with and without one record."""
     rows = np.array([[i, i] for i in range(40)], dtype=float)
