@@ -250,3 +250,55 @@ def test_shadows_that_fail_are_told_without_a_record() -> None:
     with pytest.raises(ConfigError) as told:
         audit(cg.FedCT(rounds=1), sites(Fragile(), number=2, records=240), shadows=6, seed=3)
     assert "record 17" not in str(told.value)
+
+
+class OnlyTheFirst(DecisionTreeClassifier):
+    """Answers only for as many records as it was first fitted on."""
+
+    size: int | None = None
+
+    def fit(self, X: Any, y: Any) -> Any:
+        OnlyTheFirst.size = OnlyTheFirst.size or len(y)
+        self.size_ = len(y)
+        return super().fit(X, y)
+
+    def predict_proba(self, X: Any) -> Any:
+        if self.size_ != OnlyTheFirst.size:
+            raise RuntimeError(f"no answer for record {X[17]}")
+        return super().predict_proba(X)
+
+
+def test_what_a_shadow_run_raises_is_told_by_its_kind_alone() -> None:
+    attacked = sites()
+    attacked[0] = cg.Site("site0", attacked[0].X, attacked[0].y, learner=OnlyTheFirst())
+    with pytest.raises(ConfigError, match=r"\d of 6 shadow runs failed \(first: RuntimeError\)") as told:
+        audit(cg.Local(), attacked, None, view="model", shadows=6)
+    assert "record [" not in str(told.value)
+
+
+class Counting(Boastful):
+    """Notes how many records it is fitted on; its claim is about replacing one."""
+
+    seen: list[int] = []  # noqa: RUF012
+
+    def charge(self, n_records: int, n_public: int, n_classes: int) -> Any:
+        return replace(super().charge(n_records, n_public, n_classes), relation="replace")
+
+    def fit_private(self, X: Any, y: Any, public: Any, *more: Any, **settings: Any) -> Any:
+        Counting.seen.append(len(y))
+        return super().fit_private(X, y, public, *more, **settings)
+
+
+def test_a_canary_that_is_not_there_leaves_its_place_to_the_record_it_was_made_from() -> None:
+    Counting.seen.clear()
+    attacked = sites()
+    attacked[0] = cg.Site("site0", attacked[0].X, attacked[0].y, learner=Counting())
+    assert audit(cg.FedCT(rounds=1), attacked, shadows=2).relation == "replace"
+    assert Counting.seen == [300] * 3
+
+
+def test_one_release_without_a_claim_leaves_none_for_the_whole() -> None:
+    noisy = {"rounds": 1, "mechanism": cg.RandomizedResponse(epsilon=0.02)}
+    assert audit(cg.FedCT(**noisy)).claim is not None
+    counted = audit(cg.FedCT(**noisy, consensus=cg.WeightedMajority("samples")))  # how many records is told as it is
+    assert (counted.claim, counted.verdict) == (None, "no claim")

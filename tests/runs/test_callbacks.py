@@ -271,3 +271,29 @@ def test_what_is_no_callback_is_refused(cancer, callback):
 def test_early_stopping_that_makes_no_sense_is_refused(settings):
     with pytest.raises(cg.ConfigError, match="EarlyStopping"):
         EarlyStopping(**settings)
+
+
+class Listener(Callback):
+    def __init__(self):
+        self.heard = []
+
+    def on_disclosure(self, disclosure):
+        self.heard.append(disclosure)
+
+
+def test_it_hears_what_becomes_known_to_whom(cancer):
+    listener = Listener()
+    cancer.run(cg.FedCT(rounds=2), callbacks=[listener])
+    told = {(each.round, each.to, each.party, type(each.value).__name__) for each in listener.heard}
+    parties = {site.name for site in cancer.sites()}
+    expected = {(t, "coordinator", party, "HardLabels") for t in (0, 1) for party in parties}
+    assert told == expected | {(t, "sites", "coordinator", "Labels") for t in (0, 1)}
+
+
+def test_it_hears_of_models_and_of_secret_sums(cancer):
+    net, votes = Listener(), Listener()
+    cancer.run(cg.FedAvg(rounds=1), sites=cancer.sites(cg.TorchClassifier("linear")), public=None, callbacks=[net])
+    assert any(each.to == "sites" and isinstance(each.value, dict) for each in net.heard)
+    cancer.run(cg.FedCT(rounds=1, votes="secret"), callbacks=[votes])
+    assert [type(each.value).__name__ for each in votes.heard if each.party == "sum"] == ["VoteSum"]
+    assert not any(type(each.value).__name__ == "HardLabels" for each in votes.heard)

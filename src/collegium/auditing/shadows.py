@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.auditing.game import Game, Played
-from collegium.errors import CollegiumError, ConfigError, MissingExtra
+from collegium.errors import ConfigError, MissingExtra
 from collegium.reports.progress import progress_bar
 
 
@@ -70,8 +70,6 @@ def _try(game: Game, coins: NDArray[np.bool_], seed: int) -> Played | str:
     """One run, or what kind of error ended it: its text could quote a record."""
     try:
         return game.play(coins, seed)
-    except CollegiumError as error:
-        return type(error).__name__
     except Exception as error:  # whatever a learner may raise
         return type(error).__name__
 
