@@ -26,11 +26,6 @@ CLASSES = np.array(["benign", "malignant"])
 
 
 @pytest.fixture(scope="module")
-def public(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return write_data(tmp_path_factory.mktemp("data"), ["site-1"])
-
-
-@pytest.fixture(scope="module")
 def plan(public: Any) -> Plan:
     algorithm = {"name": "fedct", "rounds": 1, "mechanism": NOISE}
     study = {"name": "t", "data": {"source": "public.csv"}, "algorithm": algorithm}
