@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -341,6 +342,32 @@ def test_a_plan_is_listed_shown_and_signed(kit, collegium):
     assert "2999-12-31" in collegium("approve", str(kit))
     assert "withdrawn" in collegium("approve", str(kit), plan.digest, "--withdraw")
     assert not office(kit).approved(plan.digest)
+
+
+def test_a_coordinators_text_is_shown_as_text(kit, collegium):
+    """Markup in a title would hide or forge what is signed, or end the command with an error."""
+    collegium("init", str(kit))
+    for title in ("quarterly [bold]check[/bold] [conceal]hidden[/conceal]", "x[/nonsense]"):
+        table = Study.from_toml("study.toml").model_dump(exclude_unset=True) | {"name": title}
+        plan = plan_of(Study.from_dict(table), pd.read_csv("public.csv"), ["no", "yes"], ["north", "south"])
+        office(kit).propose(plan)
+        for said in (collegium("approve", str(kit)), collegium("approve", str(kit), plan.digest, "--yes")):
+            assert title in said
+            assert "the coordinator's words" in said
+        assert title in json.loads(collegium("approve", str(kit), "--json"))["signed"][-1]["study"]
+        collegium("status", str(kit))
+
+
+def test_a_plan_that_asks_for_more_than_its_method_needs_is_not_signed_unread(kit, collegium, monkeypatch):
+    collegium("init", str(kit))
+    (kit / "site.toml").write_text(SITE + '[public]\npath = "../public.csv"\n')
+    honest = plan_of(Study.from_toml("study.toml"), pd.read_csv("public.csv"), ["no", "yes"], ["north", "south"])
+    greedy = replace(honest, steps=tuple(replace(step, most=60) for step in honest.steps))
+    office(kit).propose(greedy)
+    assert "allows fedct.label 60 times" in collegium("approve", str(kit), greedy.digest, "--yes", code=2)
+    monkeypatch.setattr("typer.confirm", lambda *arguments, **more: True)
+    assert "Warning" in collegium("approve", str(kit), greedy.digest)
+    assert office(kit).approved(greedy.digest)
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 1), ("\n", 1), ("", 1)])

@@ -103,7 +103,7 @@ def show_review(plan: Plan, found: Review) -> None:
         }
         for each in found.verdicts
     ]
-    console.print(frame_table(rows, f"What this site would answer to {plan.study}"))
+    console.print(frame_table(rows, f"What this site would answer to {plan.study!r}"))
     console.print(
         "This site could take part." if found.allowed else "This site could not take part: see what is refused."
     )

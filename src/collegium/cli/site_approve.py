@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import typer
 from rich.console import Console
 
 from collegium.cli.options import AsJson, KitFolder
 from collegium.cli.site import show_review
-from collegium.core.releases import Nothing
 from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import DAYS, Approvals, PendingOrder, today
-from collegium.flare.agreement.planning import ANY_PARTY, Plan, review
+from collegium.flare.agreement.consent import COORDINATOR, Consent, consent
+from collegium.flare.agreement.planning import Plan, review
 from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.site.agreed import public_set
 from collegium.flare.site.file import SITE_FILE, SiteFile
 from collegium.reports.tables import frame_table
 
@@ -55,7 +56,7 @@ def approve(
         _end({"withdrawn": whole}, f"The approval of plan {whole} is withdrawn.", as_json=as_json)
     else:
         plan = approvals.plan(_whole(digest, [plan.digest for plan in approvals.plans()]))
-        _approve_plan(approvals, plan, file, (runs, until and until.date()), yes=yes, as_json=as_json)
+        _approve_plan(kit, approvals, plan, file, (runs, until and until.date()), yes=yes, as_json=as_json)
 
 
 def _list(approvals: Approvals, *, as_json: bool) -> None:
@@ -68,7 +69,8 @@ def _list(approvals: Approvals, *, as_json: bool) -> None:
     if not plans and not orders:
         console.print("Nothing is waiting for a decision.")
     if plans:
-        rows = [{"plan": p.digest[:12], "study": p.study, "algorithm": p.algorithm["name"]} for p in plans]
+        study = f"study ({COORDINATOR})"
+        rows = [{"plan": p.digest[:12], study: repr(p.study), "algorithm": p.algorithm["name"]} for p in plans]
         console.print(frame_table(rows, "Waiting plans"))
     if orders:
         lines = [{"order": f"{o.run}:{o.number}", "steps": _shown(o.steps), "releases": o.kinds[-1]} for o in orders]
@@ -95,46 +97,42 @@ def signed_plans(approvals: Approvals) -> list[dict[str, Any]]:
 
 
 def _approve_plan(
-    approvals: Approvals, plan: Plan, file: SiteFile, terms: tuple[int | None, date | None], *, yes: bool, as_json: bool
+    kit: Path,
+    approvals: Approvals,
+    plan: Plan,
+    file: SiteFile,
+    terms: tuple[int | None, date | None],
+    *,
+    yes: bool,
+    as_json: bool,
 ) -> None:
     if approvals.approved(plan.digest) and terms == (None, None):
         _end({"approved": plan.digest}, f"Plan {plan.digest} is already signed.", as_json=as_json)
         return
     runs, until = terms[0] or 1, terms[1] or today() + timedelta(days=DAYS)
+    verdict = review(plan, file)
+    if verdict.known:
+        terms_text = f"{runs} run{'s' if runs > 1 else ''}, to begin and end by {until.isoformat()} (UTC)"
+        found = consent(plan, file, public_set(kit, file, plan), terms_text)
+        if not as_json:
+            _explain(found)
+        if yes and found.warnings:
+            raise ConfigError(f"Not signed, look at it without --yes: {' '.join(found.warnings)}")
     if not as_json:
-        _explain(plan, f"{runs} run{'s' if runs > 1 else ''}, to begin and end by {until.isoformat()} (UTC)")
-        show_review(plan, review(plan, file))
+        show_review(plan, verdict)
     _ask("Sign this plan?", yes=yes)
     approvals.approve(plan.digest, runs=runs, until=until)
     facts = {"approved": plan.digest, "runs": runs, "until": until.isoformat()}
     _end(facts, f"Signed plan {plan.digest} for {runs} run(s), until {until.isoformat()}.", as_json=as_json)
 
 
-def _explain(plan: Plan, terms: str) -> None:
+def _explain(found: Consent) -> None:
     """A plan in plain words, and what an approval of it would cover."""
-    settings = ", ".join(f"{name} = {value}" for name, value in plan.algorithm.items() if name != "name")
-    sites = "any site of the federation" if ANY_PARTY in plan.parties else ", ".join(plan.parties)
-    public = "none" if plan.public_sha256 is None else f"{plan.public_rows} rows, hash {plan.public_sha256}"
-    leaves = [
-        f"{each.kind} by {each.step}, at most {each.most} times in a run"
-        + (f", about {each.bytes} bytes each" if each.rehearsed else "; it was not asked for in the rehearsal")
-        + ("" if each.mechanism is None else f", through {each.mechanism['name']}")
-        for each in plan.steps
-        if each.kind != Nothing.kind
-    ]
-    rows = {
-        "plan": plan.digest,
-        "study": plan.study,
-        "algorithm": plan.algorithm["name"] + (f" ({settings})" if settings else ""),
-        "sites": sites,
-        "classes": ", ".join(map(str, plan.classes[:20])) + (", ..." if len(plan.classes) > 20 else ""),
-        "public set": public,
-        "would leave this site": "\n".join(leaves) or "nothing, as far as is known",
-        **{f"learned by {who}": what for who, what in plan.learns.items()},
-        "you would approve": terms,
-    }
-    table = pd.DataFrame([{"what": key, "proposed": value} for key, value in rows.items()])
-    Console().print(frame_table(table, "What is proposed"))
+    rows = [{"what": each.what, "proposed": each.words, "who says so": each.source} for each in found.lines]
+    console = Console()
+    console.print(frame_table(rows, "What is proposed"))
+    for warning in found.warnings:
+        console.print(f"Warning: {warning}", markup=False)
 
 
 def _approve_order(approvals: Approvals, order: PendingOrder, *, yes: bool, as_json: bool) -> None:

@@ -32,11 +32,11 @@ def ledger_table(path: Path, most: int | None = None) -> Table:
 
 
 def frame_table(rows: pd.DataFrame | list[dict[str, Any]], title: str) -> Table:
-    """Any rows for the terminal: numbers to the right, words to the left."""
-    frame, table = pd.DataFrame(rows), Table(title=title)
+    """Any rows for the terminal: numbers to the right, words to the left. Nothing in them is taken for markup."""
+    frame, table = pd.DataFrame(rows), Table(title=escape(title))
     numeric = set(frame.select_dtypes("number").columns)
     for column in frame.columns:
-        table.add_column(str(column), justify="right" if column in numeric else "left")
+        table.add_column(escape(str(column)), justify="right" if column in numeric else "left")
     for row in frame.to_dict("records"):
         table.add_row(*(escape(_cell(value)) for value in row.values()))
     return table

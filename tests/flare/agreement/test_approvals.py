@@ -16,7 +16,7 @@ from collegium.protocols.keys import SiteKeys, new_secret
 RUN, SHA, OTHER = "ab" * 16, "1" * 64, "2" * 64
 KEYS = SiteKeys("north", new_secret())
 STEP = PlannedStep("fedct.label", "0" * 16, "HardLabels", None, True, 3, 80)
-PLAN = Plan("study", {"name": "fedct"}, 0, ("a", "b"), None, 0, ("north", "south"), (STEP,), True, {})
+PLAN = Plan("study", {"name": "fedct"}, 0, ("a", "b"), None, 0, ("north", "south"), (STEP,), True)
 
 
 @pytest.fixture

@@ -395,6 +395,5 @@ def test_a_plan_that_puts_noise_of_promised_sensitivity_on_scores_is_refused(
         parties=("site-1",),
         steps=steps,
         complete=False,
-        learns={},
     )
     assert open_run(office, Plan.from_plain(plan.to_plain()), public) == "mechanism-denied"

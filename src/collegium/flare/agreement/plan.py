@@ -120,8 +120,6 @@ class Plan:
     steps: Annotated[tuple[PlannedStep, ...], Field(max_length=500)]
     complete: StrictBool
     """Whether all rounds were rehearsed: then `releases` counts what the whole run would send."""
-    learns: Annotated[dict[_Name, _Name], Field(max_length=100)]
-    """What each party gets to know."""
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""

@@ -30,7 +30,7 @@ _RETRIES: Final = 16
 __all__ = ["ANY_PARTY", "Plan", "PlannedStep", "Review", "Verdict", "plan_of", "review"]
 
 
-def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> Plan:
+def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str], *, most_rounds: int | None = None) -> Plan:
     """What a study would ask of these sites, found by rehearsing it on made-up ones.
 
     Listed are the steps that the rehearsal asked for, and as not rehearsed all others that the algorithm declares:
@@ -47,6 +47,8 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         The classes of all sites' labels.
     parties:
         The names of all sites; ``*`` where any site of the federation may come.
+    most_rounds:
+        How many rounds to rehearse at most; what later rounds would ask for is counted by these.
     """
     registry.install_steps()
     algorithm: Algorithm = study.build_algorithm()
@@ -65,7 +67,7 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
     if not parties:
         raise ConfigError("A plan needs at least one site: no sites were given.")
     seen: list[PlannedStep] = []
-    rounds = 1 if algorithm.needs else None
+    rounds = 1 if algorithm.needs else most_rounds
     limits: dict[str, int] = {}
     counted = _Rounds()
     if X is not None:
@@ -85,8 +87,7 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str]) -> 
         steps=tuple(
             _limited(each, limits, counted.all or algorithm.most_rounds) for each in (*seen, *_unseen(algorithm, seen))
         ),
-        complete=rounds is None and bool(seen),
-        learns=algorithm.learns() or _learnt(seen),
+        complete=bool(seen) and (rounds is None or counted.rehearsed >= counted.all),
     )
     return Plan.from_plain(plan.to_plain())  # what no site would take is an error here
 
@@ -158,19 +159,3 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
         kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
         planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))
     return planned
-
-
-def _learnt(seen: Sequence[PlannedStep]) -> dict[str, str]:
-    """What the verbs show: the coordinator sees each release, and sites what the coordinator tells them."""
-    leaving = [each for each in seen if each.kind != Nothing.kind]
-    if not leaving:
-        return {"coordinator": "only that each site answered"} if seen else {}
-    told = [
-        KINDS[each.kind].coordinator_learns
-        or f"each site's {each.kind} ({each.step}{'' if each.mechanism is None else ', with noise'})"
-        for each in leaving
-    ]
-    return {
-        "coordinator": "; ".join(dict.fromkeys(told)),
-        "other sites": "what the coordinator computes from all of them",
-    }

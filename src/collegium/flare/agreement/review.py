@@ -51,6 +51,8 @@ class Review:
     """A site's answer to a plan."""
 
     verdicts: tuple[Verdict, ...]
+    known: bool = True
+    """Can the plan's algorithm be built here?"""
 
     @property
     def refusals(self) -> tuple[Verdict, ...]:
@@ -72,7 +74,8 @@ def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review
         algorithm.all_steps()  # an error where it declares none
     except Exception as error:  # settings that somebody else chose: a constructor may raise anything
         text = str(error) if isinstance(error, ConfigError) else type(error).__name__
-        return Review((Verdict("", "", "algorithm-denied", f"cannot build this algorithm here: {text}"),))
+        refused = Verdict("", "", "algorithm-denied", f"cannot build this algorithm here: {text}")
+        return Review((refused,), known=False)
     verdicts = [*_of_whole(plan, file, algorithm)]
     with closing(Ledger(file.name)) as nothing_yet:
         gate = Gate(file.name, site_policy(file), nothing_yet, simulation=False)

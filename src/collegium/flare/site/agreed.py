@@ -13,7 +13,7 @@ from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.kits.identity import AGENT, read_keys
-from collegium.flare.site.file import SiteSetup, load_public, load_site
+from collegium.flare.site.file import SiteFile, SiteSetup, load_public, load_site
 from collegium.flare.site.public_store import PublicStore
 
 
@@ -37,12 +37,21 @@ def planned_run(kit: str | Path, digest: str | None = None) -> PlannedRun:
     folder, setup = Path(kit) / AGENT, load_site(kit)
     approvals = Approvals(folder, read_keys(folder, setup.file.name))
     plan = _newest(approvals) if digest is None else approvals.plan(digest)
-    return PlannedRun(
-        plan,
-        build("algorithm", plan.algorithm, "algorithm"),
-        setup.within(plan.classes),
-        _public(folder, setup, load_public(kit, setup.file), plan),
-    )
+    public = public_set(kit, setup.file, plan)
+    if public is None and plan.public_sha256 is not None:
+        raise ConfigError(
+            f"The public set of plan {plan.digest[:12]} is not here. The coordinator sends it with the plan: keep the "
+            "site joined until it has, or name your own copy in public.path."
+        )
+    return PlannedRun(plan, build("algorithm", plan.algorithm, "algorithm"), setup.within(plan.classes), public)
+
+
+def public_set(kit: str | Path, file: SiteFile, plan: Plan) -> PublicSet | None:
+    """The public set that a plan names, if it names one and it is here."""
+    if plan.public_sha256 is None:
+        return None
+    store = PublicStore(Path(kit) / AGENT / "public", file.public.max_bytes, load_public(kit, file))
+    return store.get(plan.public_sha256)
 
 
 def _newest(approvals: Approvals) -> Plan:
@@ -50,15 +59,3 @@ def _newest(approvals: Approvals) -> Plan:
     if not waiting:
         raise ConfigError("No plan is waiting here: give the hash of one that was proposed.")
     return waiting[-1]
-
-
-def _public(folder: Path, setup: SiteSetup, own: object, plan: Plan) -> PublicSet | None:
-    if plan.public_sha256 is None:
-        return None
-    public = PublicStore(folder / "public", setup.file.public.max_bytes, own).get(plan.public_sha256)
-    if public is None:
-        raise ConfigError(
-            f"The public set of plan {plan.digest[:12]} is not here. The coordinator sends it with the plan: keep the "
-            "site joined until it has, or name your own copy in public.path."
-        )
-    return public

@@ -1,0 +1,160 @@
+"""What an owner reads before signing a plan: found at the site, from the code that is installed there.
+
+Whoever proposes a plan writes its texts and its numbers. Nothing of that is shown as a fact: who learns what follows
+from the installed algorithm, how often and how much from a rehearsal here, limits are those that this site enforces.
+What can only be the coordinator's words says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from collegium.core.algorithm import Algorithm
+from collegium.core.building import build
+from collegium.core.public_set import PublicSet
+from collegium.core.releases import KINDS, Nothing
+from collegium.errors import CollegiumError
+from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep
+from collegium.flare.agreement.planning import plan_of
+from collegium.flare.site.file import SiteFile
+from collegium.study.study import DataSection, SiteSection, Study
+
+COORDINATOR: Final = "the coordinator's words"
+FOUND, ENFORCED = "found here", "enforced here"
+_MOST_ROUNDS: Final = 20
+_MOST_PARTIES: Final = 5
+_SHOWN: Final = 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """One thing that an owner should know, and who says so."""
+
+    what: str
+    words: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Consent:
+    """A plan in plain words."""
+
+    lines: tuple[Line, ...]
+    warnings: tuple[str, ...]
+    """Where the plan says less than this site found, or asks for more."""
+
+
+def consent(plan: Plan, file: SiteFile, public: PublicSet | None, terms: str) -> Consent:
+    """What the owner of this file would agree to by signing a plan; `public` is the set that the plan names."""
+    algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
+    found, problem = _rehearsed(plan, file, algorithm, public)
+    settings = ", ".join(f"{name} = {value}" for name, value in plan.algorithm.items() if name != "name")
+    about = (algorithm.__doc__ or "").strip().split("\n", 1)[0]
+    sites = "any site of the federation" if ANY_PARTY in plan.parties else _few(plan.parties)
+    own = {(step.step, step.kind): step for step in found}
+    leaves = [step for step in plan.steps if step.kind != Nothing.kind]
+    lines = [
+        Line("plan", plan.digest, FOUND),
+        Line("study", repr(plan.study), COORDINATOR),
+        Line("algorithm", plan.algorithm["name"] + (f": {about}" if about else ""), FOUND),
+        *([Line("settings", settings, ENFORCED)] if settings else []),
+        Line("sites", sites, COORDINATOR),
+        Line("classes", _few(plan.classes), COORDINATOR),
+        _public_line(plan, public),
+        *[
+            line
+            for step in leaves
+            for line in _leaving(step, own.get((step.step, step.kind)), rehearsed=problem is None)
+        ],
+        *([] if leaves else [Line("would leave this site", "nothing", ENFORCED)]),
+        *([] if problem is None else [Line("not found out here", f"how often and how much: {problem}", FOUND)]),
+        *[Line(f"learned by {who}", what, FOUND) for who, what in who_learns(algorithm, leaves).items()],
+        Line("you would approve", terms, ENFORCED),
+    ]
+    return Consent(tuple(lines), tuple(_warnings(plan, public, own if problem is None else None)))
+
+
+def who_learns(algorithm: Algorithm, steps: Sequence[PlannedStep]) -> dict[str, str]:
+    """What each party gets to know: what the method says, or what its releases show."""
+    if said := algorithm.learns():
+        return said
+    if not steps:
+        return {"coordinator": "only that each site answered"}
+    told = [
+        KINDS[each.kind].coordinator_learns
+        or f"each site's {each.kind} ({each.step}{'' if each.mechanism is None else ', with noise'})"
+        for each in steps
+        if each.kind in KINDS
+    ]
+    return {
+        "coordinator": "; ".join(dict.fromkeys(told)),
+        "other sites": "what the coordinator computes from all of them",
+    }
+
+
+def _rehearsed(
+    plan: Plan, file: SiteFile, algorithm: Algorithm, public: PublicSet | None
+) -> tuple[tuple[PlannedStep, ...], str | None]:
+    """The steps as this site finds them with made-up rows, or why it cannot."""
+    if public is None:
+        return (
+            (),
+            "the public set is not here" if plan.public_sha256 else "without public rows nothing can be rehearsed",
+        )
+    learner = SiteSection(learner=file.learner, prepare=file.prepare)
+    try:
+        study = Study(seed=plan.seed, data=DataSection(source="-"), algorithm=plan.algorithm, sites=[learner])
+        classes = np.asarray(plan.classes)
+        made_up = classes[np.arange(len(public)) % len(classes)]  # sizes do not depend on them
+        rows = (public.X, made_up) if algorithm.learns_public_labels else public.X
+        parties = plan.parties if len(plan.parties) <= _MOST_PARTIES else plan.parties[:_MOST_PARTIES]
+        return plan_of(study, rows, plan.classes, parties, most_rounds=_MOST_ROUNDS).steps, None
+    except CollegiumError as error:
+        return (), str(error)
+    except Exception as error:  # settings that somebody else chose meet code that did not expect them
+        return (), f"the rehearsal failed ({type(error).__name__})"
+
+
+def _leaving(step: PlannedStep, found: PlannedStep | None, *, rehearsed: bool) -> Iterator[Line]:
+    noise = "" if step.mechanism is None else f", through {step.mechanism['name']}"
+    yield Line(
+        "would leave this site", f"{step.kind} by {step.step}, at most {step.most} times in a run{noise}", ENFORCED
+    )
+    if found is not None and found.rehearsed:
+        yield Line("", f"about {found.bytes} bytes each", FOUND)
+    elif found is not None:
+        yield Line("", "not asked for in the rehearsal: perhaps never", FOUND)
+    elif not rehearsed and step.rehearsed:
+        yield Line("", f"about {step.bytes} bytes each", COORDINATOR)
+
+
+def _public_line(plan: Plan, public: PublicSet | None) -> Line:
+    if plan.public_sha256 is None:
+        return Line("public set", "none", ENFORCED)
+    if public is None:
+        return Line("public set", f"{plan.public_rows} rows, hash {plan.public_sha256}; it is not here", COORDINATOR)
+    return Line("public set", f"{len(public)} rows, hash {plan.public_sha256}", FOUND)
+
+
+def _warnings(plan: Plan, public: PublicSet | None, own: Mapping[tuple[str, str], PlannedStep] | None) -> Iterator[str]:
+    if public is not None and len(public) != plan.public_rows:
+        yield f"The plan speaks of {plan.public_rows} public rows, the set has {len(public)}."
+    if own is None:
+        return
+    for step in plan.steps:
+        found = own.get((step.step, step.kind))
+        if found is None:
+            yield f"The plan has {step.step} release {step.kind}, which the method did not do here."
+            continue
+        if step.most > found.most:
+            yield f"The plan allows {step.step} {step.most} times in a run; the method needs {found.most}."
+        if step.rehearsed and found.bytes > 2 * step.bytes:
+            yield f"The plan says {step.bytes} bytes for each answer to {step.step}; here it was {found.bytes}."
+
+
+def _few(values: Sequence[object]) -> str:
+    return ", ".join(map(str, values[:_SHOWN])) + (f", ... ({len(values)} in all)" if len(values) > _SHOWN else "")
