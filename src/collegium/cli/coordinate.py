@@ -17,6 +17,7 @@ from rich.console import Console
 
 from collegium.cli.demo import clear_demo, split_patients
 from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
+from collegium.cli.speaking import LogJson, speaker
 from collegium.cli.studies import carry_out, folder_for
 from collegium.errors import ConfigError, MissingExtra
 from collegium.reports.tables import frame_table
@@ -60,21 +61,24 @@ def coordinate(
     resume: Resume = False,
     force: Force = False,
     as_json: AsJson = False,
+    log_json: LogJson = False,
 ) -> None:
     """Run a study between organizations: over the sites that have joined the federation."""
+    from collegium.flare.coordinator.register import registered
+
     study = Study.from_toml(file, changes or ())
     folder = folder_for(study, out, resume=resume, force=force)
-    console = Console(stderr=True, highlight=False)
-    with _host(*_kits(kits, server, lead)) as host:
-        make = partial(_coordinate, study, host, file.parent, folder, console, resume)
+    say = speaker("coordinator", as_json=log_json, stderr=True)
+    own, lead_kit = _kits(kits, server, lead)
+    with _host(own, lead_kit) as host, registered(own, study.name, folder):
+        make = partial(_coordinate, study, host, file.parent, folder, say, resume)
         carry_out(study, folder, make, as_json=as_json)
 
 
-def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Console, resume: bool = False) -> Run:
+def _coordinate(
+    study: Study, host: Any, base: Path, folder: Path, say: Callable[[str], None], resume: bool = False
+) -> Run:
     from collegium.flare.coordinator.coordinate import coordinate
-
-    def say(text: str) -> None:
-        console.print(f"coordinator: {text}", markup=False)
 
     return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
 
@@ -157,7 +161,8 @@ def federation_demo(
     with _ended_by(signal.SIGTERM), federation:
         console.print(f"Server and hospitals are up after {time.perf_counter() - start:.1f} s.")
         with _host(federation.server_kit, federation.kits / LEAD) as host:
-            carry_out(study, out / "run", lambda: _coordinate(study, host, out, out / "run", console), as_json=False)
+            say = speaker("coordinator")
+            carry_out(study, out / "run", lambda: _coordinate(study, host, out, out / "run", say), as_json=False)
     rows = [
         {"hospital": name, "report": str(report)}
         for name in _HOSPITALS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from rich.console import Console
 
 from collegium.cli.options import KitFolder
+from collegium.cli.speaking import LogJson, speaker
 from collegium.errors import ConfigError
 from collegium.reports.tables import frame_table
 
@@ -78,18 +78,18 @@ def _show(made: Provisioned) -> None:
     )
 
 
-def start(kit: KitFolder) -> None:
+def start(kit: KitFolder, log_json: LogJson = False) -> None:
     """Run the server in the foreground; Ctrl-C stops it."""
     from collegium.flare.supervise.processes import run_server
 
-    run_server(kit, _speaker("server"))
+    run_server(kit, speaker("server", as_json=log_json))
 
 
-def join(kit: KitFolder) -> None:
+def join(kit: KitFolder, log_json: LogJson = False) -> None:
     """Take part, in the foreground; reconnects by itself, Ctrl-C stops it."""
     from collegium.flare.supervise.processes import run_site
 
-    run_site(kit, _speaker(kit.resolve().name))
+    run_site(kit, speaker(kit.resolve().name, as_json=log_json))
 
 
 def disable(site: SiteName, kit: LeadKit) -> None:
@@ -106,12 +106,3 @@ def _set_enabled(site: str, kit: Path, *, enabled: bool) -> None:
     from collegium.flare.nvflare.admin import set_enabled
 
     Console().print(set_enabled(kit, site, enabled=enabled), markup=False)
-
-
-def _speaker(name: str) -> Callable[[str], None]:
-    console = Console(highlight=False, soft_wrap=True)
-
-    def say(text: str) -> None:
-        console.print(f"{name}: {text}", markup=False)
-
-    return say

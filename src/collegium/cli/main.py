@@ -93,13 +93,14 @@ _add(
     explain="privacy", calibrate="privacy",
 )  # fmt: skip
 _add(
-    "server", "Run a federation's server, and say which sites may register.",
-    start="federation", disable="federation", enable="federation",
+    "server", "Run a federation's server, see what it does, and say which sites may register.",
+    start="federation", status="server_status", end="server_status", disable="federation", enable="federation",
+    clean="clean:server_clean",
 )  # fmt: skip
 _add(
     "site", "A hospital's side of a federation.",
     init="site", check="site", status="site_status", log="site_status", budget="site_status", approve="site_approve",
-    audit="audit:site_audit", join="federation",
+    audit="audit:site_audit", join="federation", clean="clean:site_clean",
 )  # fmt: skip
 _add("federation", "Rehearse a federation on one machine.", demo="coordinate:federation_demo")
 

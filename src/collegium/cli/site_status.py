@@ -36,7 +36,7 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     runs, refusals = _runs(kit / LEDGER, file.name)
     facts: dict[str, Any] = {
         "name": file.name,
-        "joined": _is_held(folder / "join.lock"),
+        "joined": is_held(folder / "join.lock"),
         "agent": _living(folder / "agent.pid"),
         "runs": runs,
         "refusals": refusals[-5:],
@@ -69,13 +69,23 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
         console.print(f"Plan {each['plan'][:12]} is signed: {left}.", markup=False)
 
 
-def log(kit: KitFolder, lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50) -> None:
+def log(
+    kit: KitFolder,
+    lines: Annotated[int, typer.Option(min=1, help="How many of the last lines.")] = 50,
+    as_json: Annotated[bool, typer.Option("--json", help="Print each entry as a JSON object on a line.")] = False,
+) -> None:
     """Show the site's own log: why something was refused or failed."""
     folder = kit / AGENT
     if not folder.is_dir():
         raise ConfigError(f"{folder} not found: run `collegium site init {kit}` first.")
     entries = [entry for file in (folder / "site.log", *folder.glob("runs/*/site.log")) for entry in _entries(file)]
-    text = [line for entry in sorted(entries, key=lambda entry: entry[0]) for line in entry]
+    entries.sort(key=lambda entry: entry[0])
+    if as_json:
+        for first, *rest in entries[-lines:]:
+            when, _, words = first.partition(" ")
+            typer.echo(json.dumps({"time": when, "message": "\n".join([words, *rest])}))
+        return
+    text = [line for entry in entries for line in entry]
     typer.echo("\n".join(text[-lines:]) if text else "The log is empty.")
 
 
@@ -107,7 +117,7 @@ def _runs(path: Path, name: str) -> tuple[list[dict[str, Any]], list[dict[str, A
         return sorted(runs, key=lambda run: str(run["last"])), opened.refusals()
 
 
-def _is_held(lock: Path) -> bool:
+def is_held(lock: Path) -> bool:
     """Does a process hold this lock? Whoever does, joined with this kit."""
     try:
         with lock.open("rb") as file:

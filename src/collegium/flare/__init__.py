@@ -13,3 +13,5 @@ from typing import Final
 
 PROTOCOL: Final = 2
 """What coordinator and site say to each other; both must mean the same."""
+NOTICE: Final = "notice: "
+"""How a line that an agent prints for its site's console begins; the others are for its log."""

@@ -229,3 +229,20 @@ def test_a_full_or_closed_folder_is_said_in_one_line(tmp_path):
     (tmp_path / "plans").write_text("in the way")
     with pytest.raises(CollegiumError, match="plans"):
         Approvals(tmp_path, KEYS)
+
+
+def test_what_begins_to_wait_is_announced_once(tmp_path: Path) -> None:
+    told: list[tuple[object, ...]] = []
+
+    class Announce:
+        def plan_waits(self, digest: str) -> None:
+            told.append((digest,))
+
+        def order_waits(self, run: str, number: int) -> None:
+            told.append((run, number))
+
+    approvals = Approvals(tmp_path, KEYS, Announce())
+    for _ in range(2):
+        approvals.propose(PLAN)
+        propose_order(approvals)
+    assert told == [(PLAN.digest,), (RUN, 7)]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError
 from collegium.flare.agreement.planning import Plan
@@ -63,11 +63,22 @@ class Approval:
         return today() > self.until
 
 
+class Announce(Protocol):
+    """Hears of what begins to wait for the owner."""
+
+    def plan_waits(self, digest: str) -> None:
+        """A plan does."""
+
+    def order_waits(self, run: str, number: int) -> None:
+        """An order does."""
+
+
 class Approvals:
     """The plans and orders in an agent's folder, and which of them its owner signed."""
 
-    def __init__(self, folder: Path, keys: SiteKeys) -> None:
+    def __init__(self, folder: Path, keys: SiteKeys, announce: Announce | None = None) -> None:
         self._keys = keys
+        self._announce = announce
         self._plans, self._orders, self._signed = (folder / name for name in ("plans", "orders", "approvals"))
         for each in (self._plans, self._orders, self._signed):
             with storage_errors(each, StorageError):
@@ -83,6 +94,8 @@ class Approvals:
         if len(self.pending()) >= MOST_PENDING:
             raise Refused("approvals-full", f"{MOST_PENDING} plans are already waiting for approval.")
         write_private(file, plan.to_json().encode())
+        if self._announce is not None:
+            self._announce.plan_waits(plan.digest)
 
     def pending(self) -> list[Plan]:
         """Plans that nobody has signed, oldest first."""
@@ -159,6 +172,8 @@ class Approvals:
             raise Refused("approvals-full", f"{MOST_PENDING} orders are already waiting for approval.")
         if known is None:
             write_private(file, json.dumps(asdict(order)).encode())
+            if self._announce is not None:
+                self._announce.order_waits(run, number)
 
     def pending_orders(self) -> list[PendingOrder]:
         """Orders that wait, oldest first."""

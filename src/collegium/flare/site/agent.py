@@ -18,9 +18,11 @@ from collegium.errors import CollegiumError, ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, read_keys, write_private
 from collegium.flare.site.file import load_public, load_site
+from collegium.flare.site.notices import Notices
 from collegium.flare.site.office import Office
 from collegium.flare.supervise.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
+from collegium.site.agent import SiteLog
 from collegium.site.ledger import storage_errors
 
 SOCKET: Final = "agent.sock"
@@ -40,7 +42,8 @@ def serve(kit: Path) -> None:
     folder = kit / AGENT
     registry.install_steps()
     setup = load_site(kit)
-    approvals = Approvals(folder, read_keys(folder, setup.file.name))
+    notices = Notices(setup.file.name, kit.resolve(), setup.file.notify, SiteLog(folder / "site.log").write)
+    approvals = Approvals(folder, read_keys(folder, setup.file.name), notices)
     office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
     listener = LocalListener(folder / SOCKET)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -121,6 +121,17 @@ class SitePublic(Section):
     max_bytes: int = Field(1 << 32, ge=0, description="the largest public set that may be fetched")
 
 
+class SiteNotify(Section):
+    """Who is told when a plan or an order waits for a person."""
+
+    command: list[str] | None = Field(
+        None, min_length=1, description="a program and its arguments; it gets one JSON object on its standard input"
+    )
+    mail: str | None = Field(None, pattern=r"^[^@\s]+@[^@\s]+$", description="an address")
+    smtp: str = Field("localhost:25", pattern=r"^.+:\d+$", description="a mail server that needs no password")
+    sender: str | None = Field(None, pattern=r"^[^@\s]+@[^@\s]+$", description="the sender (default: that address)")
+
+
 class SiteFile(File):
     """A site, as its owner describes it."""
 
@@ -133,6 +144,7 @@ class SiteFile(File):
     policy: SitePolicy = SitePolicy()
     budget: SiteBudget | None = None
     public: SitePublic = SitePublic()
+    notify: SiteNotify = SiteNotify()
     identities: dict[str, Hash] = Field({}, description="the other sites' identities, by name")
 
     @classmethod

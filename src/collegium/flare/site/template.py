@@ -42,6 +42,11 @@ approval = "plan"                 # "plan": you sign each plan; "each": you sign
 # target = "label"                # a column of that copy that is not a feature
 max_bytes = 4294967296
 
+[notify]                          # who is told that a plan or an order waits for approval
+# command = ["./tell-me.sh"]      # gets one JSON object on its standard input
+# mail = "data-protection@hospital.org"
+# smtp = "localhost:25"           # a mail server that needs no password
+
 [identities]                      # of the other sites, by telephone or letter: never from the coordinator
 # other-hospital = "64 hexadecimal digits, as its `collegium site init` shows"
 """

@@ -1,0 +1,81 @@
+"""Which coordinators are at work on a server's machine: one small file for each, in the server's kit."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from collegium.errors import ConfigError, MissingExtra, StorageError
+from collegium.flare.kits.identity import write_private
+from collegium.site.ledger import storage_errors
+
+try:
+    import psutil
+except ImportError:  # it comes with NVFlare
+    raise MissingExtra("flare", "A federation") from None
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """A study that is being run, or was when its process ended without saying so."""
+
+    process: int
+    begun: float
+    """When the process was started, by the system's clock: its number may be given to another one later."""
+    study: str
+    folder: str
+    since: str
+
+    @property
+    def alive(self) -> bool:
+        """Is the process still there?"""
+        with suppress(psutil.Error):
+            return bool(abs(psutil.Process(self.process).create_time() - self.begun) < 1.0)
+        return False
+
+
+@contextmanager
+def registered(server: Path, study: str, folder: Path) -> Iterator[None]:
+    """Be listed while a study is run."""
+    place = _place(server)
+    with storage_errors(place, StorageError):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    own, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
+    about = Coordinator(own, psutil.Process(own).create_time(), study, str(folder.resolve()), now)
+    file = place / f"{own}.json"
+    write_private(file, json.dumps(asdict(about)).encode())
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def coordinators(server: Path) -> list[Coordinator]:
+    """Those that are at work, and those that ended without saying so, oldest first."""
+    found = []
+    for file in _place(server).glob("*.json"):
+        with suppress(OSError, ValueError, TypeError):
+            found.append(Coordinator(**json.loads(file.read_text(encoding="utf-8"))))
+    return sorted(found, key=lambda each: each.since)
+
+
+def end_coordinator(server: Path, process: int) -> Coordinator:
+    """Ask a coordinator to end; its run can be resumed. One that is no longer there is taken off the list."""
+    for each in coordinators(server):
+        if each.process == process:
+            if each.alive:
+                os.kill(process, signal.SIGTERM)
+            else:
+                (_place(server) / f"{process}.json").unlink(missing_ok=True)
+            return each
+    raise ConfigError(f"No coordinator runs as process {process} here: `collegium server status KIT` lists them.")
+
+
+def _place(server: Path) -> Path:
+    return server / "coordinator" / "runs"

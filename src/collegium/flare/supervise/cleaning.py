@@ -1,0 +1,95 @@
+"""What old runs and sessions have left in a kit, and its removal. Ledgers, keys and valid approvals stay."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from collegium.errors import StorageError
+from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.site.file import SITE_FILE, SiteFile
+from collegium.flare.supervise.children import members
+from collegium.site.ledger import storage_errors
+
+DAYS: Final = 90
+_JOB: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_DAY: Final = 86400.0
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that may go."""
+
+    path: Path
+    what: str
+    bytes: int
+    days: float
+    """How long ago anything in it was last changed."""
+
+
+def site_leftovers(kit: Path, days: float, open_runs: Collection[str] = ()) -> list[Leftover]:
+    """What a site can do without: runs that are over, sessions, public sets that no plan needs, rotated logs."""
+    agent = kit / AGENT
+    file = SiteFile.from_toml(kit / SITE_FILE)
+    approvals = Approvals(agent, read_keys(agent, file.name))
+    needed = [plan for plan in approvals.plans() if approvals.approved(plan.digest)]
+    plans = {plan.digest for plan in needed}
+    public = {plan.public_sha256 for plan in (*needed, *approvals.pending())}
+    found = [
+        *_old((path for path in (agent / "runs").glob("*") if path.name not in open_runs), "run", days),
+        *_old((path for path in (agent / "plans").glob("*.json") if path.stem not in plans), "plan", days),
+        *_old((agent / "orders").glob("*.json"), "order", days),
+        *_old((path for path in (agent / "public").glob("*") if path.stem not in public), "public set", days),
+        *_sessions(kit, days),
+    ]
+    # a run that is open goes on with its public set
+    return [each for each in found if not open_runs or each.what != "public set"]
+
+
+def server_leftovers(kit: Path, days: float) -> list[Leftover]:
+    """What a server can do without: sessions that are over, and rotated logs."""
+    stores = (kit / name for name in ("jobs", "snapshots", "transfer"))
+    stored = [path for store in stores if store.is_dir() for path in store.iterdir()]
+    return [*_old(_not_running(kit, stored), "session", days), *_sessions(kit, days)]
+
+
+def remove(leftovers: Collection[Leftover]) -> None:
+    """Delete them."""
+    for each in leftovers:
+        with storage_errors(each.path, StorageError):
+            if each.path.is_dir():
+                shutil.rmtree(each.path)
+            else:
+                each.path.unlink(missing_ok=True)
+
+
+def _sessions(kit: Path, days: float) -> Iterator[Leftover]:
+    folders = (path for path in kit.iterdir() if _JOB.fullmatch(path.name))
+    yield from _old(_not_running(kit, folders), "session", days)
+    yield from _old((kit / "logs").glob("*.log.*"), "log", days)
+
+
+def _not_running(kit: Path, paths: Collection[Path] | Iterator[Path]) -> Iterator[Path]:
+    """Without the folders of sessions that have a process."""
+    commands = []
+    for process in members(kit):
+        with suppress(Exception):  # it has just ended
+            commands.append(" ".join(process.cmdline()))
+    return (path for path in paths if not any(path.name in command for command in commands))
+
+
+def _old(paths: Iterator[Path], what: str, days: float) -> Iterator[Leftover]:
+    for path in sorted(paths):
+        with suppress(FileNotFoundError), storage_errors(path, StorageError):
+            files = [path, *path.rglob("*")] if path.is_dir() else [path]
+            states = [file.lstat() for file in files]
+            age = (time.time() - max(state.st_mtime for state in states)) / _DAY
+            if age >= days:
+                yield Leftover(path, what, sum(state.st_size for state in states), age)
