@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP_QUIET := --quiet --disable-pip-version-check
+# Only what is imported is compiled, when it is: that takes half the time.
+PIP_OPTIONS := --quiet --no-compile --disable-pip-version-check
 
 .PHONY: demo test lint types imports unit slow bench reproduce docs build clean
 
@@ -48,19 +49,19 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e .
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
-	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.core
 
 $(VENV)/.docs: $(VENV)/.core
-	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.build: $(VENV)/.made constraints.txt
-	$(BIN)/python -m pip install $(PIP_QUIET) -c constraints.txt build
+	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt build
 	@touch $@
 
 clean:

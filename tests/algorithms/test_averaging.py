@@ -52,7 +52,13 @@ def study(name: str, folder: Path, prepare: str = "none") -> cg.Study:
     return cg.Study.from_toml(file)
 
 
-@every_method
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("fedavg", "fedmd", "scaffold") else pytest.param(name, marks=pytest.mark.slow)
+        for name in WITH_NETS
+    ],
+)
 def test_it_runs_from_a_study_file_and_can_be_rehearsed(name, tmp_path):
     made = study(name, tmp_path)
     run = made.run(progress=False)

@@ -16,6 +16,7 @@ from collegium.errors import ConfigError, SiteError
 FEW: dict[str, Any] = {"rounds": 2, "local_steps": 5}
 
 
+@pytest.mark.slow
 def test_found_labels_make_a_better_net_than_labels_alone() -> None:
     who = sites((120,) * 5, labels=6)
     settings: dict[str, Any] = {"rounds": 8, "local_steps": 25}

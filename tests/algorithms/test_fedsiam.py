@@ -34,6 +34,7 @@ def test_consistency_and_decay_grow_with_the_rounds() -> None:
     assert [args["decay"] for args in asked] == pytest.approx([1 / 2, 2 / 3, 3 / 4, 0.8, 0.8, 0.8])
 
 
+@pytest.mark.slow
 def test_it_learns() -> None:
     settings: dict[str, Any] = {"rounds": 8, "local_steps": 25}
     assert accuracy(run(cg.FedSiam(**settings), sites((120,) * 5, labels=6), test_sites=False)) > 0.5

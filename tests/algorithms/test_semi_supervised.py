@@ -81,6 +81,7 @@ def test_a_site_that_drops_out_for_good_leaves_the_others_at_work(method: cg.Alg
         assert "c" not in {party for party, _, _ in link.releases[-3:]}
 
 
+@pytest.mark.slow
 @every_method
 def test_images_and_nets_with_batch_norm_and_dropout_are_learned_too(method: cg.Algorithm) -> None:
     learner = cg.TorchClassifier("cnn_cifar10", image_shape=(1, 8, 8), batch_size=8, augment=True)

@@ -402,7 +402,7 @@ STAGES = [
 LEADING = [("a", "sketches.draw_seed"), ("c", "sketches.announce")]
 
 
-@pytest.mark.parametrize("backend", ["ot", "masked"])
+@pytest.mark.parametrize("backend", [pytest.param("ot", marks=pytest.mark.slow), "masked"])
 @pytest.mark.parametrize(("party", "step"), [(p, s) for p in "ac" for s in STAGES] + LEADING)
 def test_the_others_finish_when_a_site_goes_before_the_sums(play: Play, party: str, step: str, backend: str) -> None:
     algorithm = cg.XCLP(bits=32, k=3, hamming=backend)

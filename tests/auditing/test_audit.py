@@ -132,6 +132,7 @@ def test_the_second_public_set_of_an_adaptive_coordinator_costs_as_much_again() 
     assert audit(forged="adaptive").auc > 0.8
 
 
+@pytest.mark.slow
 def test_shadow_runs_make_the_attack_stronger() -> None:
     alone, helped = (audit(forged=True, kinds="ordinary", canaries=60, shadows=shadows) for shadows in (0, 16))
     assert helped.attack == "lira"
@@ -140,6 +141,7 @@ def test_shadow_runs_make_the_attack_stronger() -> None:
     assert audit(forged=True, shadows=3).attack == "rmia"
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_audit_whatever_the_workers() -> None:
     first, again = (audit(forged=True, shadows=2, canaries=40, workers=workers) for workers in (0, 2))
     assert first.to_plain() | {"seconds": 0} == again.to_plain() | {"seconds": 0}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,16 @@ def clothes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path))
 
 
+def quick_first(methods: Iterable[str], quick: int = 3) -> list[Any]:
+    """The methods of a table; all but the first few are slow."""
+    return [each if at < quick else pytest.param(each, marks=pytest.mark.slow) for at, each in enumerate(methods)]
+
+
 def keep(folder: Path, name: str, found: dict[str, Any]) -> None:
     (folder / f"{name}.json").write_text(json.dumps(found | MACHINE))
 
 
-@pytest.mark.parametrize("method", fashion.SHOWN)
+@pytest.mark.parametrize("method", quick_first(fashion.SHOWN))
 def test_every_method_of_table_1_runs(method: str, clothes: None, tmp_path: Path) -> None:
     found = fashion._run(method, TINY, seed=0)
     assert 0 <= found["accuracy"] <= found["best"] <= 1
@@ -59,7 +65,7 @@ def test_every_method_of_table_1_runs(method: str, clothes: None, tmp_path: Path
         assert found["epsilon"] == pytest.approx(0.1, rel=1e-3)
 
 
-@pytest.mark.parametrize("method", fashion_skew.SHOWN)
+@pytest.mark.parametrize("method", quick_first(fashion_skew.SHOWN))
 def test_every_method_of_table_2_runs(method: str, clothes: None, tmp_path: Path) -> None:
     found = fashion._run(method, SKEWED, seed=0)
     assert 0 <= found["accuracy"] <= found["best"] <= 1

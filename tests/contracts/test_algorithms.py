@@ -225,8 +225,8 @@ def test_it_does_not_matter_who_answers_first(name: str, cancer: Any, usual: Any
     same(usual(name)[0], other, cancer.split.public, fresh_secrets=make(name).fresh_secrets)
 
 
-# Real processes, where one method with trees and one with nets show it; the others are slow.
-QUICK = {("fedct", "workers"), ("fedavg", "workers")}
+# Real processes, where one method shows it; the others are slow.
+QUICK = {("fedct", "workers")}
 
 
 def _apart(name: str, link: str) -> Any:

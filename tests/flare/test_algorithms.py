@@ -29,6 +29,8 @@ from collegium.study.study import Study
 
 EVERY = registry.names("algorithm")
 REAL = [name for name in EVERY if not registry.lookup("algorithm", name)().simulation_only]
+QUICK = ("fedct", "aimhi", "fedkt", "fedaux", "xclp", "fedavg", "dp_fedavg", "scaffold")
+"""One of each way of working; the others, which send nothing that these do not, are slow."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "aimhi": {"period": 1},
     "dp_fedavg": {"clip": 1.0, "noise": 1.0},
@@ -96,7 +98,9 @@ def kits_for(folder: Path, name: str) -> Iterator[tuple[str, Path]]:
         yield site, folder / site
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in REAL]
+)
 def test_it_runs_between_organisations_as_in_a_simulation(name: str, folder: Path) -> None:
     study, host = study_of(name), OfficeHost(dict(kits_for(folder, name)))
     run = coordinate(study, host, base=folder, out=folder / "out", progress=False)

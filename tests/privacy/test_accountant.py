@@ -177,7 +177,8 @@ def test_noise_of_steps_on_samples(epsilon: float, multiplier: float, digits: in
 
 
 @pytest.mark.parametrize(
-    ("count", "sampling"), [(100, 0.01), pytest.param(50, 0.999, marks=pytest.mark.slow), (1, 0.5)]
+    ("count", "sampling"),
+    [pytest.param(100, 0.01, marks=pytest.mark.slow), pytest.param(50, 0.999, marks=pytest.mark.slow), (1, 0.5)],
 )
 def test_noise_of_other_samples(count: int, sampling: float) -> None:
     found = privacy.noise_multiplier(1.0, DELTA, count, sampling)

@@ -150,7 +150,7 @@ def tensorboard_log(tmp_path, monkeypatch):
     return TensorBoardLog(tmp_path / "tensorboard", monkeypatch)
 
 
-@pytest.fixture(params=["mlflow_log", "tensorboard_log"])
+@pytest.fixture(params=[pytest.param("mlflow_log", marks=pytest.mark.slow), "tensorboard_log"])
 def log(request):
     return request.getfixturevalue(request.param)
 

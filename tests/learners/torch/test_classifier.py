@@ -651,7 +651,7 @@ def test_global_generators_are_left_alone(net: Any, blobs: Data) -> None:
     assert np.random.random() == np.random.RandomState(5).random()
 
 
-@pytest.mark.parametrize("net", ["mlp", make_net])
+@pytest.mark.parametrize("net", [pytest.param("mlp", marks=pytest.mark.slow), make_net])
 def test_other_threads_do_not_matter(net: Any, blobs: Data) -> None:
     alone = TorchClassifier(net, random_state=0, steps=150).fit(*blobs)
     done = threading.Event()
