@@ -13,7 +13,7 @@ from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LoopbackFederation
 
 Part = Literal["all", "job", "agent", "nvflare"]
-_WORDS = {"job": "worker_process", "agent": "agent", "nvflare": "site"}
+_WORDS = {"job": "job", "agent": "agent", "nvflare": "site"}
 
 
 class FaultyFederation(LoopbackFederation):
@@ -61,8 +61,8 @@ class FaultyFederation(LoopbackFederation):
 
 
 def _role(command: list[str]) -> str:
-    """What a process of a kit is: the word after our module's name, or NVFlare's module."""
+    """What a process of a kit is: the word after our module's name."""
     for before, word in itertools.pairwise(command):
-        if before == "collegium.flare.nvflare.guarded" or (before == "-m" and word.startswith("nvflare.")):
+        if before == "collegium.flare.nvflare.guarded":
             return word
     return ""
