@@ -59,7 +59,7 @@ def report(minutes: int = 60, sites: int = 8, rounds: int = 200, seed: int = 1, 
     soak.run(60.0 * minutes)
     verdict = "Equal: labels, ledgers, chains; no process left." if not soak.wrong else "NOT EQUAL."
     found = [
-        {"event": event, "count": len(took), "median": _middle(took), "longest": max(took, default=None)}
+        {"event": event, "count": len(took)} | _recovery([seconds for seconds in took if seconds is not None])
         for event, took in soak.events.items()
     ]
     columns = {
@@ -77,9 +77,8 @@ def report(minutes: int = 60, sites: int = 8, rounds: int = 200, seed: int = 1, 
     return done
 
 
-def _middle(took: list[float | None]) -> float | None:
-    known = [seconds for seconds in took if seconds is not None]
-    return median(known) if known else None
+def _recovery(seconds: list[float]) -> dict[str, float]:
+    return {"median": median(seconds), "longest": max(seconds)} if seconds else {}
 
 
 def _own_mounts() -> bool:

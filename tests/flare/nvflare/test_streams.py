@@ -7,7 +7,9 @@ import threading
 import pytest
 
 pytest.importorskip("nvflare")
+from nvflare.fuel.f3.streaming.blob_streamer import BlobStream
 from nvflare.fuel.f3.streaming.byte_receiver import RxTask
+from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
 from collegium.flare.nvflare import streams
 
@@ -15,10 +17,10 @@ from collegium.flare.nvflare import streams
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(RxTask, "rx_task_map", {})
-    monkeypatch.setattr(RxTask, "_schedule_remove_task", RxTask._schedule_remove_task)  # put back at the end
+    forgetting = streams.Forgetting()
+    monkeypatch.setattr(RxTask, "_schedule_remove_task", lambda task, ttl=None: forgetting.later(task, ttl))
     clock = [0.0]
     monkeypatch.setattr(streams.time, "monotonic", lambda: clock[0])
-    streams.forget_in_one_place()
     return clock
 
 
@@ -50,3 +52,11 @@ def test_each_is_forgotten_when_its_own_time_is_over(now: list[float]) -> None:
     now[0] = 90.0
     receive(5)
     assert known() == [1, 5]
+
+
+@pytest.mark.parametrize(("size", "buffer"), [(100, 1 << 17), (200_000, 200_000), (1 << 24, 1 << 20), (0, 1 << 20)])
+def test_a_short_message_takes_a_small_buffer(monkeypatch: pytest.MonkeyPatch, size: int, buffer: int) -> None:
+    monkeypatch.setattr(TxTask, "__init__", streams._with_small_buffer(TxTask.__init__))
+    stream = BlobStream(bytes(size), None)
+    task = TxTask(None, 1 << 20, "aux", "order", "site-1", {}, stream, False, False, False)
+    assert len(task.buffer) == task.chunk_size == buffer

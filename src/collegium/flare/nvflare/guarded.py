@@ -27,7 +27,7 @@ import time
 import uuid
 from typing import Any, Final
 
-from collegium.flare.nvflare.streams import forget_in_one_place
+from collegium.flare.nvflare.streams import hold_little
 
 _MODULES: Final = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -47,6 +47,10 @@ NEEDED: Final = frozenset(
         "NotifyJobStatusProcessor",
         "ReportVersionProcessor",
     }
+)
+_UNNEEDED: Final = (
+    "nvflare.app_common.decomposers.numpy_decomposers",
+    "nvflare.app_opt.pt",  # all of PyTorch, when a session ends
 )
 _SELF: Final = "collegium.flare.nvflare.guarded"
 _SERVER: Final = "server"
@@ -101,6 +105,32 @@ def bind_jobs() -> None:
         return spawn([python, option, _SELF, "job", *module], environment)
 
     process_launcher.spawn_process = spawn_bound
+
+
+def load_little() -> None:
+    """Load neither array libraries nor web servers: a session carries bytes, over gRPC and local TCP.
+
+    It makes each process of NVFlare's a third smaller, and what is not there cannot be reached.
+    """
+    sys.modules.update(dict.fromkeys(_UNNEEDED))  # type: ignore[arg-type]  # None: importing it is an ImportError
+    from nvflare.fuel.f3.drivers.driver_manager import DriverManager
+
+    DriverManager.search_folder = _know_two_drivers
+
+
+def _know_two_drivers(drivers: Any, folder: str, package: str | None) -> None:
+    from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
+    from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+
+    for driver in (GrpcDriver, TcpDriver):
+        drivers.drivers.update(dict.fromkeys(driver.supported_transports(), driver))
+
+
+def check_no_client_api() -> None:
+    """NVFlare would load all of its Client API to see that a job's executor does not belong to it."""
+    from nvflare.private.fed.client.client_json_config import ClientJsonConfigurator
+
+    ClientJsonConfigurator._validate_client_api_executors = lambda configurator: None
 
 
 def close_doors() -> None:
@@ -161,16 +191,23 @@ def main() -> None:
         os.environ[PARENT] = str(os.getpid())  # of the jobs
         module = _MODULES[kind]
     if kind != "agent":
-        name_jobs_strictly()
-        forget_in_one_place()
-    if kind in ("server", "site"):
+        _change_nvflare(kind)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _change_nvflare(kind: str) -> None:
+    load_little()
+    hold_little()
+    name_jobs_strictly()
+    if kind == "job":
+        check_no_client_api()
+    else:
         bind_jobs()
     if kind == "server":
         keep_sites_apart()
     if kind == "site":
         close_doors()
         retry_soon()
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

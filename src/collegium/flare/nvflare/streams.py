@@ -1,4 +1,4 @@
-"""What NVFlare remembers of messages that it has received: without a thread for each of them."""
+"""What NVFlare holds for each message: less than it would, so that a long session takes no more than a short one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import heapq
 import itertools
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+_LEAST_CHUNK: Final = 1 << 17  # NVFlare warns of shorter ones
 
 
 class Forgetting:
@@ -34,9 +38,25 @@ class Forgetting:
             each._remove_task()
 
 
-def forget_in_one_place() -> None:
-    """For this whole process."""
+@cache
+def hold_little() -> None:
+    """For this whole process: no thread for a message that came, no megabyte for each that goes."""
     from nvflare.fuel.f3.streaming.byte_receiver import RxTask
+    from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
     forgetting = Forgetting()
     RxTask._schedule_remove_task = lambda task, ttl=None: forgetting.later(task, ttl)
+    TxTask.__init__ = _with_small_buffer(TxTask.__init__)
+
+
+def _with_small_buffer(make: Callable[..., None]) -> Callable[..., None]:
+    """NVFlare takes a buffer of a megabyte for every message, however short, and keeps it until it is confirmed."""
+
+    def make_small(
+        task: Any, cell: Any, chunk: int, channel: str, topic: str, target: str, headers: Any, stream: Any, *rest: Any
+    ) -> None:
+        if stream.get_size() > 0:  # not a stream of unknown length
+            chunk = min(chunk, max(stream.get_size(), _LEAST_CHUNK))
+        make(task, cell, chunk, channel, topic, target, headers, stream, *rest)
+
+    return make_small
