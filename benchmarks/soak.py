@@ -1,6 +1,6 @@
 """Bad days: a study is run again and again while processes are killed and disks fill up, and nothing may differ.
 
-    python -m benchmarks soak [--minutes 60] [--sites 8] [--rounds 200] [--seed 1] [--folder ""]
+    python -m benchmarks soak [--minutes 60] [--sites 8] [--rounds 200] [--seed 1] [--disks 1]
 
 First the study is run once undisturbed. Then, until the minutes are over, it is run again and again over one server
 and sites, all of them real processes over loopback, while at random moments a process is killed (kill -9) or a disk is
@@ -10,7 +10,7 @@ ledger the same releases in the same order, each once, in an unbroken chain; in 
 
 Full disks are small file systems in memory, mounted over each site's agent folder and the coordinator's runs, in a
 mount namespace of this program's own. That needs root, or: unshare --map-root-user --mount python -m benchmarks soak.
-Where it is not allowed, disks do not fill, and the table says so.
+Where it is not allowed, and with --disks 0, disks do not fill, and the table says so.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ import numpy as np
 from benchmarks.real_federation import coordinate, write_federation, write_sites
 from benchmarks.report import Column, Report, print_with_options
 from collegium.errors import CollegiumError
-from collegium.flare.supervise.children import members
 from collegium.site.ledger import read_ledger, verify_ledger
 
 SMALL: dict[str, Any] = {"minutes": 1, "sites": 3, "rounds": 20}
 _NEW_MOUNTS = 0x00020000
 _DISK = "32m"
-_PAUSE = (8.0, 22.0)
+_PAUSE = (4.0, 22.0)
 _FULL = (5.0, 30.0)
 _STOPS = 10
 """A coordinator that stops so often in one run, with all disks free, does not recover."""
@@ -51,24 +50,29 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
-def report(minutes: int = 60, sites: int = 8, rounds: int = 200, seed: int = 1, folder: str = "") -> Report:
+def report(minutes: int = 60, sites: int = 8, rounds: int = 200, seed: int = 1, disks: int = 1) -> Report:
     """Let it run, and compare."""
-    place = Path(folder or tempfile.mkdtemp(prefix="collegium-soak-"))
-    soak = Soak(place, sites, rounds, random.Random(seed), disks=_own_mounts())  # noqa: S311
+    place = Path(tempfile.mkdtemp(prefix="collegium-soak-"))
+    soak = Soak(place, sites, rounds, random.Random(seed), disks=bool(disks) and _own_mounts())  # noqa: S311
     print(f"soak: {minutes} minutes, {sites} sites, {rounds} rounds a run; consoles and kits in {place}", flush=True)
-    soak.run(60.0 * minutes)
+    try:
+        soak.run(60.0 * minutes)
+    finally:
+        soak.unmount()
     verdict = "Equal: labels, ledgers, chains; no process left." if not soak.wrong else "NOT EQUAL."
     found = [
-        {"event": event, "count": len(took)} | _recovery([seconds for seconds in took if seconds is not None])
+        {"event": event, "count": len(took), "sooner": sum(seconds is None for seconds in took)}
+        | _recovery([seconds for seconds in took if seconds is not None])
         for event, took in soak.events.items()
     ]
     columns = {
         "event": Column("event"),
         "times": Column("count"),
-        "until all sites go on, s (median)": Column("median", ".1f"),
+        "until all sites went on, s (median)": Column("median", ".1f"),
         "(longest)": Column("longest", ".1f"),
+        "fault or end came sooner": Column("sooner"),
     }
-    notes = [verdict, *soak.wrong, soak.in_words(), *([] if soak.disks else ["Disks did not fill: mounts need root."])]
+    notes = [verdict, *soak.wrong, soak.in_words(), *([] if soak.disks else ["Disks did not fill."])]
     done = Report(f"{minutes} minutes of faults, {sites} sites, seed {seed}", columns, found, "\n".join(notes))
     if soak.wrong:
         done.print()
@@ -100,10 +104,10 @@ class Soak:
         self._federation = write_federation(place, sites)
         self._runs, self._console = place / "runs", place / "consoles" / "coordinator.txt"
         self._runs.mkdir()
-        if disks:
-            for folder in (self._runs, *map(self._agent, self._federation.sites)):
-                folder.mkdir(exist_ok=True)
-                subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK},mode=700", "tmpfs", folder], check=True)
+        self._mounted = [self._runs, *map(self._agent, self._federation.sites)] if disks else []
+        for folder in self._mounted:
+            folder.mkdir(exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_DISK},mode=700", "tmpfs", folder], check=True)
         write_sites(self._federation)  # keys lie in the agent's folder
         self._program: subprocess.Popen[bytes] | None = None
         self._out = self._runs
@@ -124,8 +128,17 @@ class Soak:
             if self._program is not None:
                 self._program.kill()
                 self._program.wait()
-        left = [name for name in ("server", *self._federation.sites) if members(self._federation.kits / name)]
-        self.wrong += [f"Processes of {name} are left." for name in left]
+            self.wrong += [f"A process without its parent: {process}." for process in self._federation.orphans()]
+            self.wrong += [f"Processes of {name} are left." for name in self._federation.stop_politely()]
+
+    def unmount(self) -> None:
+        """Put what is in the small file systems, which end with this program, on the disk."""
+        for folder in self._mounted:
+            kept = folder.with_name(f"{folder.name} copied")
+            shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("*.sock"))
+            subprocess.run(["umount", "--lazy", folder], check=True)
+            shutil.rmtree(folder)
+            kept.rename(folder)
 
     def in_words(self) -> str:
         """How much was done."""
@@ -135,10 +148,9 @@ class Soak:
     def _disturbed_run(self, end: float) -> None:
         self._start(self._runs / f"run-{self.finished + 1}")
         kinds = [kind for kind in _WEIGHTS if self.disks or "disk" not in kind]
+        self._wait(lambda: False, self._rng.uniform(*_PAUSE))
         while self._program is not None and time.monotonic() < end:
-            self._wait(lambda: time.monotonic() > end, self._rng.uniform(*_PAUSE))
-            if self._program is not None and time.monotonic() < end:
-                self._befall(self._rng.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0])
+            self._befall(self._rng.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0])
         self._wait(lambda: False, _LAST_RUN_SECONDS)
         if self._program is not None:
             self.wrong.append(f"{self._out.name} did not finish: {self._last_words(self._console)}")
@@ -147,7 +159,7 @@ class Soak:
         self._compare()
 
     def _befall(self, kind: str) -> None:
-        """One fault, and how long it takes until every site has released something more."""
+        """One fault, and how long it takes until every site has released something more. The next may come before."""
         site = self._rng.choice(self._federation.sites)
         self._say(f"{kind} {site if kind in ('agent', 'nvflare', 'job') or 'site' in kind else ''}")
         if kind == "coordinator":
@@ -162,10 +174,14 @@ class Soak:
         else:
             name, part = ("server", kind.split()[-1]) if "server" in kind else (site, kind)
             self._federation.kill(name, part)  # type: ignore[arg-type]
-        before, start = self._released(), time.monotonic()
-        everybody = lambda: all(now > then for now, then in zip(self._released(), before, strict=True))  # noqa: E731
-        self._wait(everybody, 300.0)
-        self.events[kind].append(None if self._program is None else time.monotonic() - start)
+        before, start, pause = self._released(), time.monotonic(), self._rng.uniform(*_PAUSE)
+        self._wait(lambda: self._all_beyond(before), pause)
+        went_on = self._program is not None and self._all_beyond(before)
+        self.events[kind].append(time.monotonic() - start if went_on else None)
+        self._wait(lambda: False, start + pause - time.monotonic())
+
+    def _all_beyond(self, before: list[int]) -> bool:
+        return all(now > then for now, then in zip(self._released(), before, strict=True))
 
     def _kill_coordinator(self) -> None:
         assert self._program is not None

@@ -9,6 +9,8 @@ import signal
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LoopbackFederation
 
@@ -48,6 +50,24 @@ class FaultyFederation(LoopbackFederation):
     def ended(self) -> list[str]:
         """Whose supervisors have ended though nobody killed them."""
         return [name for name, process in self._running.items() if process.poll() is not None]
+
+    def orphans(self) -> list[str]:
+        """Processes that run though the one that started them has ended."""
+        found = []
+        for name, supervisor in self._running.items():
+            with contextlib.suppress(psutil.Error):  # one has just ended: its children follow
+                processes = members(self.kits / name)
+                parents = {supervisor.pid, *(process.pid for process in processes)}
+                found += [f"{name}: {process.pid}" for process in processes if process.ppid() not in parents]
+        return found
+
+    def stop_politely(self) -> list[str]:
+        """Stop everything as its owners would; returns whose processes are left."""
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            process.wait()
+        return [name for name in self._running if members(self.kits / name)]
 
     def _kill(self, name: str, kit: Path, what: Part) -> list[int]:
         found = []
