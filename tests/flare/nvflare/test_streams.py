@@ -54,6 +54,15 @@ def test_each_is_forgotten_when_its_own_time_is_over(now: list[float]) -> None:
     assert known() == [1, 5]
 
 
+def test_a_busy_process_remembers_for_a_shorter_time(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    forgetting = streams.Forgetting(at_most=15.0)
+    monkeypatch.setattr(RxTask, "_schedule_remove_task", lambda task, ttl=None: forgetting.later(task, ttl))
+    receive(1)
+    now[0] = 20.0
+    receive(2)
+    assert known() == [2]
+
+
 @pytest.mark.parametrize(("size", "buffer"), [(100, 1 << 17), (200_000, 200_000), (1 << 24, 1 << 20), (0, 1 << 20)])
 def test_a_short_message_takes_a_small_buffer(monkeypatch: pytest.MonkeyPatch, size: int, buffer: int) -> None:
     monkeypatch.setattr(TxTask, "__init__", streams._with_small_buffer(TxTask.__init__))

@@ -75,7 +75,7 @@ def secured(kits: Path, trusting: str) -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.parametrize("answer", [reset, lambda connected: connected.recv(1)], ids=["reset", "closed"])
+@pytest.mark.parametrize("answer", [reset, lambda connected: connected.recv(1 << 16)], ids=["reset", "closed"])
 def test_a_lost_connection_is_no_bad_certificate(
     kit: Kit, listener: socket.socket, answer: Callable[[socket.socket], None]
 ) -> None:

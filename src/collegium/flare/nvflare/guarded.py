@@ -57,6 +57,9 @@ _SERVER: Final = "server"
 _PR_SET_PDEATHSIG: Final = 1
 _LONGEST_WAIT_SECONDS: Final = 2
 _LOOK_SECONDS: Final = 0.5
+_REMEMBERED_SECONDS: Final = 15.0
+"""How long a session's process recognizes a message that is sent again, as happens after 5 seconds. Of what it does not
+recognize, sites answer the same order with the same release, and a second answer is dropped."""
 PARENT: Final = "COLLEGIUM_PARENT"
 
 
@@ -197,11 +200,12 @@ def main() -> None:
 
 def _change_nvflare(kind: str) -> None:
     load_little()
-    hold_little()
     name_jobs_strictly()
     if kind == "job":
+        hold_little(_REMEMBERED_SECONDS)
         check_no_client_api()
     else:
+        hold_little()
         bind_jobs()
     if kind == "server":
         keep_sites_apart()

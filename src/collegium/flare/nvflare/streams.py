@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,15 +22,16 @@ class Forgetting:
     whose time is over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, at_most: float = math.inf) -> None:
+        self._at_most = at_most
         self._due: list[tuple[float, int, Any]] = []
         self._order = itertools.count()
         self._lock = threading.Lock()
 
     def later(self, task: Any, seconds: float | None = None) -> None:
         """In place of `RxTask._schedule_remove_task`."""
-        now, wait = time.monotonic(), task.completed_task_ttl if seconds is None else seconds
-        over = []
+        now, over = time.monotonic(), []
+        wait = min(self._at_most, task.completed_task_ttl if seconds is None else seconds)
         with self._lock:
             heapq.heappush(self._due, (now + wait, next(self._order), task))
             while self._due[0][0] <= now:
@@ -39,12 +41,15 @@ class Forgetting:
 
 
 @cache
-def hold_little() -> None:
-    """For this whole process: no thread for a message that came, no megabyte for each that goes."""
+def hold_little(seconds: float = math.inf) -> None:
+    """For this whole process: no thread for a message that came, no megabyte for each that goes.
+
+    `seconds`: how long a message that came is remembered, at most.
+    """
     from nvflare.fuel.f3.streaming.byte_receiver import RxTask
     from nvflare.fuel.f3.streaming.byte_streamer import TxTask
 
-    forgetting = Forgetting()
+    forgetting = Forgetting(seconds)
     RxTask._schedule_remove_task = lambda task, ttl=None: forgetting.later(task, ttl)
     TxTask.__init__ = _with_small_buffer(TxTask.__init__)
 
