@@ -38,7 +38,7 @@ from collegium.site.ledger import read_ledger, verify_ledger
 
 SMALL: dict[str, Any] = {"minutes": 1, "sites": 3, "rounds": 20}
 _NEW_MOUNTS = 0x00020000
-_DISK = "32m"
+_DISK = "400m"
 _PAUSE = (4.0, 22.0)
 _FULL = (5.0, 30.0)
 _STOPS = 10
@@ -116,7 +116,8 @@ class Soak:
 
     def run(self, seconds: float) -> None:
         """All of it."""
-        with self._federation:
+        try:
+            self._federation.start(timeout=300.0)
             self._start(self._runs / "undisturbed")
             self._wait(lambda: False, _LAST_RUN_SECONDS)
             self._right = self._outcome()
@@ -130,6 +131,8 @@ class Soak:
                 self._program.wait()
             self.wrong += [f"A process without its parent: {process}." for process in self._federation.orphans()]
             self.wrong += [f"Processes of {name} are left." for name in self._federation.stop_politely()]
+        finally:
+            self._federation.stop()
 
     def unmount(self) -> None:
         """Put what is in the small file systems, which end with this program, on the disk."""
@@ -157,6 +160,8 @@ class Soak:
             return
         self.finished += 1
         self._compare()
+        if not self.wrong:
+            shutil.rmtree(self._out)  # the next one needs the space
 
     def _befall(self, kind: str) -> None:
         """One fault, and how long it takes until every site has released something more. The next may come before."""
@@ -173,7 +178,8 @@ class Soak:
             self._start_again(name)
         else:
             name, part = ("server", kind.split()[-1]) if "server" in kind else (site, kind)
-            self._federation.kill(name, part)  # type: ignore[arg-type]
+            if not self._federation.kill(name, part):  # type: ignore[arg-type]
+                return  # it was just being started again
         before, start, pause = self._released(), time.monotonic(), self._rng.uniform(*_PAUSE)
         self._wait(lambda: self._all_beyond(before), pause)
         went_on = self._program is not None and self._all_beyond(before)
