@@ -53,6 +53,10 @@ _NETS = _of("nets", "tests/algorithms/test_fedavg.py", "tests/algorithms/test_fe
 _START = _of("start", "tests/algorithms/test_starting.py")
 _CHECKS = _of("checks", "tests/runs/test_checks.py", "tests/runs/test_runner.py")
 _VOTES = _of("secret votes", "tests/secure/test_secret_votes.py")
+_PROCESSES = _of(
+    "processes", "tests/flare/nvflare/test_guarded.py", "tests/flare/nvflare/test_streams.py",
+    "tests/flare/supervise/test_connection.py", "tests/flare/supervise/test_dialling.py",
+)  # fmt: skip
 _BOUNDARY = _of(
     "boundary", "tests/wire/test_replies.py", "tests/wire/test_orders.py", "tests/core/test_hostile_replies.py",
     "tests/core/test_federation.py",
@@ -618,4 +622,19 @@ FAULTS = (
         "tests/site/test_agent.py",
         "tests/flare/test_algorithms.py -k keeps_no_key",
     ),
+    _PROCESSES.fault(
+        "a job outlives its parent",
+        "        follow_parent()\n        module = sys.argv.pop(1)\n",
+        "        module = sys.argv.pop(1)\n",
+    ),
+    _PROCESSES.fault(
+        "a job's end is the server's",
+        "(closed[2], closed[1]) == (self._process, self._dialled)",
+        "closed[2] == self._process",
+    ),
+    _PROCESSES.fault(
+        "a closed connection is a bad certificate", "    except ssl.SSLEOFError:\n        return _closed(kit)\n", ""
+    ),
+    _PROCESSES.fault("messages are remembered for ever", "while self._due[0][0] <= now:", "while False:"),
+    _PROCESSES.fault("every message takes a megabyte", "if stream.get_size() > 0:", "if False:"),
 )

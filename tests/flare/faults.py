@@ -9,11 +9,13 @@ import signal
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LoopbackFederation
 
 Part = Literal["all", "job", "agent", "nvflare"]
-_WORDS = {"job": "worker_process", "agent": "agent", "nvflare": "site"}
+_WORDS = {"job": ("job",), "agent": ("agent",), "nvflare": ("site", "server")}
 
 
 class FaultyFederation(LoopbackFederation):
@@ -33,23 +35,45 @@ class FaultyFederation(LoopbackFederation):
         self._wait_for_site(name, seen, timeout)
 
     def kill(self, site: str, what: Part = "all") -> list[int]:
-        """Kill -9 a site's processes; returns their ids. `job`, `agent` and `nvflare` leave the supervisor, which
-        starts agent and NVFlare again."""
-        return self._kill(site, self.site_kit(site), what)
+        """Kill -9 a site's processes, or the server's; returns their ids. `job`, `agent` and `nvflare` leave the
+        supervisor, which starts agent and NVFlare again."""
+        return self._kill(site, self.kits / site, what)
 
     def kill_server(self) -> list[int]:
         """Kill -9 the server, its supervisor and its jobs."""
-        return self._kill("server", self.server_kit, "all")
+        return self.kill("server")
 
     def supervisor(self, name: str) -> int:
         """The process id of the server's or a site's supervisor."""
         return self._running[name].pid
 
+    def ended(self) -> list[str]:
+        """Whose supervisors have ended though nobody killed them."""
+        return [name for name, process in self._running.items() if process.poll() is not None]
+
+    def orphans(self) -> list[str]:
+        """Processes that run though the one that started them has ended."""
+        found = []
+        for name, supervisor in self._running.items():
+            with contextlib.suppress(psutil.Error):  # one has just ended: its children follow
+                processes = members(self.kits / name)
+                parents = {supervisor.pid, *(process.pid for process in processes)}
+                found += [f"{name}: {process.pid}" for process in processes if process.ppid() not in parents]
+        return found
+
+    def stop_politely(self) -> list[str]:
+        """Stop everything as its owners would; returns whose processes are left."""
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            process.wait()
+        return [name for name in self._running if members(self.kits / name)]
+
     def _kill(self, name: str, kit: Path, what: Part) -> list[int]:
         found = []
         for process in members(kit):
             with contextlib.suppress(Exception):  # it has just ended
-                if what == "all" or _WORDS[what] in _role(process.cmdline()):
+                if what == "all" or _role(process.cmdline()) in _WORDS[what]:
                     found.append(process.pid)
         if what == "all" and (supervisor := self._running.pop(name, None)) is not None:
             supervisor.kill()
@@ -61,8 +85,8 @@ class FaultyFederation(LoopbackFederation):
 
 
 def _role(command: list[str]) -> str:
-    """What a process of a kit is: the word after our module's name, or NVFlare's module."""
+    """What a process of a kit is: the word after our module's name."""
     for before, word in itertools.pairwise(command):
-        if before == "collegium.flare.nvflare.guarded" or (before == "-m" and word.startswith("nvflare.")):
+        if before == "collegium.flare.nvflare.guarded":
             return word
     return ""

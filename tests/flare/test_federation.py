@@ -151,11 +151,13 @@ def test_kills_of_job_agent_and_server_change_nothing(
     study = write_study(federation.kits, rounds=6)
     before = {name: len(ledger_rows(federation, name)) for name in NAMES}
     coordinator = Coordinator(federation, study, tmp_path / "out", stops)
+    said = len(federation.console("site-2"))
     stops.at(0, lambda: kill(federation, "site-2", "job"))
     stops.at(1, lambda: kill(federation, "site-3", "agent"))
-    killed = []
+    killed, heard = [], []
 
     def server() -> None:
+        heard.append(federation.console("site-2")[said:])
         assert federation.kill_server()
         killed.append(time.monotonic())
         federation.start_server(seconds(60))
@@ -166,6 +168,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
     assert_same(run, undisturbed)
     assert run.refusals.empty
     assert "the session ended; starting another" in coordinator.said
+    assert heard == [""], "a job that was killed is not a lost server"
     for name in NAMES:
         rows = ledger_rows(federation, name)[before[name] :]
         assert len(rows) == 12, "six rounds of labels and scores, each released once"
@@ -260,6 +263,23 @@ def test_other_algorithms_run_unchanged(federation: FaultyFederation, tmp_path: 
         _, _, own, secrets, *_ = cloudpickle.loads(state.read_bytes())
         assert own["names of circles that were joined"]
         assert secrets == {}
+
+
+def test_a_long_session_takes_no_more_threads_than_a_short_one(federation: FaultyFederation) -> None:
+    host = NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+    try:
+        session = host.begin(frozenset({"site-1"}))
+        jobs = [process for process in members(federation.server_kit) if "job" in process.cmdline()]
+        job = max(jobs, key=lambda process: process.create_time())  # an earlier one may take its time to end
+        for _ in range(20):  # its pools fill
+            session.request("site-1", b"", seconds(20))
+        before = job.num_threads()
+        for _ in range(80):
+            session.request("site-1", b"", seconds(20))
+        assert job.num_threads() < before + 20
+        session.close()
+    finally:
+        host.close()
 
 
 def kill(federation: FaultyFederation, site: str, what: Any) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 from rich.console import Console
 
 from collegium.cli.options import KitFolder
 from collegium.cli.speaking import LogJson, speaker
 from collegium.errors import ConfigError
-from collegium.reports.tables import frame_table
 
 if TYPE_CHECKING:
     from collegium.flare.kits.federation_file import FederationFile, SiteSection
@@ -66,6 +64,10 @@ def _declared(file: Path, federation: FederationFile, name: str, organisation: s
 
 
 def _show(made: Provisioned) -> None:
+    import pandas as pd  # not for `start` and `join`, which stay in memory
+
+    from collegium.reports.tables import frame_table
+
     console = Console()
     kits = [(kit.folder.name, _GOES_TO[kit.kind], kit.organisation, round(kit.days_left)) for kit in made.kits]
     rows = [*kits, ("ca", "nobody: keep it offline", "", round(made.authority_days))]

@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.signal import lfilter
 
 LARGEST_COUNT: Final = 10**10
 """The most uses that are composed: their distribution takes a few million points."""
@@ -41,6 +40,8 @@ class Losses:
 
     def epsilon(self, delta: float) -> float:
         """The epsilon at `delta`."""
+        from scipy.signal import lfilter  # all of SciPy's signal processing, which most sites never need
+
         if self.delta(0.0) <= delta:
             return 0.0
         # With `upper[i]` the probability of loss i and above, and `lower[i]` the same under the neighbouring data

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -132,13 +133,13 @@ def start_nvflare(command: list[str], kit: Path, *variables: str) -> subprocess.
     )
 
 
-def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
+def submit_session(federation: FaultyFederation, folder: Path, *sites: str) -> LocalListener:
     """A job like the coordinator's; it lasts until the listener is closed."""
     name = uuid.uuid4().hex
     listener = LocalListener(federation.server_kit / "coordinator" / f"{name}.sock")
     config = folder / "job" / "app" / "config"
     config.mkdir(parents=True)
-    deploy = {"app": ["server", "site-1", "site-2"]}
+    deploy = {"app": ["server", *sites]}
     meta = {"name": "run", "resource_spec": {}, "min_clients": 1, "deploy_map": deploy}
     relay = {"id": "link", "path": "collegium.flare.nvflare.relay.LinkRelay", "args": {"session": name}}
     executor = {"path": "collegium.flare.nvflare.executor.LinkExecutor", "args": {}}
@@ -155,6 +156,12 @@ def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
         file.write_text(json.dumps(content))
     with connection(read_kit(federation.lead_kit), seconds(20)) as opened:
         opened.submit_job(str(folder / "job"))
+    return listener
+
+
+def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
+    """One whose sites are ready."""
+    listener = submit_session(federation, folder, "site-1", "site-2")
     channel = listener.accept(timeout=seconds(30))
     assert channel is not None
     assert channel.receive(timeout=seconds(30)) is not None  # the sites' job processes are up
@@ -280,6 +287,21 @@ def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_proc
     os.kill(federation.supervisor("site-2"), signal.SIGINT)
     until(lambda: gone(stopped), 30)
     until(lambda: gone(killed), 5)  # long since: it is NVFlare's own watch that would take longer
+    listener.close()
+
+
+def test_supervisors_that_are_killed_while_a_job_starts_leave_no_process(federation, tmp_path):
+    for name in ("site-1", "site-2"):
+        federation.start_site(name, timeout=seconds(60))
+    listener = submit_session(federation, tmp_path, *federation.sites)
+    for name, delay in zip(federation.sites, (0.0, 0.2, 0.5), strict=True):
+        kit = federation.site_kit(name)
+        until(lambda kit=kit: len(members(kit)) == 3, every=0.01)
+        time.sleep(delay)  # moments of a job's start
+        os.kill(federation.supervisor(name), signal.SIGKILL)
+    for name in federation.sites:
+        kit = federation.site_kit(name)
+        until(lambda kit=kit: gone(kit), 10)
     listener.close()
 
 

@@ -10,7 +10,6 @@ from nvflare.apis.executor import Executor
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.shareable import Shareable, make_reply
 
-from collegium.flare.nvflare.guarded import follow_parent
 from collegium.flare.supervise.sockets import ConnectionLost
 from collegium.flare.supervise.sockets import request as ask_agent
 
@@ -26,7 +25,6 @@ class LinkExecutor(Executor):  # type: ignore[misc]
     def handle_event(self, event_type: str, fl_ctx: Any) -> None:
         """Listen for the relay when a job starts."""
         if event_type == EventType.START_RUN:
-            follow_parent()
             workspace = fl_ctx.get_prop(FLContextKey.WORKSPACE_OBJECT)
             self._agent = Path(workspace.get_root_dir()) / AGENT_SOCKET
             engine = fl_ctx.get_engine()

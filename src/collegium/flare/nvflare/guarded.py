@@ -2,6 +2,7 @@
 
     python -m collegium.flare.nvflare.guarded server|site ARGUMENTS OF NVFLARE
     python -m collegium.flare.nvflare.guarded agent KIT
+    python -m collegium.flare.nvflare.guarded job MODULE OF NVFLARE, ITS ARGUMENTS
 
 A site of NVFlare's answers administration messages: it runs `cat` or `ls`, restarts, reports its environment. Whether
 the sender may do that, it learns from the message itself - and the server writes that message, so a server in wrong
@@ -14,15 +15,19 @@ for the coordinator's and send its releases back. Here it does not.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import runpy
+import select
 import signal
 import sys
 import threading
 import time
 import uuid
 from typing import Any, Final
+
+from collegium.flare.nvflare.streams import hold_little
 
 _MODULES: Final = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -43,10 +48,18 @@ NEEDED: Final = frozenset(
         "ReportVersionProcessor",
     }
 )
+_UNNEEDED: Final = (
+    "nvflare.app_common.decomposers.numpy_decomposers",
+    "nvflare.app_opt.pt",  # all of PyTorch, when a session ends
+)
+_SELF: Final = "collegium.flare.nvflare.guarded"
 _SERVER: Final = "server"
 _PR_SET_PDEATHSIG: Final = 1
 _LONGEST_WAIT_SECONDS: Final = 2
 _LOOK_SECONDS: Final = 0.5
+_REMEMBERED_SECONDS: Final = 15.0
+"""How long a session's process recognizes a message that is sent again, as happens after 5 seconds. Of what it does not
+recognize, sites answer the same order with the same release, and a second answer is dropped."""
 PARENT: Final = "COLLEGIUM_PARENT"
 
 
@@ -61,7 +74,7 @@ def die_with_parent() -> None:
 
 
 def follow_parent() -> None:
-    """End soon after the process that started this one. For jobs: NVFlare's own watch takes ten seconds and more.
+    """End with the process that started this one. For jobs: NVFlare's own watch begins late and takes ten seconds.
 
     A job cannot ask the kernel for it, as the others do: it would end with the thread that started it.
     """
@@ -71,9 +84,56 @@ def follow_parent() -> None:
 
 
 def _end_without(parent: int) -> None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # it has ended, or the kernel does not offer this
+            handle = os.pidfd_open(parent)
+            if os.getppid() == parent:  # and not another process with its number
+                select.select([handle], [], [])
     while os.getppid() == parent:
         time.sleep(_LOOK_SECONDS)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def bind_jobs() -> None:
+    """Start jobs through this module, so that they follow this process from their first moment.
+
+    A job that began to watch only when it is ready would be left behind by a parent that ended before.
+    """
+    from nvflare.app_common.job_launcher import process_launcher
+
+    spawn = process_launcher.spawn_process
+
+    def spawn_bound(command: list[str], environment: dict[str, str]) -> Any:
+        python, option, *module = command
+        return spawn([python, option, _SELF, "job", *module], environment)
+
+    process_launcher.spawn_process = spawn_bound
+
+
+def load_little() -> None:
+    """Load neither array libraries nor web servers: a session carries bytes, over gRPC and local TCP.
+
+    It makes each process of NVFlare's a third smaller, and what is not there cannot be reached.
+    """
+    sys.modules.update(dict.fromkeys(_UNNEEDED))  # type: ignore[arg-type]  # None: importing it is an ImportError
+    from nvflare.fuel.f3.drivers.driver_manager import DriverManager
+
+    DriverManager.search_folder = _know_two_drivers
+
+
+def _know_two_drivers(drivers: Any, folder: str, package: str | None) -> None:
+    from nvflare.fuel.f3.drivers.grpc_driver import GrpcDriver
+    from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+
+    for driver in (GrpcDriver, TcpDriver):
+        drivers.drivers.update(dict.fromkeys(driver.supported_transports(), driver))
+
+
+def check_no_client_api() -> None:
+    """NVFlare would load all of its Client API to see that a job's executor does not belong to it."""
+    from nvflare.private.fed.client.client_json_config import ClientJsonConfigurator
+
+    ClientJsonConfigurator._validate_client_api_executors = lambda configurator: None
 
 
 def close_doors() -> None:
@@ -125,17 +185,33 @@ def retry_soon() -> None:
 
 def main() -> None:
     """Run what the first argument names."""
-    die_with_parent()
-    os.environ[PARENT] = str(os.getpid())  # of the jobs
     kind = sys.argv.pop(1)
+    if kind == "job":
+        follow_parent()
+        module = sys.argv.pop(1)
+    else:
+        die_with_parent()
+        os.environ[PARENT] = str(os.getpid())  # of the jobs
+        module = _MODULES[kind]
     if kind != "agent":
-        name_jobs_strictly()
+        _change_nvflare(kind)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _change_nvflare(kind: str) -> None:
+    load_little()
+    name_jobs_strictly()
+    if kind == "job":
+        hold_little(_REMEMBERED_SECONDS)
+        check_no_client_api()
+    else:
+        hold_little()
+        bind_jobs()
     if kind == "server":
         keep_sites_apart()
     if kind == "site":
         close_doors()
         retry_soon()
-    runpy.run_module(_MODULES[kind], run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

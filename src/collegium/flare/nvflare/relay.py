@@ -19,7 +19,6 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
 from collegium.flare.nvflare.executor import BLOB, ORDER, PING
-from collegium.flare.nvflare.guarded import follow_parent
 from collegium.flare.supervise.sockets import Channel, ConnectionLost, connect, tagged, untagged
 
 COORDINATOR_FOLDER: Final = "coordinator"
@@ -38,8 +37,7 @@ class LinkRelay(Controller):  # type: ignore[misc]
         self._lock = threading.Lock()
 
     def start_controller(self, fl_ctx: Any) -> None:
-        """End with the server."""
-        follow_parent()
+        """Nothing to prepare."""
 
     def stop_controller(self, fl_ctx: Any) -> None:
         """Nothing to clean up: the job's process ends."""

@@ -25,6 +25,7 @@ from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
 from collegium.flare.kits.local_policy import EXECUTOR, RELAY
 from collegium.flare.nvflare.admin import registered_sites
 from collegium.flare.nvflare.relay import COORDINATOR_FOLDER
+from collegium.flare.nvflare.streams import hold_little
 from collegium.flare.supervise.sockets import Channel, ConnectionLost, LocalListener, tagged, untagged
 from collegium.site.ledger import storage_errors
 
@@ -38,6 +39,7 @@ class NvflareHost:
         self._server, self._lead, self._user = server.resolve(), lead.resolve(), user
         self._admin: AdminSession | None = None
         self._lock = threading.RLock()
+        hold_little()
         with storage_errors(self._server, StorageError):
             (self._server / COORDINATOR_FOLDER).mkdir(mode=0o700, exist_ok=True)
 

@@ -10,7 +10,8 @@ from typing import Final
 _CONNECTED_SECONDS: Final = 1.0  # a refused connection is closed sooner
 _MISSES: Final = 2
 _REJECTIONS: Final = (re.compile(r"registration rejected: (.*)"), re.compile(r"(Client '\S+' is disabled)"))
-_PROCESS: Final = re.compile(r"PID: (\d+)")
+_DIALLED: Final = re.compile(r"Connection \[(\w+) \S+ => \S+\] is created: PID: (\d+)")
+_CLOSED: Final = re.compile(r"Connection \[(\w+) .*\] is closed PID: (\d+)")
 
 
 class Connection:
@@ -22,17 +23,22 @@ class Connection:
         self._open_since: float | None = None
         self._misses = 0
         self._process: str | None = None
+        self._dialled: str | None = None
         self._lock = threading.Lock()
 
     def hear(self, line: str) -> None:
-        """Learn from one line. Job processes print to the same log; their connections come and go and do not count."""
+        """Learn from one line.
+
+        Only the connection that the site's own process dialled counts. Its jobs print to the same log, and dial it:
+        their connections come and go.
+        """
         with self._lock:
             if "Successfully registered client" in line:
                 self._registered, self._misses = True, 0
                 self._open_since = time.monotonic() - _CONNECTED_SECONDS
-            elif re.search(r"=> \S+\] is created", line) and self._is_mine(line):
-                self._open_since = time.monotonic()
-            elif "Not Connected] is closed" in line and self._is_mine(line):
+            elif (made := _DIALLED.search(line)) and self._is_mine(made[2]):
+                self._dialled, self._open_since = made[1], time.monotonic()
+            elif (closed := _CLOSED.search(line)) and (closed[2], closed[1]) == (self._process, self._dialled):
                 self._open_since, self._misses = None, 0
             elif "Failed to send heartbeat" in line:
                 self._misses += 1
@@ -40,17 +46,16 @@ class Connection:
                 if found := pattern.search(line):
                     self.rejected = found[1]
 
-    def _is_mine(self, line: str) -> bool:
+    def _is_mine(self, process: str) -> bool:
         """The first process that connects is the site's own; jobs come later."""
-        found = _PROCESS.search(line)
-        process = found[1] if found else None
         self._process = self._process or process
         return process == self._process
 
     def forget(self) -> None:
         """The process is gone."""
         with self._lock:
-            self._registered, self._open_since, self._misses, self._process = False, None, 0, None
+            self._registered, self._open_since, self._misses = False, None, 0
+            self._process = self._dialled = None
 
     @property
     def up(self) -> bool:

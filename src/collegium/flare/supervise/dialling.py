@@ -36,15 +36,30 @@ def _why_refused(kit: Kit, plain: socket.socket) -> str | None:
         with context.wrap_socket(plain, server_hostname=kit.host) as secure:
             secure.settimeout(_ALERT_SECONDS)
             with contextlib.suppress(TimeoutError):  # silence is consent: a refusal comes at once
-                secure.recv(1)
+                return None if secure.recv(1) else _closed(kit)
     except ssl.SSLCertVerificationError as error:
         return (
             f"{kit.address} presented a certificate that this federation's authority did not sign "
             f"({error.verify_message}): the server runs another federation's kit, or the connection is intercepted"
         )
-    except ssl.SSLError:
-        return f"{kit.address} rejected this kit's certificate: the kit belongs to another federation, or has expired"
+    except ssl.SSLEOFError:
+        return _closed(kit)
+    except ssl.SSLError as error:
+        if "ALERT" in (error.reason or ""):  # said by the other end, and what it says is about this certificate
+            return (
+                f"{kit.address} rejected this kit's certificate: the kit belongs to another federation, or has expired"
+            )
+        return f"{kit.address} does not speak TLS: another program listens there, or a proxy answers in its place"
+    except ConnectionError:
+        return _closed(kit)
     return None
+
+
+def _closed(kit: Kit) -> str:
+    return (
+        f"{kit.address} closed the connection: the server is being restarted, "
+        "or a firewall or proxy on the way does not let TLS through"
+    )
 
 
 def check_port(kit: Kit) -> None:

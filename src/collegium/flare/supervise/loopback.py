@@ -33,7 +33,11 @@ class LoopbackFederation:
     """
 
     def __init__(
-        self, folder: Path, sites: Sequence[str] = ("site-1", "site-2", "site-3"), port: int | None = None
+        self,
+        folder: Path,
+        sites: Sequence[str] = ("site-1", "site-2", "site-3"),
+        port: int | None = None,
+        host: str = "localhost",
     ) -> None:
         self.sites = tuple(sites)
         self.port = free_port() if port is None else port
@@ -42,7 +46,7 @@ class LoopbackFederation:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.file = FederationFile(
             name="loopback",
-            server=ServerSection(host="localhost", port=self.port, organisation="coordinator"),
+            server=ServerSection(host=host, port=self.port, organisation="coordinator"),
             sites=[SiteSection(name=name, organisation=f"owner-of-{name}") for name in self.sites],
             leads=[LeadSection(name=LEAD, organisation="coordinator")],
         )
@@ -109,12 +113,16 @@ class LoopbackFederation:
         file = self._consoles / f"{name}.txt"
         return file.read_text(errors="replace") if file.exists() else ""
 
+    def python(self, name: str) -> Sequence[str]:
+        """How Python is started for the server or a site."""
+        return (sys.executable,)
+
     def _launch(self, name: str, *command: object) -> None:
         if name in self._running and self._running[name].poll() is None:
             raise ConfigError(f"{name} is already running.")
         with (self._consoles / f"{name}.txt").open("ab") as console:
             self._running[name] = subprocess.Popen(
-                [sys.executable, "-c", _COMMAND, *map(str, command)],
+                [*self.python(name), "-c", _COMMAND, *map(str, command)],
                 env=os.environ | {PARENT: str(os.getpid()), "PYTHONPATH": import_paths(), "PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=console,

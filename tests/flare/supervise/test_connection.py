@@ -1,0 +1,55 @@
+"""What NVFlare 2.9 prints, and what it means for the site's connection."""
+
+from __future__ import annotations
+
+import pytest
+
+from collegium.flare.supervise import connection
+from collegium.flare.supervise.connection import Connection
+
+OPENED = "INFO conn_manager: Connection [CN00002 N/A => localhost:46389] is created: PID: 23924"
+REGISTERED = "INFO FederatedClient: Successfully registered client:site-1 for project loopback."
+A_JOB_CALLS = "INFO conn_manager: Connection [CN00003 127.0.0.1:42804 <= 127.0.0.1:45860] is created: PID: 23924"
+THE_JOB_DIALS = "INFO conn_manager: Connection [CN00003 N/A => localhost:46389] is created: PID: 24080"
+THE_JOB_IS_GONE = "INFO conn_manager: Connection [CN00003 Not Connected] is closed PID: 23924"
+CLOSED = "INFO conn_manager: Connection [CN00002 Not Connected] is closed PID: 23924"
+OPENED_AGAIN = "INFO conn_manager: Connection [CN00007 N/A => localhost:46389] is created: PID: 23924"
+CLOSED_AGAIN = "INFO conn_manager: Connection [CN00007 Not Connected] is closed PID: 23924"
+
+
+@pytest.fixture
+def heard(monkeypatch: pytest.MonkeyPatch) -> Connection:
+    """A connected site with a job."""
+    monkeypatch.setattr(connection, "_CONNECTED_SECONDS", 0.0)
+    made = Connection()
+    for line in (OPENED, REGISTERED, A_JOB_CALLS, THE_JOB_DIALS):
+        made.hear(line)
+    assert made.up
+    return made
+
+
+def test_a_job_that_ends_is_not_the_server(heard: Connection) -> None:
+    heard.hear(THE_JOB_IS_GONE)
+    assert heard.up
+
+
+def test_a_lost_server_is_noticed_and_comes_back(heard: Connection) -> None:
+    heard.hear(CLOSED)
+    assert not heard.up
+    heard.hear(OPENED_AGAIN)
+    assert heard.up
+    heard.hear(CLOSED)  # the old one, late
+    assert heard.up
+    heard.hear(CLOSED_AGAIN)
+    assert not heard.up
+
+
+def test_a_new_process_starts_afresh(heard: Connection) -> None:
+    heard.forget()
+    assert not heard.up
+    heard.hear(OPENED.replace("23924", "99"))
+    heard.hear(REGISTERED)
+    heard.hear(CLOSED)
+    assert heard.up
+    heard.hear(CLOSED.replace("23924", "99"))
+    assert not heard.up
