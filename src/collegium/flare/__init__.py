@@ -13,3 +13,5 @@ from typing import Final
 
 PROTOCOL: Final = 2
 """What coordinator and site say to each other; both must mean the same."""
+NOTICE: Final = "notice: "
+"""Begins a line of a site's agent that its owner should see at once, on the console of `collegium site join`."""

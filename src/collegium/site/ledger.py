@@ -312,6 +312,8 @@ def storage_errors(path: Path | None, kind: type[StorageError]) -> Iterator[None
             raise StorageError(f"No space left on disk for {where}: free some and resume the run.") from None
         if isinstance(error, OSError):
             raise StorageError(f"Cannot use {where}: {error.strerror}.") from None
+        if "disk I/O" in str(error):
+            raise StorageError(f"Cannot write to {where}: the disk is full or failing.") from None
         if "readonly" in str(error) or "unable to open" in str(error):
             raise StorageError(f"Cannot write to {where}: check the folder and its permissions.") from None
         raise kind(f"Cannot read {where}: it is damaged or of another kind. Restore it from a backup.") from None

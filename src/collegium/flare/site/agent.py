@@ -15,6 +15,7 @@ from typing import Final
 
 from collegium import registry
 from collegium.errors import CollegiumError, ConfigError, StorageError
+from collegium.flare import NOTICE
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, read_keys, write_private
 from collegium.flare.site.file import load_public, load_site
@@ -41,7 +42,7 @@ def serve(kit: Path) -> None:
     registry.install_steps()
     setup = load_site(kit)
     approvals = Approvals(folder, read_keys(folder, setup.file.name))
-    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
+    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file), _tell)
     listener = LocalListener(folder / SOCKET)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: listener.close())
@@ -50,6 +51,11 @@ def serve(kit: Path) -> None:
             listener.serve(office.answer)
     finally:
         listener.close()
+
+
+def _tell(text: str) -> None:
+    """A line for the console of `collegium site join`, which reads what this process prints."""
+    print(f"{NOTICE}{text}", flush=True)  # noqa: T201 - this is a program
 
 
 def instance(kit: Path) -> str:
