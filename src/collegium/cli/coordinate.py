@@ -17,8 +17,9 @@ from rich.console import Console
 
 from collegium.cli.demo import clear_demo, split_patients
 from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
-from collegium.cli.studies import carry_out, folder_for
-from collegium.errors import ConfigError, MissingExtra
+from collegium.cli.studies import carry_out, end_with, folder_for
+from collegium.errors import ConfigError, MissingExtra, QuorumLost
+from collegium.reports.html import CODES, UNKNOWN
 from collegium.reports.tables import frame_table
 from collegium.runs.results import Run
 from collegium.study.study import Study
@@ -67,7 +68,8 @@ def coordinate(
     console = Console(stderr=True, highlight=False)
     with _host(*_kits(kits, server, lead)) as host:
         make = partial(_coordinate, study, host, file.parent, folder, console, resume)
-        carry_out(study, folder, make, as_json=as_json)
+        result = carry_out(study, folder, make, as_json=as_json)
+    end_with(result)
 
 
 def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Console, resume: bool = False) -> Run:
@@ -76,7 +78,17 @@ def _coordinate(study: Study, host: Any, base: Path, folder: Path, console: Cons
     def say(text: str) -> None:
         console.print(f"coordinator: {text}", markup=False)
 
-    return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+    try:
+        return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+    except QuorumLost as lost:
+        for party, code in lost.refused.items():
+            lost.add_note(f"{party}: {code}. {CODES.get(code, UNKNOWN)}")
+        if lost.refused:
+            lost.add_note(
+                "Once their owners have seen to that (`collegium site check KIT STUDY.toml` shows what a site would "
+                "refuse), go on with the same command and --resume."
+            )
+        raise
 
 
 def _kits(kits: Path | None, server: Path | None, lead: Path | None) -> tuple[Path, Path]:

@@ -221,13 +221,24 @@ class Course:
             try:
                 algorithm.coordinate(self._fed)
             except BudgetSpent as spent:
+                if not self._fed.observed.any_answer:  # nothing came of it
+                    raise
                 warnings.warn(f"{spent} The run ends early.", CollegiumWarning, stacklevel=4)
             self._fed.flush()
+            self._require_answers()
             self._fed.observed.end_round()
         except BaseException:
             with suppress(StorageError):
                 self._snapshot(now=True)
             raise
+
+    def _require_answers(self) -> None:
+        """A method may go on when nobody answers for a while. If nobody ever did, there is no result."""
+        observed = self._fed.observed
+        if observed.orders and not observed.any_answer:
+            lost = QuorumLost("No site answered anything that it was asked.")
+            lost.refused = {row["party"]: row["code"] for row in observed.refusals}
+            raise lost
 
     def _disclosed(self, disclosure: Disclosure) -> None:
         for callback in self._callbacks:
