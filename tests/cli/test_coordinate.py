@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,6 +94,14 @@ def test_the_demo_does_not_overwrite_what_is_no_demo(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "important"
 
 
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """The command sets it for its process, which is this one."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 def federation(folder: Path, monkeypatch: pytest.MonkeyPatch, **policies: str) -> list[str]:
     """Sites with these policies, reached in process; returns the command that runs a study over them."""
     names = ("site-1", "site-2", "site-3")
@@ -143,3 +154,12 @@ def test_a_site_that_keeps_its_score_to_itself_is_not_lost(tmp_path: Path, monke
     said = json.loads(result.stdout)
     assert said["incomplete"] == {}
     assert {row["code"] for row in said["failures"]} == {"unprotected"}
+
+
+def test_nobody_else_can_read_what_a_coordinator_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert collegium(*federation(tmp_path, monkeypatch)).returncode == 0
+    out = tmp_path / "out"
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+    files = [file for file in out.rglob("*") if file.is_file()]
+    assert {"record", "labels.npy", "releases.parquet", "report.html"} <= {file.name for file in files}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}

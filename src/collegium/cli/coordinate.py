@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -64,6 +65,7 @@ def coordinate(
 ) -> None:
     """Run a study between organizations: over the sites that have joined the federation."""
     study = Study.from_toml(file, changes or ())
+    os.umask(0o077)  # labels, tables and the record are for the coordinator's eyes
     folder = folder_for(study, out, resume=resume, force=force)
     console = Console(stderr=True, highlight=False)
     with _host(*_kits(kits, server, lead)) as host:

@@ -18,6 +18,7 @@ from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, Stu
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
+from collegium.runs.folder import RunFolder as FolderOfARun
 from collegium.runs.results import Run, load
 from collegium.study.study import Study
 
@@ -197,4 +198,5 @@ def _clear(folder: Path) -> None:
         raise ConfigError(
             f"{folder} is not empty and not a run, so it is not removed. Choose another folder with --out."
         )
+    FolderOfARun(folder, resume=True).close()  # an error while a process runs it
     shutil.rmtree(folder)

@@ -113,11 +113,14 @@ def run(
     path = None if folder is None else folder.path
     hosting = Hosting(checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path)
     about = about_run(algorithm, hosting, quorum)
-    if path is not None and resume and (path / "ledger.db").exists():
-        verify_ledger(path / "ledger.db")
     with ExitStack() as stack:
-        record = None if path is None else Record(path / "record", about, resume=resume)
-        if record is not None:
+        record = None
+        if folder is not None:
+            stack.callback(folder.close)
+            ledger = folder.path / "ledger.db"
+            if resume and ledger.exists():
+                verify_ledger(ledger)
+            record = Record(folder.path / "record", about, resume=resume, begun_by=[ledger])
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
         live = make_link(hosting, workers, address)

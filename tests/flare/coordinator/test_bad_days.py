@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import time
 from collections.abc import Iterator
@@ -125,3 +126,10 @@ def test_what_an_agent_tells_its_owner_reaches_the_console(capsys: pytest.Captur
     for line in [*capsys.readouterr().out.splitlines(), "Traceback (most recent call last):"]:
         _hear_agent(line, console.append)
     assert console == ["the agent cannot store what it does."]
+
+
+def test_a_run_folder_made_by_a_program_is_private_too(host: OfficeHost, kits: Path) -> None:
+    out = kits / "out"
+    out.mkdir(mode=0o755)
+    carry_out(host, kits)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700

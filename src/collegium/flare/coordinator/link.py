@@ -208,8 +208,8 @@ class RemoteLink:
                 state, payload = self._open(session, party), b""
                 if state is None:
                     clock.start()
-                    words = {"do": "await" if given else "order", "run": self.run, "order": name}
-                    words["wait"] = min(_POLL, max(0.1, clock.left))
+                    wait = min(_POLL, max(0.1, clock.left))
+                    words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
                     header, payload = self._ask(session, party, words, b"" if given else frame)
                     state = _state(header)
             except (SessionLost, PartyLost) as lost:
