@@ -18,6 +18,7 @@ from tests.flare.offices import OfficeHost, OfficeSession
 
 from collegium.flare.site.agent import _tell
 from collegium.flare.supervise.processes import _hear_agent
+from collegium.study.study import Study
 
 pytestmark = pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning")
 
@@ -133,3 +134,21 @@ def test_a_run_folder_made_by_a_program_is_private_too(host: OfficeHost, kits: P
     out.mkdir(mode=0o755)
     carry_out(host, kits)
     assert stat.S_IMODE(out.stat().st_mode) == 0o700
+
+
+def test_what_takes_long_after_the_last_round_is_said_and_bounded(
+    host: OfficeHost, kits: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collegium.flare.coordinator.coordinate._MOST_ROWS", 40)
+    said: list[str] = []
+    few = carry_out(host, kits, "few", say=said.append).global_model
+    chosen = Study.from_dict(study().model_dump(exclude_unset=True) | {"global_learner": "random_forest"})
+    every = carry_out(host, kits, "every", study=chosen, say=said.append).global_model
+    assert few is not None
+    assert every is not None
+    sizes = [len(model.estimator.estimators_samples_[0]) for model in (few, every)]
+    assert 38 <= sizes[0] <= 40
+    assert sizes[1] == 150
+    for rows in sizes:
+        assert f"fitting the global model (RandomForestClassifier) on {rows} public rows" in said
+    assert f"writing results and report to {kits / 'few'}" in said

@@ -44,6 +44,8 @@ from collegium.study.study import Study
 from collegium.wire import tables
 
 _INSTANCES: Final = "instances.json"
+_MOST_ROWS: Final = 20_000
+"""A global model that nobody asked for learns from so many rows of a large public set: it is to take seconds."""
 
 
 def coordinate(
@@ -125,9 +127,10 @@ def _carry_out(
         watchers = [*([_Scores(fed)] if scored else []), *callbacks]
         course = Course(fed, hosting, about | {"run": record.run, "plan": plan.digest}, folder, watchers, study)
         choice = (part.global_learner, part.algorithm.final_learner(), public_part(learners[0].learner))
-        global_models = course.complete(part.algorithm, choice, progress=progress)
+        global_models = course.complete(part.algorithm, choice, progress=progress, most_rows=_MOST_ROWS, say=say)
         live.farewell()
         outcome = course.outcome({}, global_models, {})
+    say(f"writing results and report to {folder.path}")
     warn_of_failures(outcome, lambda party: f"`collegium site log KIT` at {party}")
     folder.finish(outcome)
     wipe_key(folder.path)
