@@ -368,8 +368,8 @@ FAULTS = (
     _LEDGER.fault("the last rows may be cut off", "if (seq, digest) != head:", "if False:"),
     _LEDGER.fault(
         "a damaged ledger spends again",
-        "        _check_chain(path, name, found.get(name, []), heads[name])\n",
-        "        pass\n",
+        'if row["prev"] != digest or row["hash"] != row_hash(row, digest):',
+        "if False:",
     ),
     _LEDGER.fault(
         "two runs read it at the same time",

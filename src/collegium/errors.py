@@ -60,6 +60,8 @@ class QuorumLost(CollegiumError):
         super().__init__(message)
         self.logs: dict[str, list[str]] = {}
         """In a simulation: what the sites wrote to their own logs."""
+        self.refused: dict[str, str] = {}
+        """What each site that did not answer said: the code of its refusal, or `missing`."""
 
 
 class BudgetSpent(QuorumLost):

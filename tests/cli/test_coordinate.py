@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.commands import collegium
+from tests.flare.offices import OfficeHost, write_data, write_site
 
 from collegium.cli.coordinate import _kits, federation_demo
 from collegium.cli.coordinate import coordinate as coordinate_study
@@ -85,3 +92,74 @@ def test_the_demo_does_not_overwrite_what_is_no_demo(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not an earlier demo"):
         federation_demo(tmp_path)
     assert (tmp_path / "thesis.txt").read_text() == "important"
+
+
+@pytest.fixture(autouse=True)
+def _umask() -> Iterator[None]:
+    """The command sets it for its process, which is this one."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def federation(folder: Path, monkeypatch: pytest.MonkeyPatch, **policies: str) -> list[str]:
+    """Sites with these policies, reached in process; returns the command that runs a study over them."""
+    names = ("site-1", "site-2", "site-3")
+    write_data(folder, names)
+    for name in names:
+        write_site(folder / name, name, policy=policies.get(name.replace("-", "_"), ""))
+    host = OfficeHost({name: folder / name for name in names})
+    monkeypatch.setattr("collegium.cli.coordinate._host", lambda server, lead: contextlib.nullcontext(host))
+    settings = "rounds = 2\n[federation]\nat_least = 3\nwait = 0.2\npatience = 0.3\n"
+    text = STUDY.replace("[federation]\n", settings).replace('"a", "b"', '"benign", "malignant"')
+    (folder / "study.toml").write_text(text)
+    return ["coordinate", str(folder / "study.toml"), "--server", "s", "--lead", "l", "--out", str(folder / "out")]
+
+
+def test_a_study_that_all_sites_refuse_fails_and_says_what_each_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = 'algorithms = ["fedkt"]'
+    command = federation(tmp_path, monkeypatch, site_1=denied, site_2=denied, site_3='unprotected = ["Scores"]')
+    result = collegium(*command)
+    assert result.returncode == 1
+    for line in ("site-2: algorithm-denied. The site's policy does not allow this algorithm", "site-3: unprotected."):
+        assert line in result.stderr
+    assert "collegium site check KIT STUDY.toml" in result.stderr
+    assert "--resume" in result.stderr
+
+
+def test_a_study_that_no_site_has_budget_for_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    poor = "[budget]\nepsilon = 0.001\n"
+    command = federation(tmp_path, monkeypatch, site_1=poor, site_2=poor, site_3=poor)
+    result = collegium(*command, "--set", 'algorithm.mechanism={ name = "randomized_response", epsilon = 1.0 }')
+    assert result.returncode == 1, result.stderr
+    assert "site-1: budget-exhausted. The site's privacy budget is spent" in result.stderr
+
+
+def test_a_study_that_lost_a_site_says_so_in_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = federation(tmp_path, monkeypatch, site_3='algorithms = ["fedkt"]')
+    result = collegium(*command, "--json")
+    assert result.returncode == 4, result.stderr
+    assert json.loads(result.stdout)["incomplete"] == {"site-3": {"algorithm-denied": 2}}
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["incomplete"] == {"site-3": {"algorithm-denied": 2}}
+    assert "Incomplete: 1 of 3 sites" in result.stderr
+    assert "failed or were missing" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_site_that_keeps_its_score_to_itself_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = federation(tmp_path, monkeypatch, site_3='unprotected = ["HardLabels"]')
+    result = collegium(*command, "--json")
+    assert result.returncode == 0, result.stderr
+    said = json.loads(result.stdout)
+    assert said["incomplete"] == {}
+    assert {row["code"] for row in said["failures"]} == {"unprotected"}
+
+
+def test_nobody_else_can_read_what_a_coordinator_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert collegium(*federation(tmp_path, monkeypatch)).returncode == 0
+    out = tmp_path / "out"
+    assert stat.S_IMODE(out.stat().st_mode) == 0o700
+    files = [file for file in out.rglob("*") if file.is_file()]
+    assert {"record", "labels.npy", "releases.parquet", "report.html"} <= {file.name for file in files}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}

@@ -10,6 +10,8 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.tree import DecisionTreeClassifier
 
 from collegium.learners.prepare import with_preparation
+from collegium.privacy.learners.voting import PrivateVoting
+from collegium.runs.checks import takes_missing_values
 
 Y = np.array([0, 1] * 20)
 RNG = np.random.default_rng(0)
@@ -66,3 +68,33 @@ def test_images_stay_images_for_nets():
     torch = pytest.importorskip("collegium.learners.torch.classifier")
     net = torch.TorchClassifier("cnn_aimhi")
     assert with_preparation(net, RNG.random((40, 1, 28, 28))) is net
+
+
+@pytest.mark.parametrize("learner", [LogisticRegression(), DecisionTreeClassifier()])
+@pytest.mark.parametrize("blank", [np.nan, None, pd.NA])
+@pytest.mark.parametrize("column", ["a", "b", "ward"])
+def test_a_blank_cell_may_be_in_the_rows_to_answer_about_alone(learner, blank, column):
+    X = frame(gaps=False).astype({"b": "Int64"})
+    asked = X.copy()
+    asked.loc[5, column] = blank
+    fitted = with_preparation(learner, X, None, asked).fit(X, Y)
+    assert len(fitted.predict(asked)) == 40
+
+
+@pytest.mark.parametrize("where", [0, 1])
+@pytest.mark.parametrize("column", ["a", "ward"])
+@pytest.mark.parametrize("blank", [np.nan, None])
+def test_a_column_that_is_blank_in_one_table_has_the_type_it_has_in_the_other(where, column, blank):
+    shown = [frame(gaps=False), frame(gaps=False)]
+    shown[where][column] = pd.Series([blank] * 40, dtype=float if blank is np.nan else object)
+    fitted = with_preparation(LogisticRegression(), *shown).fit(shown[0], Y)
+    assert len(fitted.predict(shown[1])) == 40
+
+
+def test_a_private_learner_fills_blank_cells_whether_its_rows_have_any_or_not():
+    X = RNG.normal(size=(40, 3))
+    with_gaps = np.where(RNG.random((40, 3)) < 0.1, np.nan, X)
+    voting = with_preparation(PrivateVoting(LogisticRegression(), teachers=2, epsilon=4.0), X)
+    assert voting.base.fit(with_gaps, Y).predict(with_gaps).shape == (40,)
+    assert takes_missing_values(voting)
+    assert not takes_missing_values(PrivateVoting(LogisticRegression(), teachers=2, epsilon=4.0))

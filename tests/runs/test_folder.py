@@ -1,12 +1,22 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import textwrap
 
 import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
+from collegium.cli.studies import folder_for
+from collegium.errors import ConfigError
 from collegium.runs.callbacks import Callback
+from collegium.runs.folder import RunFolder
+from collegium.study.study import Study
+
+STUDY = {"name": "test", "data": {"source": "iris"}, "algorithm": "fedct"}
 
 
 class Interrupted(Callback):
@@ -54,3 +64,39 @@ def test_a_study_of_a_learner_defined_in_a_script_is_kept(cancer, tmp_path):
 
     cancer.run(cg.FedCT(rounds=1), Mine(), out=tmp_path / "run")
     assert len(cg.load(tmp_path / "run").models) == 5
+
+
+HOLDS = """
+    import sys, time
+    from pathlib import Path
+    from collegium.runs.folder import RunFolder
+
+    folder = RunFolder(Path(sys.argv[1]), resume=True)
+    (folder.path / "record").touch()
+    print("has it", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_folder_that_another_process_runs_is_not_resumed_nor_removed(cancer, tmp_path):
+    command = [sys.executable, "-c", textwrap.dedent(HOLDS), str(tmp_path / "run")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=env) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        try:
+            with pytest.raises(ConfigError, match=rf"is being run by process {other.pid}: wait for it"):
+                cancer.run(cg.FedCT(rounds=1), out=tmp_path / "run", resume=True)
+            with pytest.raises(ConfigError, match="is being run by process"):
+                folder_for(Study.from_dict(STUDY), tmp_path / "run", resume=False, force=True)
+            assert (tmp_path / "run" / "record").exists()
+        finally:
+            other.kill()
+    (tmp_path / "run" / "record").unlink()
+    assert cancer.run(cg.FedCT(rounds=1), out=tmp_path / "run", resume=True).finished  # its end frees the folder
+
+
+def test_a_run_that_cannot_start_leaves_its_folder_empty(tmp_path):
+    folder = RunFolder(tmp_path / "run", resume=False)
+    folder.close()
+    assert list((tmp_path / "run").iterdir()) == []

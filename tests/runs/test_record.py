@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sqlite3
 
 import pytest
@@ -98,3 +99,65 @@ def test_a_file_that_is_no_record_is_refused(tmp_path):
     (tmp_path / "record").write_text("not a database, not a database, not a database" * 30)
     with pytest.raises(StorageError):
         Record(tmp_path / "record", ABOUT, resume=True)
+
+
+@pytest.fixture
+def durable(tmp_path):
+    """A record of three exchanges that are all in the write-ahead log, as a killed run leaves it."""
+    record = Record(tmp_path / "whole", ABOUT, resume=False, durable=True)
+    for number in range(3):
+        write(record, number)
+    for name in ("whole", "whole-wal", "whole.head"):
+        shutil.copy(tmp_path / name, tmp_path / name.replace("whole", "record"))
+    record.close()
+    return tmp_path / "record"
+
+
+def test_a_durable_record_goes_on_after_a_kill(durable):
+    record = Record(durable, ABOUT, resume=True, durable=True)
+    assert record.length == 3
+    write(record, 3)
+    record.close()
+    assert Record(durable, ABOUT, resume=True, durable=True).length == 4
+
+
+@pytest.mark.parametrize("left", [0.0, 0.3, 0.9])
+def test_a_lost_or_truncated_write_ahead_log_is_found(durable, left):
+    log = durable.with_name("record-wal")
+    content = log.read_bytes()
+    log.unlink()
+    if left:
+        log.write_bytes(content[: int(left * len(content))])
+    with pytest.raises(RecordError, match=r"lost.* Restore record, and record-wal"):
+        Record(durable, ABOUT, resume=True, durable=True)
+
+
+def test_a_damaged_write_ahead_log_is_found(durable):
+    log = durable.with_name("record-wal")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    log.write_bytes(content)
+    with pytest.raises(RecordError, match="lost"):
+        Record(durable, ABOUT, resume=True, durable=True)
+
+
+def test_a_record_that_is_gone_is_not_begun_again(durable):
+    for name in ("record", "record-wal"):
+        durable.with_name(name).unlink()
+    for _ in range(2):  # the first attempt leaves an empty file behind
+        with pytest.raises(RecordError, match="its record is lost"):
+            Record(durable, ABOUT, resume=True, durable=True)
+    durable.with_name("record.head").unlink()
+    with pytest.raises(RecordError, match="its record is lost"):
+        Record(durable, ABOUT, resume=True, durable=True, begun_by=[durable.with_name("whole")])
+
+
+def test_a_record_may_be_ahead_of_the_file_beside_it(durable):
+    """A kill between the two writes."""
+    head = durable.with_name("record.head")
+    record = Record(durable, ABOUT, resume=True, durable=True)
+    before = head.read_bytes()
+    write(record, 3)
+    record.close()
+    head.write_bytes(before)
+    assert Record(durable, ABOUT, resume=True, durable=True).length == 4

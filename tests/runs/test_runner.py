@@ -15,6 +15,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
+from collegium.core.labels import Labels
+from collegium.runs.runner import thinned
 
 
 class Secretive(DecisionTreeClassifier):
@@ -283,3 +285,12 @@ def test_sites_need_not_take_the_test():
     common = [run.metrics.query("metric == 'global_accuracy'")["value"].tolist() for run in (with_sites, without)]
     assert common[0] == common[1]
     assert without.summary()["accuracy"].isna().all()
+
+
+def test_thinned_labels_keep_every_class_and_its_share():
+    codes = np.array([0] * 900 + [1] * 90 + [2] + [-1] * 50, dtype=np.int8)
+    few = thinned(Labels(codes, 4), 100, seed=0)
+    kept = few.known
+    assert np.array_equal(few.codes[kept], codes[kept])
+    assert np.bincount(few.codes[kept]).tolist() == [90, 9, 1]
+    assert thinned(few, None, seed=0) is thinned(few, 100, seed=0) is few

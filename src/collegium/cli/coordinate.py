@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,9 @@ from rich.console import Console
 from collegium.cli.demo import clear_demo, split_patients
 from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
 from collegium.cli.speaking import LogJson, speaker
-from collegium.cli.studies import carry_out, folder_for
-from collegium.errors import ConfigError, MissingExtra
+from collegium.cli.studies import carry_out, end_with, folder_for
+from collegium.errors import ConfigError, MissingExtra, QuorumLost
+from collegium.reports.html import CODES, UNKNOWN
 from collegium.reports.tables import frame_table
 from collegium.runs.results import Run
 from collegium.study.study import Study
@@ -67,12 +69,14 @@ def coordinate(
     from collegium.flare.coordinator.register import registered
 
     study = Study.from_toml(file, changes or ())
+    os.umask(0o077)  # labels, tables and the record are for the coordinator's eyes
     folder = folder_for(study, out, resume=resume, force=force)
     say = speaker("coordinator", as_json=log_json, stderr=True)
     own, lead_kit = _kits(kits, server, lead)
     with _host(own, lead_kit) as host, registered(own, study.name, folder):
         make = partial(_coordinate, study, host, file.parent, folder, say, resume)
-        carry_out(study, folder, make, as_json=as_json)
+        result = carry_out(study, folder, make, as_json=as_json)
+    end_with(result)
 
 
 def _coordinate(
@@ -80,7 +84,17 @@ def _coordinate(
 ) -> Run:
     from collegium.flare.coordinator.coordinate import coordinate
 
-    return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+    try:
+        return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+    except QuorumLost as lost:
+        for party, code in lost.refused.items():
+            lost.add_note(f"{party}: {code}. {CODES.get(code, UNKNOWN)}")
+        if lost.refused:
+            lost.add_note(
+                "Once their owners have seen to that (`collegium site check KIT STUDY.toml` shows what a site would "
+                "refuse), go on with the same command and --resume."
+            )
+        raise
 
 
 def _kits(kits: Path | None, server: Path | None, lead: Path | None) -> tuple[Path, Path]:

@@ -115,8 +115,8 @@ def collegium(
 ) -> None:
     """Federated learning by sharing opinions on public cases: any model, at any site.
 
-    Exit codes: 0 done; 1 failed; 2 a mistake in the command, the study or the data; 3 an audit contradicts a claim;
-    130 interrupted.
+    Exit codes: 0 done; 1 failed; 2 a mistake in the command, the study or the data; 3 an audit contradicts a claim; 4
+    a study has results, but some sites did not answer all they were asked; 130 interrupted.
     """
     _Debug.on = debug
 

@@ -7,7 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import pandas as pd
 import typer
@@ -18,8 +18,12 @@ from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, Stu
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
+from collegium.runs.folder import RunFolder as FolderOfARun
 from collegium.runs.results import Run, load
 from collegium.study.study import Study
+
+INCOMPLETE: Final = 4
+"""The exit code of a study that has results, but that some sites did not answer to the end."""
 
 
 def run(
@@ -33,7 +37,7 @@ def run(
     """Run a study: train, show a summary, keep everything in a folder, write the report."""
     study = Study.from_toml(file, changes or ())
     folder = folder_for(study, out, resume=resume, force=force)
-    carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json)
+    end_with(carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json))
 
 
 def folder_for(study: Study, out: Path | None, *, resume: bool, force: bool) -> Path:
@@ -42,6 +46,12 @@ def folder_for(study: Study, out: Path | None, *, resume: bool, force: bool) -> 
     if force and not resume:
         _clear(folder)
     return folder
+
+
+def end_with(run: Run) -> None:
+    """Exit as the run's outcome asks for."""
+    if run.incomplete:
+        raise typer.Exit(INCOMPLETE)
 
 
 def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: bool) -> Run:
@@ -55,6 +65,9 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
             console.print(f"Note: {warning.message}", markup=False)
     console.print(summary_table(result, study.name))
     print_privacy(result, console)
+    if result.incomplete:
+        sites = f"{len(result.incomplete)} of {len(result.about['parties'])} sites"
+        console.print(f"Incomplete: {sites} did not answer all they were asked.", markup=False)
     console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
     if as_json:
         typer.echo(json.dumps(outcome(result, folder)))
@@ -72,6 +85,7 @@ def outcome(run: Run, folder: Path) -> dict[str, Any]:
         "bytes_up": int(run.costs["bytes_up"].sum()),
         "seconds": float(run.about["seconds"]),
         "privacy": privacy_records(run),
+        "incomplete": run.incomplete,
         "failures": run.refusals.to_dict("records"),
     }
 
@@ -184,4 +198,5 @@ def _clear(folder: Path) -> None:
         raise ConfigError(
             f"{folder} is not empty and not a run, so it is not removed. Choose another folder with --out."
         )
+    FolderOfARun(folder, resume=True).close()  # an error while a process runs it
     shutil.rmtree(folder)

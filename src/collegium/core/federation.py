@@ -38,6 +38,8 @@ COORDINATOR: Final = "coordinator"
 _FIRST_ASIDE: Final = 1 << 40
 BAD_REPLY: Final = "bad-reply"
 """The code that the coordinator itself records for a site whose reply cannot be used."""
+MISSING: Final = "missing"
+"""The code of a site that did not answer."""
 # After these codes the site did not take in the labels it was sent.
 _NOT_TAKEN_IN: Final = {"bad-message", "storage-failed", "other-order", BAD_REPLY}
 
@@ -399,7 +401,7 @@ class Federation:
         outcome.missing = tuple(silent)
         for party in silent:
             self._state[party].knows = None
-            self.reject(party, "missing")
+            self.reject(party, MISSING)
         self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
 
     def _awaited(self, party: str, order: Order[Any] | None, number: int | None) -> _Awaited:
@@ -470,12 +472,14 @@ class Federation:
             codes = ", ".join(f"{party}: {code}" for party, code in outcome.refused.items())
             absent = ", ".join(outcome.missing)
             spent = answered == 0 and not outcome.missing and set(outcome.refused.values()) == {"budget-exhausted"}
-            raise (BudgetSpent if spent else QuorumLost)(
+            lost = (BudgetSpent if spent else QuorumLost)(
                 f"{answered} of {asked} sites answered in round {self.round}; {needed} are needed."
                 + (f" Refused: {codes}." if codes else "")
                 + (f" Missing: {absent}." if absent else "")
                 + " The reasons are in the sites' own logs."
             )
+            lost.refused = outcome.refused | dict.fromkeys(outcome.missing, MISSING)
+            raise lost
 
 
 def _draws_of(seed: int) -> tuple[np.random.Generator, Noise]:

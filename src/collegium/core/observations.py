@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -108,6 +109,12 @@ class Observations:
     def refusal(self, number: int, party: str, step: str, code: str) -> None:
         """A party refused, failed or was missing."""
         self.refusals.append({"round": number, "party": party, "step": step, "code": code})
+
+    @property
+    def any_answer(self) -> bool:
+        """Has a site answered anything at all?"""
+        asked, refused = (Counter(row["party"] for row in rows) for rows in (self.orders, self.refusals))
+        return any(asked[party] > refused[party] for party in asked)
 
     def cost(self, number: int, party: str, **amounts: float) -> None:
         """Add to what a party cost in a round."""

@@ -14,4 +14,4 @@ from typing import Final
 PROTOCOL: Final = 2
 """What coordinator and site say to each other; both must mean the same."""
 NOTICE: Final = "notice: "
-"""How a line that an agent prints for its site's console begins; the others are for its log."""
+"""Begins a line of a site's agent that its owner should see at once, on the console of `collegium site join`."""

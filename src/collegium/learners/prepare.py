@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
 from scipy import sparse
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
@@ -18,36 +19,53 @@ _SCALED: Final = {
     "LogisticRegression", "SGDClassifier", "SVC", "KNeighborsClassifier", "MLPClassifier", "TorchClassifier",
 }  # fmt: skip
 _IMAGES: Final = {"TorchClassifier"}
+# They take missing values, but fail on a column that has nothing else.
+_NEED_A_VALUE: Final = {"HistGradientBoostingClassifier"}
 
 
-def with_preparation(learner: Any, X: Any) -> Any:
+def with_preparation(learner: Any, X: Any, *others: Any) -> Any:
     """The learner with the preprocessing `X` needs: encode categories, impute, flatten images, scale features.
 
-    A learner that needs nothing, or is already a Pipeline, is returned unchanged. Private learners prepare their parts:
-    preprocessing in front of the whole would see the private rows without being accounted for.
+    `others` are tables that the learner will answer about: a blank cell may be in them alone. A learner that needs
+    nothing, or is already a Pipeline, is returned unchanged. Private learners prepare their parts: preprocessing in
+    front of the whole would see the private rows without being accounted for. Whether those have blank cells must not
+    show, so that their parts always fill them.
     """
+    return _with_preparation(learner, [X, *(table for table in others if table is not None)], fills=False)
+
+
+def _with_preparation(learner: Any, shown: list[Any], *, fills: bool) -> Any:
     if isinstance(learner, Pipeline):
         return learner
     if hasattr(learner, "with_preparation"):
-        return learner.with_preparation(lambda part: with_preparation(part, X))
-    steps = _table_steps(learner, X)
+        return learner.with_preparation(lambda part: _with_preparation(part, shown, fills=True))
+    steps = _table_steps(learner, shown, fills)
     return make_pipeline(*steps, learner) if steps else learner
 
 
-def _table_steps(learner: Any, X: Any) -> list[Any]:
+def _table_steps(learner: Any, shown: list[Any], fills: bool) -> list[Any]:
+    X = shown[0]
     if isinstance(X, pd.DataFrame):
-        return _frame_steps(learner, X)
+        return _frame_steps(learner, [table for table in shown if isinstance(table, pd.DataFrame)], fills)
     if sparse.issparse(X):
         return []
     if X.ndim > 2:  # images, already in 0 .. 1
         return [] if type(learner).__name__ in _IMAGES else [FunctionTransformer(flatten)]
-    return _number_steps(learner, X.dtype.kind == "f" and bool(np.isnan(X).any()))
+    has_gaps = any(isinstance(each, np.ndarray) and each.dtype.kind == "f" and np.isnan(each).any() for each in shown)
+    has_blank = X.dtype.kind == "f" and bool(np.isnan(X).all(axis=0).any())
+    return _number_steps(learner, fills or has_gaps, has_blank)
 
 
-def _frame_steps(learner: Any, X: pd.DataFrame) -> list[Any]:
-    numbers = list(X.select_dtypes("number").columns)
-    others = [column for column in X.columns if column not in numbers]
-    numeric = _number_steps(learner, bool(X[numbers].isna().any(axis=None)))
+def _frame_steps(learner: Any, shown: list[pd.DataFrame], fills: bool) -> list[Any]:
+    columns = list(shown[0].columns)
+    numbers = [column for column in columns if _is_number(column, shown)]
+    others = [column for column in columns if column not in numbers]
+    known = [table[[column for column in numbers if column in table]] for table in shown]
+    gaps = [table[name] for table in known for name in table if table[name].isna().any()]
+    has_blank = bool(known[0].isna().all().any())
+    numeric = _number_steps(learner, fills or bool(gaps), has_blank)
+    if any(not is_numeric_dtype(each) or is_extension_array_dtype(each) for each in gaps):
+        numeric = [FunctionTransformer(as_numbers), *numeric]
     if not others and not numeric:
         return []
     parts: list[tuple[str, Any, list[Any]]] = []
@@ -60,8 +78,16 @@ def _frame_steps(learner: Any, X: pd.DataFrame) -> list[Any]:
     return [ColumnTransformer(parts, verbose_feature_names_out=False)]
 
 
-def _number_steps(learner: Any, has_gaps: bool) -> list[Any]:
-    fills = has_gaps and not takes_gaps(learner)
+def _is_number(column: Any, shown: list[pd.DataFrame]) -> bool:
+    """Whether a column holds numbers. What is all blank in one table has the type that it has in another."""
+    there = [table[column] for table in shown if column in table]
+    telling = [values for values in there if not values.isna().all()] or there[:1]
+    return all(is_numeric_dtype(values) and not is_bool_dtype(values) for values in telling)
+
+
+def _number_steps(learner: Any, has_gaps: bool, has_blank: bool) -> list[Any]:
+    copes = takes_gaps(learner) and not (has_blank and type(learner).__name__ in _NEED_A_VALUE)
+    fills = has_gaps and not copes
     filled = [SimpleImputer(strategy="median", keep_empty_features=True)] if fills else []
     return [*filled, StandardScaler()] if type(learner).__name__ in _SCALED else filled
 
@@ -77,6 +103,12 @@ def takes_gaps(learner: Any) -> bool:
 def flatten(X: Any) -> Any:
     """Images as rows of numbers."""
     return np.asarray(X).reshape(len(X), -1)
+
+
+def as_numbers(columns: pd.DataFrame) -> pd.DataFrame:
+    """As numbers, with NaN for missing values; a column that is blank says nothing of its type."""
+    numbers: pd.DataFrame = columns.apply(pd.to_numeric, errors="coerce").astype(float)
+    return numbers
 
 
 def as_words(columns: pd.DataFrame) -> pd.DataFrame:

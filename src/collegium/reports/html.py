@@ -47,9 +47,26 @@ CODES: Final = {
     "other-order": "The site has already answered another request with this number.",
     "bad-message": "The message to the site could not be read.",
     "bad-reply": "The site's reply could not be read.",
-    "storage-failed": "The site could not write its ledger, so nothing left.",
+    "storage-failed": "The site could not write its ledger, so nothing left: its disk is full or failing.",
+    "diverged": "The site's model has diverged: its weights are NaN or infinite.",
+    "mask-denied": "The site does not mask its answers as it was asked to.",
+    "algorithm-denied": "The site's policy does not allow this algorithm, or it is not installed there.",
+    "not-a-party": "The plan does not name this site.",
+    "other-classes": "The site has labels that are not among the study's classes.",
+    "wrong-data": "The site's data or learner does not fit the study.",
+    "no-public-set": "The site does not take the public set.",
+    "not-planned": "The plan that the site agreed to does not include this.",
+    "other-plan": "The site has begun this run with another plan.",
+    "approval-spent": "All runs that the site's owner approved have begun: the plan must be signed again.",
+    "approval-expired": "The day until which the site's owner approved is over: the plan must be signed again.",
+    "approvals-full": "Too many plans wait at the site: its owner must sign or reject some.",
+    "too-many-runs": "Too many runs are open at the site.",
+    "other-instance": "The site answers from another installation than before.",
+    "no-held-out-rows": "The site holds out no rows to measure with.",
+    "failed": "The site met an error that it did not expect. Its own log has the text.",
 }
 """Why a site did not answer, in plain words."""
+UNKNOWN: Final = "The site's own log says why."
 
 
 _KINDS: Final = {
@@ -415,7 +432,7 @@ def _refusals(run: Run) -> Markup:
     rows = []
     for keys, group in run.refusals.groupby(by, sort=False):
         numbers = [len(group), group["party"].nunique(), group["round"].min(), group["round"].max()]
-        meaning = CODES.get(str(group["code"].iloc[0]), "The site's own log says why.")
+        meaning = CODES.get(str(group["code"].iloc[0]), UNKNOWN)
         rows.append([*map(str, keys), *(number(f"{n:,}") for n in numbers), meaning])
     return style.table([*head, "Times", "Sites", "First round", "Last round", "Meaning"], rows, title="Refusals")
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,12 +14,16 @@ from collegium.runs.results import Run
 from collegium.site.ledger import storage_errors
 
 _SECONDS_BETWEEN_SNAPSHOTS: Final = 2.0
+_LOCK: Final = "lock"
 
 
 class RunFolder:
-    """Where a run keeps its record, ledger and results."""
+    """Where a run keeps its record, ledger and results. One process at a time has it, for as long as it lives.
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
+    A `private` one is for this user's eyes only.
+    """
+
+    def __init__(self, path: Path, *, resume: bool, private: bool = False) -> None:
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file: choose a folder for out.")
         if path.is_dir() and any(path.iterdir()) and not resume:
@@ -27,6 +34,32 @@ class RunFolder:
         self._last = 0.0
         with storage_errors(path, StorageError):
             path.mkdir(parents=True, exist_ok=True)
+            if private:
+                path.chmod(0o700)
+            self._lock = (path / _LOCK).open("a+", encoding="ascii")
+            self._take()
+
+    def _take(self) -> None:
+        # Of this process, not of the file: workers that outlive a killed run do not keep it.
+        try:
+            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            self._lock.seek(0)
+            pid = self._lock.read().strip() or "unknown"
+            self._lock.close()
+            raise ConfigError(
+                f"{self.path} is being run by process {pid}: wait for it, or stop it (kill {pid}) and resume."
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+
+    def close(self) -> None:
+        """Let other processes have it. Where nothing came of the run, the folder is left as it was."""
+        self._lock.close()
+        with suppress(OSError):
+            if [file.name for file in self.path.iterdir()] == [_LOCK]:
+                (self.path / _LOCK).unlink()
 
     def snapshot(self, run: Run, *, now: bool = False) -> None:
         """The tables so far, every few seconds (or `now`)."""

@@ -2,14 +2,18 @@
 
 A SQLite file with one transaction per exchange: after a kill the record holds whole exchanges only. Rows are
 chained by hashes like a ledger's, so a damaged or truncated record is detected before anything is trained.
+
+SQLite takes a lost or damaged write-ahead log for an older, intact file. A `durable` record therefore writes beside
+itself how far it has come; other files can show that a run was begun, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,24 +36,41 @@ _REPLIES: Final = "SELECT party, frame, notes FROM reply WHERE exchange = ? ORDE
 
 
 class Record:
-    """All exchanges of one run. `about` identifies the run: settings, seed, sites, public set."""
+    """All exchanges of one run. `about` identifies the run: settings, seed, sites, public set.
 
-    def __init__(self, path: Path, about: Mapping[str, Any], *, resume: bool) -> None:
+    With `durable`, exchanges also survive a power cut. `begun_by` are files that only a run which has begun leaves.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        about: Mapping[str, Any],
+        *,
+        resume: bool,
+        durable: bool = False,
+        begun_by: Sequence[Path] = (),
+    ) -> None:
         self.path = path
+        self._head = path.with_name(f"{path.name}.head") if durable else None
         existed = path.exists()
+        known = self._read_head()
         with storage_errors(path, RecordError):
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.executescript(_SCHEMA)
-            self._identify(dict(about), continues=resume and existed)
-        self.length = self._check()
+            begun = known is not None or any(file.exists() for file in begun_by)
+            self._identify(dict(about), continues=resume and existed, begun=begun)
+        self.length = self._check(known or (0, ""))
+        self._write_head()
 
-    def _identify(self, about: dict[str, Any], *, continues: bool) -> None:
+    def _identify(self, about: dict[str, Any], *, continues: bool, begun: bool) -> None:
         text = self._get("about")
         if text is None:
             if continues and self._db.execute("SELECT COUNT(*) FROM exchange").fetchone()[0]:
                 raise RecordError(f"{self.path} does not say which run it belongs to: the file is damaged.")
+            if begun:
+                raise RecordError(f"A run was begun in {self.path.parent}, but its record is lost. {self._remedy}")
             written = json.dumps(about, sort_keys=True), _VERSION
             self._db.execute("INSERT INTO run VALUES ('about', ?), ('version', ?)", written)
             return
@@ -76,8 +97,42 @@ class Record:
         with storage_errors(self.path, RecordError):
             return str(json.loads(self._get("about") or "{}")["run"])
 
-    def _check(self) -> int:
-        """The number of whole exchanges, after checking the chain."""
+    @property
+    def _remedy(self) -> str:
+        return (
+            f"Restore {self.path.name}, and {self.path.name}-wal if there was one, or start a new run in another "
+            "folder: sites would release their answers again."
+        )
+
+    def _read_head(self) -> tuple[int, str] | None:
+        """How far the record has come, and the hash of its last exchange, by the file beside it."""
+        if self._head is None or not self._head.exists():
+            return None
+        with storage_errors(self._head, RecordError):
+            try:
+                length, digest = self._head.read_text(encoding="ascii").split(" ")
+                return int(length), digest.strip()
+            except ValueError:
+                raise RecordError(f"{self._head} is damaged. {self._remedy}") from None
+
+    def _write_head(self) -> None:
+        if self._head is None:
+            return
+        beside = self._head.with_name(f"{self._head.name}.part")
+        with storage_errors(self._head, RecordError):
+            with beside.open("w", encoding="ascii") as file:
+                file.write(f"{self.length} {self._hash_before(self.length)}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._head)
+
+    def _hash_before(self, number: int) -> str:
+        """The hash of the exchange before this one."""
+        row = self._db.execute("SELECT hash FROM exchange WHERE number = ?", (number - 1,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def _check(self, known: tuple[int, str]) -> int:
+        """The number of whole exchanges, after checking the chain; as many as are known to have been at least."""
         with storage_errors(self.path, RecordError):
             prev = ""
             rows = self._db.execute("SELECT number, orders, hash FROM exchange ORDER BY number").fetchall()
@@ -90,6 +145,8 @@ class Record:
             head = self._get("length")
         if head is not None and int(head) != len(rows):
             raise RecordError(f"{self.path} is truncated: it has {len(rows)} of {head} exchanges. Restore the file.")
+        if len(rows) < known[0] or self._hash_before(known[0]) != known[1]:
+            raise RecordError(f"{self.path} has lost exchanges: {len(rows)} of {known[0]} are there. {self._remedy}")
         return len(rows)
 
     def _hash(self, number: int, orders: str, prev: str) -> str:
@@ -142,12 +199,12 @@ class Record:
             raise
 
     def _finish(self, number: int, orders: str) -> None:
-        row = self._db.execute("SELECT hash FROM exchange WHERE number = ?", (number - 1,)).fetchone()
-        digest = self._hash(number, orders, row[0] if row else "")
+        digest = self._hash(number, orders, self._hash_before(number))
         self._db.execute("INSERT INTO exchange VALUES (?, ?, ?)", (number, orders, digest))
         self._db.execute("INSERT OR REPLACE INTO run VALUES ('length', ?)", (str(number + 1),))
         self._db.execute("COMMIT")
         self.length = number + 1
+        self._write_head()
 
     def close(self) -> None:
         """Close the file."""

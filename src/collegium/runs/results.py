@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from collegium.auditing.result import Audit, read_audits
 from collegium.core.labels import Labels
 from collegium.core.observations import COST_COLUMNS, Observations
+from collegium.core.scores import score
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
 from collegium.runs.environment import environment
@@ -146,6 +147,16 @@ class Run:
         return privacy_table(self.releases, self.about["parties"], self.about.get("claims", {}))
 
     @property
+    def incomplete(self) -> dict[str, dict[str, int]]:
+        """The sites that did not answer all that the algorithm asked: how often, by code. Empty: the run is whole.
+
+        A score on held-out rows, which a site may keep to itself, is not counted.
+        """
+        rows = self.refusals[self.refusals["step"] != score.name]
+        by_site = rows.groupby("party", sort=False)["code"]
+        return {str(party): {str(code): int(n) for code, n in codes.value_counts().items()} for party, codes in by_site}
+
+    @property
     def accuracy(self) -> pd.DataFrame:
         """Test accuracy: one row per round, one column per site."""
         rows = self.metrics[(self.metrics["split"] == "test") & (self.metrics["metric"] == "accuracy")]
@@ -231,7 +242,7 @@ class Run:
     ) -> None:
         """What the run is, and which files belong to it."""
         about = {"format": _FORMAT, "finished": finished, "about": self.about, "models": models}
-        about |= {"global": shared or {}, "classes": self.classes.tolist()}
+        about |= {"global": shared or {}, "classes": self.classes.tolist(), "incomplete": self.incomplete}
         texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
         if self.study is not None:
             texts["study.toml"] = self.study

@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
 from collegium.core.labels import Labels
 from collegium.core.observations import Disclosure
-from collegium.core.public_set import PublicSet
 from collegium.core.samples import LabelledData
 from collegium.core.settings import NonNegativeInt, check
 from collegium.core.site import Exam, Site
@@ -113,11 +111,14 @@ def run(
     path = None if folder is None else folder.path
     hosting = Hosting(checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path)
     about = about_run(algorithm, hosting, quorum)
-    if path is not None and resume and (path / "ledger.db").exists():
-        verify_ledger(path / "ledger.db")
     with ExitStack() as stack:
-        record = None if path is None else Record(path / "record", about, resume=resume)
-        if record is not None:
+        record = None
+        if folder is not None:
+            stack.callback(folder.close)
+            ledger = folder.path / "ledger.db"
+            if resume and ledger.exists():
+                verify_ledger(ledger)
+            record = Record(folder.path / "record", about, resume=resume, begun_by=[ledger])
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
         live = make_link(hosting, workers, address)
@@ -201,8 +202,19 @@ class Course:
         if self._folder is not None:
             self._folder.snapshot(self.outcome({}, {}, {}), now=now)
 
-    def complete(self, algorithm: Algorithm, learners: Sequence[Any], *, progress: bool | None) -> dict[str, SiteModel]:
-        """The whole run, from its beginning to its global models; the first of `learners` that there is makes one."""
+    def complete(
+        self,
+        algorithm: Algorithm,
+        learners: Sequence[Any],
+        *,
+        progress: bool | None,
+        most_rows: int | None = None,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> dict[str, SiteModel]:
+        """The whole run, from its beginning to its global models; the first of `learners` that there is makes one.
+
+        Where nobody chose that learner, and it is the last of them, it learns from `most_rows` public rows.
+        """
         hosting, fed = self._hosting, self._fed
         with threads_per_site():  # what the coordinator does with nets is the same on every link, too
             with progress_bar(type(algorithm).__name__, progress) as fed.observed.on_round:
@@ -212,7 +224,12 @@ class Course:
             with fed.observed.watch("final"):
                 # The nets whose weights the algorithm published, one per architecture.
                 nets = {like: fed.workbench.net(like, weights) for like, weights in fed.final_weights.items()}
-                return nets or _global_model(fed, learner, hosting.public, hosting.classes, hosting.exam)
+                most = most_rows if all(each is None for each in learners[:-1]) else None
+                labels = None if fed.final_labels is None else thinned(fed.final_labels, most, fed.seed)
+                if not nets and labels is not None and learner is not None:
+                    rows = f"{np.count_nonzero(labels.known):,} public rows"
+                    say(f"fitting the global model ({learner_name(learner)}) on {rows}")
+                return nets or _global_model(fed, labels, learner, hosting)
 
     def run(self, algorithm: Algorithm) -> None:
         """Let the algorithm coordinate; whatever ends it, the folder holds what there is."""
@@ -221,13 +238,24 @@ class Course:
             try:
                 algorithm.coordinate(self._fed)
             except BudgetSpent as spent:
+                if not self._fed.observed.any_answer:  # nothing came of it
+                    raise
                 warnings.warn(f"{spent} The run ends early.", CollegiumWarning, stacklevel=4)
             self._fed.flush()
+            self._require_answers()
             self._fed.observed.end_round()
         except BaseException:
             with suppress(StorageError):
                 self._snapshot(now=True)
             raise
+
+    def _require_answers(self) -> None:
+        """A method may go on when nobody answers for a while. If nobody ever did, there is no result."""
+        observed = self._fed.observed
+        if observed.orders and not observed.any_answer:
+            lost = QuorumLost("No site answered anything that it was asked.")
+            lost.refused = {row["party"]: row["code"] for row in observed.refusals}
+            raise lost
 
     def _disclosed(self, disclosure: Disclosure) -> None:
         for callback in self._callbacks:
@@ -290,11 +318,21 @@ def public_part(learner: Any) -> Any:
     return learner.public_learner() if isinstance(learner, PrivateLearner) else learner
 
 
-def _global_model(
-    fed: Federation, learner: Any, public: PublicSet | None, classes: NDArray[Any], exam: Exam | None
-) -> dict[str, SiteModel]:
+def thinned(labels: Labels, most: int | None, seed: int) -> Labels:
+    """The same labels on so many rows at most, drawn at random; every class keeps its share."""
+    rows = np.flatnonzero(labels.known)
+    if most is None or len(rows) <= most:
+        return labels
+    order, codes = np.random.default_rng([seed, 2]).permutation(rows), np.full_like(labels.codes, -1)
+    for code in np.unique(labels.codes[rows]):
+        own = order[labels.codes[order] == code]
+        codes[own[: max(1, len(own) * most // len(rows))]] = code
+    return Labels(codes, labels.n_classes)
+
+
+def _global_model(fed: Federation, labels: Labels | None, learner: Any, hosting: Hosting) -> dict[str, SiteModel]:
     """A model of (U, final L): everybody may have it, since everybody knows both."""
-    labels = fed.final_labels
+    public, classes, exam = hosting.public, hosting.classes, hosting.exam
     if labels is None or public is None or learner is None:
         return {}
     if not labels.known.any():

@@ -37,21 +37,30 @@ _TOLD: Final = frozenset(
     | {"release-denied", "unprotected", "budget-exhausted", "budget-relation", "ledger-damaged", "storage-failed"}
 )
 """Refusals that do not depend on private rows. A step may cause the others: where that must not show, they are one."""
+_MOST_UNWRITTEN: Final = 100
 
 
 class SiteLog:
-    """What happened at a site, for its owner only. Kept in memory, and in a file where there is a folder."""
+    """What happened at a site, for its owner only. Kept in memory, and in a file where there is a folder.
+
+    What a full disk does not take is written once there is room: it must not keep the site from answering.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self.lines: list[str] = []
+        self._unwritten: list[str] = []
 
     def write(self, text: str) -> None:
         """Add an entry."""
         self.lines.append(text)
-        if self._path is not None:
-            with self._path.open("a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n")
+        if self._path is None:
+            return
+        self._unwritten = [*self._unwritten[-_MOST_UNWRITTEN:], f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n"]
+        with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write("".join(self._unwritten))
+            file.flush()
+            self._unwritten = []
 
 
 class Agent:
@@ -66,6 +75,8 @@ class Agent:
         self._known = wire.KnownLabels(keep=1)
         self.notes: Notes | None = None
         """What was recorded beside the last reply; a real site records nothing."""
+        self.unstored: StorageError | None = None
+        """Why the outcome of the last frame could not be stored: it did not happen, and the state in memory is void."""
         site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -75,7 +86,7 @@ class Agent:
     def serve(self, frame: bytes) -> bytes:
         """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
-        self.notes = None
+        self.notes = self.unstored = None
         digest = hashlib.sha256(frame).hexdigest()
         try:
             header, orders = read_header(frame)
@@ -90,6 +101,7 @@ class Agent:
             self.log.write(f"refused a message that it cannot read:\n{traceback.format_exc()}")
             return self._refusal("", UNREAD, "", "bad-message")
         except StorageError as error:
+            self.unstored = error
             self.log.write(str(error))
             return self._refusal("", UNREAD, "", "storage-failed")
         return self._answer(requests, digest, start)
@@ -122,7 +134,7 @@ class Agent:
             if self.gate.hides_failures and self.site.exposure.touched:  # nor does it show which of them failed
                 code, step = code if code in _TOLD else "step-failed", last.step
         except StorageError as error:
-            code = "storage-failed"
+            code, self.unstored = "storage-failed", error
             self.log.write(f"cannot store the outcome of {step}: {error}")
         except Exception:
             code = "step-failed"

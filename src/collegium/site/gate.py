@@ -141,7 +141,11 @@ class Gate:
         claim = None if privacy is None else "; ".join(str(each) for each in Account(privacy).claims())
         order = (request.run, request.number, request.round, request.step)
         entry = Entry(*order, kind, packed.content_bytes, len(packed.data), sha256, event, claim)
-        return Sealed(kind, packed, sha256, self.ledger.append(entry), privacy, key=_GATE_ONLY)
+        try:
+            row = self.ledger.append(entry)
+        except LedgerError as error:
+            raise Refused("ledger-damaged", f"{error} Nothing more can leave.") from None
+        return Sealed(kind, packed, sha256, row, privacy, key=_GATE_ONLY)
 
     @staticmethod
     def pays(request: Request, release: object, exposure: Exposure) -> bool:

@@ -19,7 +19,7 @@ import json
 import secrets
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -50,6 +50,7 @@ CREATE TABLE IF NOT EXISTS refusal (
 _ADDED_LATER: Final = {"outbox": "notes", "ledger": "salt"}
 """Columns that files of earlier versions lack. A row without a salt was written before there were any."""
 _SALT_BYTES: Final = 32
+_CANONICAL: Final = json.JSONEncoder(separators=(",", ":"))  # made once: a ledger of years is verified at every start
 _KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
@@ -118,7 +119,7 @@ class Ledger:
 
     def append(self, entry: Entry) -> str:
         """Chain one row; returns its hash. Call inside a transaction."""
-        seq, prev = self._head()
+        seq, prev = self._end()
         row = {"party": self.party, "seq": seq + 1, "time": datetime.now(UTC).isoformat(timespec="seconds")}
         row |= asdict(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
         digest = row_hash(row, prev)
@@ -136,6 +137,15 @@ class Ledger:
         head = self._fetch("SELECT seq, hash FROM head WHERE party = ?")
         return tuple(head) if head else (0, genesis(self.party))
 
+    def _end(self) -> tuple[int, str]:
+        """Where the chain ends, and the next row goes. The last row must be as it was written."""
+        seq, digest = self._head()
+        last = self._fetch("SELECT * FROM ledger WHERE party = ? ORDER BY seq DESC LIMIT 1")
+        row = None if last is None else dict(last)
+        if (seq > 0 or row is not None) and (row is None or (row["seq"], row_hash(row, row["prev"])) != (seq, digest)):
+            raise LedgerError(f"{self.path}: the last rows of {self.party!r} were changed or removed.")
+        return seq, digest
+
     def bytes_of(self, run: str) -> int:
         """All content bytes released in a run."""
         return int(self._fetch("SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?", run)[0])
@@ -147,7 +157,7 @@ class Ledger:
         """
         with self._lock, storage_errors(self.path, LedgerError):
             rows = _checked_rows(self.path, self._db, None if of_all else self.party)
-        return [charge for row in rows for charge in read_charges(row["event"])[0]]
+            return [charge for row in rows for charge in read_charges(row["event"])[0]]
 
     def rows(self) -> list[dict[str, Any]]:
         """This party's rows, oldest first, without their salts."""
@@ -199,8 +209,7 @@ def row_hash(row: dict[str, Any], prev: str) -> str:
     """The hash that chains a row to the one before it."""
     salt = row.get("salt")
     covered = [row[column] for column in _COLUMNS] + [prev] + ([] if salt is None else [salt])
-    canonical = json.dumps(covered, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(covered).encode()).hexdigest()
 
 
 def genesis(party: str) -> str:
@@ -225,22 +234,27 @@ def verify_ledger(path: str | Path) -> dict[str, int]:
     with _reading(Path(path)) as db:
         if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
             raise LedgerError(f"{path} is damaged (SQLite's integrity check fails): restore it from a backup.")
-        _checked_rows(path, db)
+        for _ in _checked_rows(path, db):
+            pass  # one row at a time: a ledger grows for years
         return {str(party): int(seq) for party, seq in db.execute("SELECT party, seq FROM head ORDER BY party")}
 
 
-def _checked_rows(path: str | Path | None, db: sqlite3.Connection, party: str | None = None) -> list[dict[str, Any]]:
-    """All rows, or those of one party, whose chains are intact; a LedgerError if one is not."""
+def _checked_rows(
+    path: str | Path | None, db: sqlite3.Connection, party: str | None = None
+) -> Iterator[dict[str, Any]]:
+    """All rows, or those of one party, oldest first; a LedgerError where a chain is not intact."""
     heads = {name: (seq, digest) for name, seq, digest in db.execute("SELECT party, seq, hash FROM head")}
-    found = {name: list(rows) for name, rows in groupby(_rows(db, party), itemgetter("party"))}
-    if not found.keys() <= heads.keys():
-        raise LedgerError(f"{path} has rows of a party without a head. The ledger was changed.")
+    for name, rows in groupby(_rows(db, party), itemgetter("party")):
+        if name not in heads:
+            raise LedgerError(f"{path} has rows of a party without a head. The ledger was changed.")
+        yield from _chained(path, name, rows, heads.pop(name))
     for name in heads if party is None else heads.keys() & {party}:
-        _check_chain(path, name, found.get(name, []), heads[name])
-    return [row for rows in found.values() for row in rows]
+        yield from _chained(path, name, (), heads[name])
 
 
-def _check_chain(path: str | Path | None, party: str, rows: list[dict[str, Any]], head: tuple[int, str]) -> None:
+def _chained(
+    path: str | Path | None, party: str, rows: Iterable[dict[str, Any]], head: tuple[int, str]
+) -> Iterator[dict[str, Any]]:
     seq, digest = 0, genesis(party)
     for row in rows:
         if row["seq"] != seq + 1:
@@ -248,14 +262,15 @@ def _check_chain(path: str | Path | None, party: str, rows: list[dict[str, Any]]
         if row["prev"] != digest or row["hash"] != row_hash(row, digest):
             raise LedgerError(f"{path}: row {seq + 1} of {party!r} does not match its hash. The ledger was changed.")
         seq, digest = row["seq"], row["hash"]
+        yield row
     if (seq, digest) != head:
         raise LedgerError(f"{path}: the last rows of {party!r} are missing ({seq} of {head[0]} are there).")
 
 
-def _rows(db: sqlite3.Connection, party: str | None = None) -> list[dict[str, Any]]:
+def _rows(db: sqlite3.Connection, party: str | None = None) -> Iterator[dict[str, Any]]:
     where, args = ("WHERE party = ?", (party,)) if party is not None else ("", ())
     query = f"SELECT * FROM ledger {where} ORDER BY party, seq"  # noqa: S608  (constants only)
-    return [dict(row) for row in db.execute(query, args)]
+    return (dict(row) for row in db.execute(query, args))
 
 
 def _unsalted(row: dict[str, Any]) -> dict[str, Any]:
@@ -312,6 +327,8 @@ def storage_errors(path: Path | None, kind: type[StorageError]) -> Iterator[None
             raise StorageError(f"No space left on disk for {where}: free some and resume the run.") from None
         if isinstance(error, OSError):
             raise StorageError(f"Cannot use {where}: {error.strerror}.") from None
+        if "disk I/O" in str(error):
+            raise StorageError(f"Cannot write to {where}: the disk is full or failing.") from None
         if "readonly" in str(error) or "unable to open" in str(error):
             raise StorageError(f"Cannot write to {where}: check the folder and its permissions.") from None
         raise kind(f"Cannot read {where}: it is damaged or of another kind. Restore it from a backup.") from None

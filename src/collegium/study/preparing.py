@@ -70,18 +70,18 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
         raise ConfigError(f"data, partition: {error}") from None
     test = (scaled(dataset.test[0]), dataset.test[1]) if dataset.test is not None and own_test else parts.test
     sites = [
-        _without_labels(_site(study, number, name, X, y, base or Path(), parts.public), study, number)
+        _without_labels(_site(study, number, name, X, y, base or Path(), parts.public, test and test[0]), study, number)
         for number, (name, (X, y)) in enumerate(zip(parts.names, parts.sites, strict=True))
     ]
-    classes, learner = np.unique(dataset.y), global_learner(study, parts.public)
+    classes, learner = np.unique(dataset.y), global_learner(study, parts.public, test and test[0])
     return Prepared(study.build_algorithm(), sites, parts.public, parts.public_truth, test, classes, learner)
 
 
-def global_learner(study: Study, public: Any) -> Any:
+def global_learner(study: Study, public: Any, *others: Any) -> Any:
     """What the study's global model is fitted with, where it names that."""
     if study.global_learner is None:
         return None
-    return with_preparation(build("learner", study.global_learner, "global_learner"), public)
+    return with_preparation(build("learner", study.global_learner, "global_learner"), public, *others)
 
 
 def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
@@ -91,18 +91,22 @@ def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
     return scaled(tables.stack([dataset.X, dataset.test[0]])), np.concatenate([dataset.y, dataset.test[1]])
 
 
-def site_learner(study: Study, number: int, rows: Any, public: Any) -> Any:
-    """The learner of a study's n-th site, with what prepares its rows: the sections are cycled over the sites."""
+def site_learner(study: Study, number: int, rows: Any, public: Any, *others: Any) -> Any:
+    """The learner of a study's n-th site, with what prepares its rows: the sections are cycled over the sites.
+
+    `others` are more tables that it will answer about.
+    """
     place = number % len(study.sites)
     learner = build("learner", study.sites[place].learner, f"sites[{place}].learner")
     if study.sites[place].prepare == "none":
         return learner
     # What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
-    return with_preparation(learner, public if isinstance(learner, PrivateLearner) else rows)
+    shown = (public,) if isinstance(learner, PrivateLearner) else (rows, public, *others)
+    return with_preparation(learner, *shown)
 
 
-def _site(study: Study, number: int, name: str, X: Any, y: Any, base: Path, public: Any) -> Site:
-    section, learner = study.sites[number % len(study.sites)], site_learner(study, number, X, public)
+def _site(study: Study, number: int, name: str, X: Any, y: Any, base: Path, public: Any, test: Any) -> Site:
+    section, learner = study.sites[number % len(study.sites)], site_learner(study, number, X, public, test)
     policy = Policy(**section.policy.model_dump())
     return Site(name, X, y, learner=learner, policy=policy, budget=_budget(name, section.budget, base))
 

@@ -47,13 +47,25 @@ class _StopAfter(Callback):
         return report.round + 1 >= self._rounds
 
 
-class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
+class _AnyAnswer(DummyClassifier):  # type: ignore[misc]
+    """Stands in for a learner. It looks at no cell, so that blank ones are none of its concern."""
+
+    def __init__(self, random_state: int | None = None) -> None:
+        super().__init__(strategy=_ANY, random_state=random_state)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+class _AnyPrivateAnswer(PrivateLearner, _AnyAnswer):
     """Stands in for a private learner, and costs what that would cost at the real site."""
 
     def __init__(self, learner: PrivateLearner, records: int, random_state: int | None = None) -> None:
         self.learner = learner
         self.records = records
-        super().__init__(strategy=_ANY, random_state=random_state)
+        super().__init__(random_state)
 
     @property
     def fits(self) -> int:  # type: ignore[override]
@@ -74,8 +86,8 @@ class _AnyPrivateAnswer(PrivateLearner, DummyClassifier):  # type: ignore[misc]
         self.fit(np.zeros((len(classes), 1)), classes)
         return self
 
-    def public_learner(self) -> DummyClassifier:
-        return DummyClassifier(strategy=_ANY)
+    def public_learner(self) -> _AnyAnswer:
+        return _AnyAnswer()
 
 
 def explain(study: Study, *, base: Path | None = None) -> Run:
@@ -93,7 +105,7 @@ def explain(study: Study, *, base: Path | None = None) -> Run:
 
 def _stand_in(real: Site) -> Any:
     private = isinstance(real.learner, PrivateLearner)
-    return _AnyPrivateAnswer(real.learner, len(real)) if private else DummyClassifier(strategy=_ANY)
+    return _AnyPrivateAnswer(real.learner, len(real)) if private else _AnyAnswer()
 
 
 def _rehearsing(real: Site) -> Any:

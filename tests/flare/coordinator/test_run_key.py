@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from tests.flare.offices import OfficeHost, write_data, write_site
 import collegium as cg
 from collegium.errors import RecordError
 from collegium.flare.coordinator.coordinate import coordinate
-from collegium.flare.coordinator.run_key import FILE
+from collegium.flare.coordinator.run_key import FILE, run_key
 from collegium.flare.site.file import load_site
 from collegium.privacy.claims import SEEDED_NOISE
 from collegium.runs.callbacks import Callback
 from collegium.runs.results import Run
+from collegium.site.ledger import verify_ledger
 from collegium.study.preparing import coordinators_part
 from collegium.study.study import Study
 
@@ -125,9 +127,25 @@ def test_a_run_whose_key_was_lost_is_not_resumed_with_other_noise(tmp_path: Path
         federation.coordinate(resume=True)
 
 
-def test_a_run_that_lost_its_record_does_not_put_the_same_noise_on_other_answers(tmp_path: Path) -> None:
+def test_a_run_that_lost_its_record_does_not_begin_again(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, DP_FEDAVG, NET)
+    with pytest.raises(KeyboardInterrupt):
+        federation.coordinate(callbacks=[Killed()])
+    before = {name: verify_ledger(tmp_path / name / "agent" / "ledger.db") for name in NAMES}
+    for file in (tmp_path / "out").glob("record*"):
+        file.unlink()
+    with pytest.raises(RecordError, match=r"its record is lost.* Restore record"):
+        federation.coordinate(resume=True)
+    assert {name: verify_ledger(tmp_path / name / "agent" / "ledger.db") for name in NAMES} == before
+
+
+def test_a_key_without_its_record_does_not_put_the_same_noise_on_other_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The difference of the two models would be the update of the site that is away the second time."""
     federation = Federation(tmp_path, DP_FEDAVG | {"rounds": 1}, NET)
+    key = run_key(tmp_path, begun=False)
+    monkeypatch.setattr("collegium.flare.coordinator.coordinate.run_key", lambda folder, begun: key)
     published = []
 
     class Reader(Killed):
@@ -137,10 +155,9 @@ def test_a_run_that_lost_its_record_does_not_put_the_same_noise_on_other_answers
 
     for away in (set(), {"site-3"}):
         federation.host.away = away
-        for file in (tmp_path / "out").glob("record*"):
-            file.unlink()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
         with pytest.raises(KeyboardInterrupt):
-            federation.coordinate(callbacks=[Reader()], resume=bool(away))
+            federation.coordinate(callbacks=[Reader()])
     with_it, without = published
     change = np.sqrt(sum(np.square(with_it[name] - without[name]).sum() for name in with_it))
     assert change > 1, "an update is clipped to 1, and divided by three sites"

@@ -7,10 +7,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from collegium.errors import QuorumLost, StorageError
 from collegium.flare.agreement.plan import ANY_PARTY
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.coordinator.link import Host, RemoteLink, SessionLost
+from collegium.flare.coordinator.run_key import FILE as KEY_FILE
 from collegium.flare.coordinator.run_key import run_key, wipe_key
 from collegium.flare.kits.identity import write_private
 from collegium.flare.site.public_store import pack_public
@@ -38,9 +39,13 @@ from collegium.runs.record import Record
 from collegium.runs.results import Run, load
 from collegium.runs.runner import Course, about_run, public_part, warn_of_failures
 from collegium.site.ledger import storage_errors
-from collegium.study.preparing import coordinators_part
+from collegium.study.preparing import Prepared, coordinators_part
 from collegium.study.study import Study
 from collegium.wire import tables
+
+_INSTANCES: Final = "instances.json"
+_MOST_ROWS: Final = 20_000
+"""A global model that nobody asked for learns from so many rows of a large public set: it is to take seconds."""
 
 
 def coordinate(
@@ -56,8 +61,21 @@ def coordinate(
 ) -> Run:
     """Run a study over the sites that a host reaches; `out` keeps the record, from which the run can be resumed."""
     part = coordinators_part(study, base)
+    with closing(RunFolder(Path(out), resume=resume, private=True)) as folder:
+        return _carry_out(study, part, host, folder, resume, progress, callbacks, say)
+
+
+def _carry_out(
+    study: Study,
+    part: Prepared,
+    host: Host,
+    folder: RunFolder,
+    resume: bool,
+    progress: bool | None,
+    callbacks: Sequence[Callback],
+    say: Callable[[str], None],
+) -> Run:
     settings = study.federation
-    folder = RunFolder(Path(out), resume=resume)
     parties = _parties(folder.path, study, host, say)
     shared = check_public(part.algorithm, part.public, ())
     truth = check_truth(part.public_truth, shared, part.classes)
@@ -66,15 +84,16 @@ def coordinate(
     hosting = Hosting(sites, part.classes, shared, exam, study.seed, uuid.uuid4().hex, folder.path)
     about = about_run(part.algorithm, hosting, study.engine.quorum)
     plan = replace(plan_of(study, part.shared, part.classes, parties), parties=tuple(settings.parties or [ANY_PARTY]))
+    begun_by = [folder.path / name for name in (KEY_FILE, _INSTANCES)]
     with ExitStack() as stack:
-        record = Record(folder.path / "record", about, resume=resume)
+        record = Record(folder.path / "record", about, resume=resume, durable=True, begun_by=begun_by)
         stack.callback(record.close)
         if (finished := _finished(folder.path)) is not None:
             wipe_key(folder.path)
             return finished
         secret = run_key(folder.path, begun=record.length > 0)
         hosting = replace(hosting, run=record.run)
-        instances = _Instances(folder.path / "instances.json")
+        instances = _Instances(folder.path / _INSTANCES)
         live = RemoteLink(
             host,
             record.run,
@@ -108,9 +127,10 @@ def coordinate(
         watchers = [*([_Scores(fed)] if scored else []), *callbacks]
         course = Course(fed, hosting, about | {"run": record.run, "plan": plan.digest}, folder, watchers, study)
         choice = (part.global_learner, part.algorithm.final_learner(), public_part(learners[0].learner))
-        global_models = course.complete(part.algorithm, choice, progress=progress)
+        global_models = course.complete(part.algorithm, choice, progress=progress, most_rows=_MOST_ROWS, say=say)
         live.farewell()
         outcome = course.outcome({}, global_models, {})
+    say(f"writing results and report to {folder.path}")
     warn_of_failures(outcome, lambda party: f"`collegium site log KIT` at {party}")
     folder.finish(outcome)
     wipe_key(folder.path)

@@ -7,6 +7,7 @@ whatever has no reply yet is asked again: sites know what they have answered, so
 from __future__ import annotations
 
 import hashlib
+import math
 import queue
 import threading
 import time
@@ -29,6 +30,9 @@ _POLL, _ASK_AGAIN, _LOOK_SECONDS = 10.0, 0.5, 1.0
 _REQUEST_SECONDS: Final = 60.0
 _FRESH_SECONDS: Final = 30.0
 _TRIES: Final = 3
+_LOOK_AT_CLOCKS: Final = 0.2
+_UNSTORED: Final = "storage-failed"
+"""The code of a site whose disk is full: it did nothing, and is asked again as one that is away."""
 
 
 class SessionLost(CollegiumError):
@@ -67,6 +71,33 @@ class Host(Protocol):
         """A session with these sites. Raises SessionLost."""
 
 
+class _Clock:
+    """Counts a site's seconds from the moment it is given an order: how long it takes to reach it is not its fault."""
+
+    def __init__(self, deadline: float | None) -> None:
+        self._deadline = deadline
+        self._end: float | None = None
+
+    def start(self) -> None:
+        """Unless it has been started: an order that is awaited has no more time."""
+        if self._end is None and self._deadline is not None:
+            self._end = time.monotonic() + self._deadline
+
+    def reset(self) -> None:
+        """The order did not get there, or nothing came of it: it will be given again."""
+        self._end = None
+
+    @property
+    def left(self) -> float:
+        """In seconds."""
+        return math.inf if self._end is None else self._end - time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Has it had its time?"""
+        return self.left <= 0
+
+
 @dataclass(eq=False, repr=False)
 class RemoteLink:
     """Orders to sites elsewhere."""
@@ -96,6 +127,7 @@ class RemoteLink:
         self._gone: dict[str, float] = {}
         self._looked = 0.0
         self._told: set[str] = set()
+        self._unstored: set[str] = set()
         self._closing = False
         self._lock = threading.RLock()
 
@@ -103,12 +135,12 @@ class RemoteLink:
         """One frame to each party; answers as they come."""
         # One that joined before this program was started again is known from the record.
         self.parties += tuple(party for party in orders if party not in self.parties)
-        end = None if deadline is None else time.monotonic() + deadline
         stop, replies = threading.Event(), queue.Queue[tuple[str, bytes | BaseException | None]]()
+        clocks = {party: _Clock(deadline) for party in orders}
 
         def deliver(party: str, frame: bytes) -> None:
             try:
-                replies.put((party, self._deliver(party, frame, end, stop)))
+                replies.put((party, self._deliver(party, frame, clocks[party], stop)))
             except BaseException as error:  # raised where the algorithm runs
                 replies.put((party, error))
 
@@ -116,15 +148,16 @@ class RemoteLink:
             threading.Thread(target=deliver, args=(party, frame), daemon=True).start()
         pending = set(orders)
         try:
-            while pending:
-                party, reply = replies.get(timeout=None if end is None else max(0.0, end - time.monotonic()) + 0.2)
+            while pending and not all(clocks[party].over for party in pending):
+                try:
+                    party, reply = replies.get(timeout=None if deadline is None else _LOOK_AT_CLOCKS)
+                except queue.Empty:
+                    continue
                 pending.discard(party)
                 if isinstance(reply, BaseException):
                     raise reply
                 if reply is not None:
                     yield Answer(party, reply)
-        except queue.Empty:
-            pass
         finally:
             stop.set()
             for party in pending:
@@ -161,9 +194,9 @@ class RemoteLink:
 
     # One order to one site.
 
-    def _deliver(self, party: str, frame: bytes, end: float | None, stop: threading.Event) -> bytes | None:
+    def _deliver(self, party: str, frame: bytes, clock: _Clock, stop: threading.Event) -> bytes | None:
         name, away, given = hashlib.sha256(frame).hexdigest()[:32], 0.0, False
-        while not stop.is_set() and (end is None or time.monotonic() < end):
+        while not stop.is_set() and not clock.over:
             session = self._session_with(party)
             if session is None:
                 away = away or time.monotonic()
@@ -174,25 +207,36 @@ class RemoteLink:
             try:
                 state, payload = self._open(session, party), b""
                 if state is None:
-                    wait = _POLL if end is None else min(_POLL, max(0.1, end - time.monotonic()))
+                    clock.start()
+                    wait = min(_POLL, max(0.1, clock.left))
                     words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
                     header, payload = self._ask(session, party, words, b"" if given else frame)
                     state = _state(header)
-            except SessionLost:
-                self._forget(session)
-                continue
-            except PartyLost:
-                self._lose(session, party)
+            except (SessionLost, PartyLost) as lost:
+                if not given:
+                    clock.reset()
+                if isinstance(lost, PartyLost):
+                    self._lose(session, party)
+                else:
+                    self._forget(session)
                 continue
             except PartyAway:
                 state, payload = "away", b""
             if state == "done":
+                self._unstored.discard(party)
                 return payload
-            if state in ("away", "waiting"):
+            if state == _UNSTORED:
+                self._tell_of_storage(party)
+            if state == "busy":
+                away = 0.0
+            elif state in ("away", "waiting", _UNSTORED):
                 away = away or time.monotonic()
-                if state == "away" and time.monotonic() - away > self.patience:
-                    return None
-            if state in ("not-open", "away"):
+                if state == "waiting":  # for a person, who has as long as the study says
+                    clock.start()
+                elif time.monotonic() - away > self.patience:
+                    return None if state == "away" else write_refusal(Refusal(UNREAD, state, ""))
+            if state in ("not-open", "away", _UNSTORED):
+                clock.reset()
                 with self._lock:
                     self._opened.discard(party)
             elif state not in ("busy", "waiting"):
@@ -201,6 +245,11 @@ class RemoteLink:
             if not given:
                 stop.wait(_ASK_AGAIN)
         return None
+
+    def _tell_of_storage(self, party: str) -> None:
+        if party not in self._unstored:
+            self._unstored.add(party)
+            self.say(f"{party} cannot store what it does ({_UNSTORED}); asking again for up to {self.patience:.0f} s")
 
     @staticmethod
     def _ask(

@@ -39,7 +39,7 @@ def read_keys(folder: Path, name: str) -> SiteKeys:
     if stat.S_IMODE(mode) & 0o077:
         raise ConfigError(f"Other users can read {file}: run `chmod 600 {file}`.")
     if len(secret) != 32:
-        raise StorageError(f"{file} is damaged: expected 32 bytes, got {len(secret)}. Restore it from a backup.")
+        raise ConfigError(f"{file} is damaged: expected 32 bytes, got {len(secret)}. Restore it from a backup.")
     return SiteKeys(name, secret)
 
 

@@ -14,27 +14,27 @@ from pathlib import Path
 from typing import Final
 
 from collegium import registry
-from collegium.errors import CollegiumError, ConfigError, StorageError
+from collegium.errors import CollegiumError, ConfigError, LedgerError, StorageError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, read_keys, write_private
-from collegium.flare.site.file import load_public, load_site
+from collegium.flare.site.file import LEDGER, load_public, load_site
 from collegium.flare.site.notices import Notices
 from collegium.flare.site.office import Office
 from collegium.flare.supervise.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
 from collegium.site.agent import SiteLog
-from collegium.site.ledger import storage_errors
+from collegium.site.ledger import storage_errors, verify_ledger
 
 SOCKET: Final = "agent.sock"
 
 
 def main() -> None:
-    """Serve until told to stop. Exit code 2: the owner's file or data need a change, and a restart would not help."""
+    """Serve until told to stop. Exit code 2: the owner must change or restore a file, and a restart would not help."""
     try:
         serve(Path(sys.argv[1]))
     except CollegiumError as error:
         print(f"collegium: {error}", file=sys.stderr)  # noqa: T201 - this is a program
-        sys.exit(2 if isinstance(error, ConfigError) else 1)
+        sys.exit(2 if isinstance(error, ConfigError | LedgerError) else 1)
 
 
 def serve(kit: Path) -> None:
@@ -42,9 +42,10 @@ def serve(kit: Path) -> None:
     folder = kit / AGENT
     registry.install_steps()
     setup = load_site(kit)
+    _verify(folder / LEDGER.name)
     notices = Notices(setup.file.name, kit.resolve(), setup.file.notify, SiteLog(folder / "site.log").write)
     approvals = Approvals(folder, read_keys(folder, setup.file.name), notices)
-    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
+    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file), notices.agent_says)
     listener = LocalListener(folder / SOCKET)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: listener.close())
@@ -53,6 +54,20 @@ def serve(kit: Path) -> None:
             listener.serve(office.answer)
     finally:
         listener.close()
+
+
+def _verify(ledger: Path) -> None:
+    """A site whose ledger was changed takes part in nothing: what it has released, and spent, is not known."""
+    if not ledger.exists():
+        return
+    try:
+        verify_ledger(ledger)
+    except LedgerError as error:
+        raise LedgerError(
+            f"{str(error).removesuffix(' Restore it from a backup.')} This site does not take part until its ledger "
+            f"is intact: find out what happened, restore {ledger} from a backup, and check it with `collegium ledger "
+            f"verify {ledger}`."
+        ) from None
 
 
 def instance(kit: Path) -> str:

@@ -109,6 +109,8 @@ class Engagement:
             admit(self._agent.requests_in(frame))
         self._agent.site.watch.seconds.clear()
         reply = self._agent.serve(frame)
+        if self._agent.unstored is not None:
+            raise self._agent.unstored
         self._note_score()
         return reply
 

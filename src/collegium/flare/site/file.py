@@ -193,7 +193,9 @@ class SiteSetup:
 
         What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
         """
-        return replace(self.site, public=public, learner=_learner(self.file, self.site.X, public))
+        own = None if self.held_out is None else self.held_out[0]
+        learner = _learner(self.file, self.site.X, public, own, self.site.unlabeled)
+        return replace(self.site, public=public, learner=learner)
 
 
 def load_site(kit: str | Path) -> SiteSetup:
@@ -205,7 +207,8 @@ def load_site(kit: str | Path) -> SiteSetup:
     try:
         rows, held_out = split_off(read_data(file.data, Path(kit)), file.data.held_out, file.name)
         budget = None if file.budget is None else Budget(file.budget.epsilon, file.budget.delta, Path(kit) / LEDGER)
-        learner = _learner(file, rows.X, None)
+        own = None if held_out is None else held_out[0]
+        learner = _learner(file, rows.X, None, own, rows.unlabeled)
         require_secret_noise(file.name, learner)
         extra = {"policy": site_policy(file), "budget": budget, "unlabeled": rows.unlabeled}
         return SiteSetup(file, Site(file.name, rows.X, rows.y, learner=learner, **extra), held_out)
@@ -229,10 +232,11 @@ def _within(X: Table, y: NDArray[Any], classes: Sequence[Any]) -> tuple[Table, N
     return tables.take(X, rows), y[rows]
 
 
-def _learner(file: SiteFile, X: Any, public: Any) -> Any:
+def _learner(file: SiteFile, X: Any, public: Any, *others: Any) -> Any:
+    """The learner, with what prepares the rows that it learns from, and those that it will answer about."""
     learner = build("learner", file.learner, "learner")
-    shown = public if isinstance(learner, PrivateLearner) else X
-    return with_preparation(learner, shown) if file.prepare == "auto" and shown is not None else learner
+    shown = (public,) if isinstance(learner, PrivateLearner) else (X, public, *others)
+    return with_preparation(learner, *shown) if file.prepare == "auto" and shown[0] is not None else learner
 
 
 def site_policy(file: SiteFile) -> Policy:

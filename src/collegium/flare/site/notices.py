@@ -36,6 +36,10 @@ class Notices:
         name = f"{run}:{number}"
         self.tell("order-waits", f"order {name} waits for approval: {self._approve(f'--order {name}')}", order=name)
 
+    def agent_says(self, text: str) -> None:
+        """The agent cannot work as it should, or can again."""
+        self.tell("agent", f"the agent {text}")
+
     def tell(self, event: str, text: str, **facts: Any) -> None:
         """Print the line now, and pass it on without keeping anybody waiting."""
         print(f"{NOTICE}{text}", flush=True)  # noqa: T201 - the agent is a program

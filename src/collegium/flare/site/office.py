@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import threading
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,13 +34,25 @@ _MOST_RUNS: Final = 32
 
 
 class Office:
-    """Answers messages. `instance` tells this installation from another one that has a copy of its kit."""
+    """Answers messages. `instance` tells this installation from another one that has a copy of its kit.
 
-    def __init__(self, folder: Path, setup: SiteSetup, approvals: Approvals, instance: str, own_public: Any) -> None:
+    `tell` is called with what the owner should know at once.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        setup: SiteSetup,
+        approvals: Approvals,
+        instance: str,
+        own_public: Any,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
         self._folder = folder
         self._setup = setup
         self._approvals = approvals
         self._instance = instance
+        self._tell, self._problem = tell, ""
         self._public = PublicStore(folder / "public", setup.file.public.max_bytes, own_public)
         self._engagements: dict[str, Engagement] = {}
         self._opening = threading.Lock()
@@ -71,8 +83,9 @@ class Office:
             code, why = refusal.code, str(refusal)
         except (WireError, KeyError, TypeError, ValueError, AttributeError):
             code, why = "bad-message", traceback.format_exc()
-        except StorageError as error:
+        except (StorageError, OSError) as error:
             code, why = "storage-failed", str(error)
+            self._tell_of_storage(why)
         except Exception:
             code, why = "failed", traceback.format_exc()
         if code not in ("waiting", "busy", "not-open"):  # not refusals: the coordinator asks again
@@ -149,12 +162,36 @@ class Office:
             if self._setup.file.policy.approval == "each":
                 engagement.require_approved(payload, requests, self._approvals)
 
-        return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, _wait(header), admit))
+        with self._stored(run, engagement):
+            return wire.join({"state": "done"}, engagement.serve(str(header["order"]), payload, _wait(header), admit))
 
     def _await(self, header: dict[str, Any], payload: bytes) -> bytes:
         """The reply to an order that was given before, without sending it again."""
-        engagement = self._engaged(_run_name(header))
-        return wire.join({"state": "done"}, engagement.result(str(header["order"]), _wait(header)))
+        run = _run_name(header)
+        engagement = self._engaged(run)
+        with self._stored(run, engagement):
+            return wire.join({"state": "done"}, engagement.result(str(header["order"]), _wait(header)))
+
+    @contextmanager
+    def _stored(self, run: str, engagement: Engagement) -> Iterator[None]:
+        """What cannot be stored did not happen: as after a crash, the run is opened again from its stored state."""
+        try:
+            yield
+        except StorageError:
+            with self._opening:
+                if self._engagements.get(run) is engagement:
+                    del self._engagements[run]
+            engagement.close()
+            raise
+        self._tell_of_storage("")
+
+    def _tell_of_storage(self, problem: str) -> None:
+        """Say when storing fails and when it works again, not once per message."""
+        before, self._problem = self._problem, problem
+        if problem and not before:
+            self._tell(f"cannot store what it does: {problem} It refuses until it can.")
+        if before and not problem:
+            self._tell("can store what it does again.")
 
     def _cancel(self, header: dict[str, Any], payload: bytes) -> bytes:
         return _reply("cancelled", done=self._engaged(_run_name(header)).cancel(str(header["order"])))

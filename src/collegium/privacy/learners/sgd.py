@@ -128,6 +128,11 @@ class PrivateTorch(PrivateClassifier):
             prepared.set_params(prepare=wrapped[:-1])
         return prepared
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self.prepare is not None  # it is trusted, as a Pipeline is
+        return tags
+
     def public_learner(self) -> Any:
         """The `student`, or a `TorchClassifier` of the same net, starting from the privately trained weights if any.
 

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.pipeline import Pipeline
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.metaestimators import available_if
 
@@ -36,6 +37,7 @@ from collegium.core.labels import Codes
 from collegium.core.samples import LabelledData
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
+from collegium.learners.prepare import takes_gaps
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Event, Gaussian, Laplace
 from collegium.privacy.learners.assignment import teacher_of
@@ -125,6 +127,12 @@ class PrivateVoting(PrivateClassifier):
     def public_learner(self) -> Any:
         """Another student."""
         return clone(self._student(), safe=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        parts = self._base(), self._student()
+        tags.input_tags.allow_nan = all(isinstance(part, Pipeline) or takes_gaps(part) for part in parts)
+        return tags
 
     @available_if(lambda self: hasattr(self._student(), "predict_proba"))  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
