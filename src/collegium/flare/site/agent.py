@@ -10,6 +10,8 @@ import hashlib
 import secrets
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,7 @@ from collegium.links.hosting import threads_per_site
 from collegium.site.ledger import storage_errors
 
 SOCKET: Final = "agent.sock"
+_TIDY_SECONDS: Final = 5.0
 
 
 def main() -> None:
@@ -47,9 +50,16 @@ def serve(kit: Path) -> None:
         signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
-            listener.serve(office.answer)
+            threading.Thread(target=_tidy, args=(office,), daemon=True).start()
+            listener.serve(office.answer, lambda: office.longest_message)
     finally:
         listener.close()
+
+
+def _tidy(office: Office) -> None:
+    while True:
+        time.sleep(_TIDY_SECONDS)
+        office.tidy()
 
 
 def instance(kit: Path) -> str:
