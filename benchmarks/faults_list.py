@@ -494,7 +494,7 @@ FAULTS = (
         "tests/privacy/learners/test_voting.py -k sparse or place or stored",
     ),
     # Bytes.
-    _FRAMES.fault("of any size are read", "    if len(data) > limit:\n", "    if False:\n"),
+    _FRAMES.fault("of any size are read", "if size > self.contents:", "if False:"),
     _FRAMES.fault(
         "bytes after the end are ignored",
         "if end < len(data):",

@@ -23,7 +23,7 @@ def open_run(office: Office, plan: Plan, public: Any, run: str = RUN) -> str:
     data = pack_public(public)
     header, _ = say(office, wire.pack(plan.to_plain()).data, do="open", run=run)
     if header["state"] == "needs-public":
-        say(office, data, do="public", sha256=plan.public_sha256, offset=0, total=len(data))
+        say(office, data, do="public", run=run, sha256=plan.public_sha256, offset=0, total=len(data))
         header, _ = say(office, wire.pack(plan.to_plain()).data, do="open", run=run)
     return str(header.get("code", header["state"]))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.errors import WireError
-from collegium.wire import frames
+from collegium.wire.limits import HEADER, MAX_DEPTH, MESSAGE, PLAN, Limits
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
@@ -47,7 +47,8 @@ def test_objects_and_code_are_refused():
 
 def test_a_message_over_the_limit_is_refused():
     with pytest.raises(WireError, match="limit"):
-        wire.unpack(wire.pack(np.zeros(1000)).data, limit=2000)
+        wire.unpack(wire.pack(np.zeros(1000)).data, limits=MESSAGE.for_contents(7999))
+    assert wire.unpack(wire.pack(np.zeros(1000)).data, limits=MESSAGE.for_contents(8000)).shape == (1000,)
 
 
 @given(st.binary(max_size=200))
@@ -102,7 +103,7 @@ def test_what_cannot_be_read_is_said_in_one_line(data, says):
 
 def test_what_is_read_may_be_nested_as_deep_as_what_is_written():
     deep = 1
-    for _ in range(frames.MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH + 1):
         deep = [deep]
     assert wire.unpack(wire.pack(deep).data) == deep
     with pytest.raises(WireError, match="100 levels"):
@@ -110,34 +111,31 @@ def test_what_is_read_may_be_nested_as_deep_as_what_is_written():
 
 
 @pytest.mark.parametrize("value", [[0] * 50_000, [[]] * 25_000, [{}] * 25_000, "a" * 500_000])
-def test_a_structure_over_the_limits_is_refused_at_both_ends(value, monkeypatch):
-    data = wire.pack(value).data
-    monkeypatch.setattr(frames, "MAX_NODES", 50_000)
-    monkeypatch.setattr(frames, "MAX_HEAD", 500_000)
+def test_a_structure_over_the_limits_is_refused_at_both_ends(value):
+    data, limits = wire.pack(value).data, Limits(head=500_000, values=50_000)
     with pytest.raises(WireError, match="structure is over the limit"):
-        wire.pack(value)
+        wire.pack(value, limits=limits)
     tracemalloc.start()
     try:
         with pytest.raises(WireError, match="structure is over the limit"):
-            wire.unpack(data)
+            wire.unpack(data, limits=limits)
         assert tracemalloc.get_traced_memory()[1] < len(data) + 10_000
     finally:
         tracemalloc.stop()
-    assert wire.unpack(wire.pack(value[:-2]).data) == value[:-2]
+    assert wire.unpack(wire.pack(value[:-2]).data, limits=limits) == value[:-2]
 
 
-def test_labels_and_empty_arrays_that_cost_no_bytes_are_bounded_in_a_message(monkeypatch):
-    monkeypatch.setattr(frames, "FREE_BYTES", 10_000)
-    known = wire.KnownLabels()
+def test_labels_and_empty_arrays_that_cost_no_bytes_are_bounded_in_a_message():
+    limits, known = Limits(1 << 20, 1 << 16, free=9000), wire.KnownLabels()
     known.remember(before := Labels(np.zeros(1000, np.int8), 2))
     alone = Labels(np.zeros(1000, np.int8), 1)
-    for fits in ([before] * 10, [alone] * 10):
-        assert wire.unpack(wire.pack(fits, before).data, known) == fits
-    assert wire.unpack(wire.pack(np.zeros((10_000, 0))).data).shape == (10_000, 0)
+    for fits in ([before] * 10, [alone] * 10):  # one of them because it is known
+        assert wire.unpack(wire.pack(fits, before).data, known, limits) == fits
+    assert wire.unpack(wire.pack(np.zeros((10_000, 0))).data, known, limits).shape == (10_000, 0)
     for value in ([before] * 11, [alone] * 11, np.zeros((10_001, 0)), [np.zeros((0, 5001))] * 2):
-        with pytest.raises(WireError, match="does not hold"):
-            wire.unpack(wire.pack(value, before).data, known)
-    assert wire.unpack(wire.pack([before] * 11).data) == [before] * 11
+        with pytest.raises(WireError, match="far more bytes"):
+            wire.unpack(wire.pack(value, before).data, known, limits)
+    assert wire.unpack(wire.pack([before] * 11).data, limits=limits) == [before] * 11
 
 
 def test_memory_to_read_a_difference_is_bounded_by_the_labels_that_are_known():
@@ -232,8 +230,70 @@ def test_ten_thousand_mutants_are_read_or_refused_and_take_little_memory():
 
 
 def test_join_and_cut_keep_the_payload_byte_for_byte():
-    header, payload = wire.cut(wire.join({"a": 1, "x": np.arange(3)}, b"\0payload"))
-    assert (header["a"], payload) == (1, b"\0payload")
+    header, payload = wire.cut(wire.join({"a": 1, "b": {"c": None}}, b"\0payload"))
+    assert (header, payload) == ({"a": 1, "b": {"c": None}}, b"\0payload")
+
+
+BOMBS = {
+    "labels of one class": message(b'{"x":[' + b",".join([b'{"$labels":[1,0,[67108863,1]]}'] * 60) + b"]}"),
+    "one such label": message(b'{"x":{"$labels":[1,0,[67108863,1]]}}'),
+    "an array": wire.pack({"x": np.zeros(9)}).data,
+    "an empty array": message(b'{"x":{"$array":["|u1",[2147483648,0]]}}'),
+    "contents without an array": message(b"{}", bytes(1 << 20)),
+    "empty lists": message(b'{"x":[' + b",".join([b"[]"] * 1_000_000) + b"]}"),
+    "a long word": message(b'{"x":"' + b"A" * 20_000_000 + b'"}'),
+    "nested": message(b'{"x":' + b"[" * 700 + b"]" * 700 + b"}"),
+    "nested a little": message(b'{"x":[[[[1]]]]}'),
+    "a long number": message(b'{"x":' + b"9" * 4000 + b"}"),
+    "a long fraction": message(b'{"x":0.' + b"9" * 4000 + b"}"),
+    "a number beyond all": message(b'{"x":1e999}'),
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_header_and_a_plan_hold_nothing_that_grows(bomb):
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError):
+            wire.cut(BOMBS[bomb])
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+        tracemalloc.reset_peak()
+        if bomb != "nested a little":
+            with pytest.raises(WireError):
+                wire.unpack(BOMBS[bomb], limits=PLAN)
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_header_has_a_size():
+    assert wire.cut(wire.join({"x": "a" * (HEADER.head - 8)}, b""))[1] == b""
+    with pytest.raises(WireError, match="over the limit"):
+        wire.cut(wire.join({"x": "a" * (HEADER.head - 7)}, b""))
+
+
+def test_numbers_are_as_long_at_both_ends():
+    for number in (10**31 - 1, 1 - 10**31, -(2**63), np.int64(-(2**63)), 1.7976931348623157e308, -5e-324):
+        assert wire.unpack(wire.pack([number]).data) == [number]
+    with pytest.raises(WireError, match="digits"):
+        wire.pack(10**31)
+
+
+def test_reading_takes_the_memory_that_its_limits_say():
+    """What `Limits` promises for structure, of the worst that we know."""
+    limits = Limits(1 << 18, 1 << 14)
+    worst = {
+        "tables": b"[" + b",".join(b'{"%d":0}' % at for at in range(8000)) + b"]",
+        "lists": b"[" + b",".join([b"[]"] * 8000) + b"]",
+        "wide text": b'["' + b"a" * 200_000 + "\U0001f600".encode() + b'"]',
+    }
+    for head in worst.values():
+        tracemalloc.start()
+        try:
+            wire.unpack(message(head), limits=limits)
+            assert tracemalloc.get_traced_memory()[1] < 300 * limits.values + 8 * limits.head
+        finally:
+            tracemalloc.stop()
 
 
 def test_labels_are_written_against_those_that_both_ends_know():
@@ -259,9 +319,9 @@ def test_labels_of_another_public_set_or_of_other_classes_are_no_reference(other
 
 def test_a_message_of_words_alone_has_a_limit_too():
     data = wire.pack({"a": "x" * 100}).data
-    assert wire.unpack(data, limit=len(data)) == {"a": "x" * 100}
+    assert wire.unpack(data, limits=Limits(len(data) - 12, 2)) == {"a": "x" * 100}
     with pytest.raises(WireError, match="over the limit"):
-        wire.unpack(data, limit=len(data) - 1)
+        wire.unpack(data, limits=Limits(len(data) - 13, 2))
 
 
 def test_bytes_behind_a_message_are_not_ignored():

@@ -40,6 +40,7 @@ from collegium.site.exposure import NO_PRIVATE_DATA
 from collegium.site.factory import open_site
 from collegium.site.ledger import row_hash
 from collegium.wire import tables
+from collegium.wire.limits import REPLY_HEADER
 from collegium.wire.replies import Refusal, read_reply
 
 
@@ -221,7 +222,7 @@ def _opened(setting: _Setting, site: Site, run: str, parties: tuple[str, ...]) -
 
 def _reply(frame: bytes, known: wire.KnownLabels) -> dict[str, Any]:
     """What a reply shows, without contents that are paid for."""
-    header, payload = wire.cut(frame)
+    header, payload = wire.cut(frame, REPLY_HEADER)
     reply = read_reply(frame)
     row = reply.row
     seen: dict[str, Any] = {"fields": sorted(header), "number": reply.number}

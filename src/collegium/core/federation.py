@@ -27,6 +27,7 @@ from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.keyed_noise import KeyedNoise
 from collegium.privacy.noise import Noise, SeededNoise
+from collegium.wire.limits import MESSAGE, RELEASE
 from collegium.wire.orders import Request, with_header, write_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply
 
@@ -460,7 +461,10 @@ class Federation:
         kind = KINDS.get(reply.row.kind)
         if kind is None or kind is not expected:
             raise WireError("A reply of another kind than the one asked for.")
-        release = kind.from_plain(wire.unpack(reply.payload, self._known))
+        most = None if self._public is None else kind.most_bytes(self.n_classes, len(self._public))
+        usual = MESSAGE if kind.simulation_only else RELEASE
+        limits = usual if most is None else usual.for_contents(most)
+        release = kind.from_plain(wire.unpack(reply.payload, self._known, limits))
         release.check(self.n_classes, None if self._public is None else len(self._public))
         return release
 

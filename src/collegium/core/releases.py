@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.labels import Labels
+from collegium.core.labels import Labels, code_dtype
 from collegium.core.tally import Tally
 from collegium.errors import WireError
 
@@ -53,6 +53,14 @@ class Release:
             raise WireError(f"{cls.kind}: expected the fields {[f.name for f in fields(cls)]}.")
         return cls(**plain)
 
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int | None:
+        """How many bytes its arrays and labels can have in a study; None where that depends on a model or on rows.
+
+        Nothing larger is read.
+        """
+        return None
+
     def check(self, n_classes: int, public_size: int | None) -> None:
         """Refuse contents that do not fit the study (WireError); a site may send anything."""
 
@@ -76,12 +84,20 @@ class Release:
 class Nothing(Release):
     """The step finished; nothing else is released."""
 
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return 0
+
 
 @dataclass(frozen=True)
 class HardLabels(Release):
     """One class per public sample, or an abstention. Summed, they become votes."""
 
     labels: Labels
+
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return public_size * np.dtype(code_dtype(n_classes)).itemsize
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         self.require(isinstance(self.labels, Labels), "labels")
@@ -109,6 +125,10 @@ class ApprovalBits(Release):
         """As truth values of shape (samples, classes)."""
         flat = np.unpackbits(self.bits, count=self.samples * self.classes)
         return flat.view(np.bool_).reshape(self.samples, self.classes)
+
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return -(-public_size * n_classes // 8)
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         self.require(is_count(self.samples) and is_count(self.classes), "integers for samples and classes")
@@ -169,6 +189,10 @@ class Count(Release):
     never_protected: ClassVar[bool] = True
     samples: int
 
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return 0
+
     def check(self, n_classes: int, public_size: int | None) -> None:
         self.require(is_count(self.samples), "an integer of at least 0")
 
@@ -178,6 +202,10 @@ class VoteCounts(Release):
     """How many of a site's own models vote for each class, per public sample."""
 
     counts: NDArray[np.integer[Any]] | NDArray[np.floating[Any]]
+
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return public_size * n_classes * 8
 
     def check(self, n_classes: int, public_size: int | None) -> None:
         counts = self.counts

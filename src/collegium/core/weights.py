@@ -53,6 +53,10 @@ class SomeSoftLabels(Release):
 
     values: NDArray[np.float32]
 
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return public_size * n_classes * 4
+
     def check(self, n_classes: int, public_size: int | None) -> None:
         numbers = isinstance(self.values, np.ndarray) and self.values.dtype == np.float32 and self.values.ndim == 2
         self.require(numbers, "a float32 per sample and class")

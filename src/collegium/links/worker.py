@@ -23,6 +23,7 @@ from collegium.core.federation import Answer
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
 from collegium.links.packing import unpack
+from collegium.wire.limits import MESSAGE
 
 Send = Callable[[dict[str, Any], bytes], None]
 
@@ -48,7 +49,7 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
 
     while True:
         try:
-            header, frame = wire.cut(connection.recv_bytes())
+            header, frame = wire.cut(connection.recv_bytes(), MESSAGE)
         except (EOFError, OSError):
             pool.close()
             return

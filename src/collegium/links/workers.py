@@ -31,6 +31,7 @@ from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores
 from collegium.links.packing import pack, python_path, split
 from collegium.links.simulated import Kept, SimulatedLink
+from collegium.wire.limits import MESSAGE
 
 _START_SECONDS = 120.0
 
@@ -113,7 +114,7 @@ class WorkersLink(SimulatedLink):
 
     def _read(self, connection: Connection) -> tuple[dict[str, Any] | None, bytes]:
         try:
-            return wire.cut(connection.recv_bytes())
+            return wire.cut(connection.recv_bytes(), MESSAGE)
         except (EOFError, OSError):
             connection.close()
             return None, b""

@@ -67,7 +67,7 @@ def read_charges(text: str | None) -> tuple[list[Charge], Budget | None]:
         plain = json.loads(text)
         limit = plain["budget"]
         return [Charge.from_plain(each) for each in plain["charges"]], None if limit is None else Budget(*limit)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         raise ConfigError("These are not privacy charges.") from None
 
 

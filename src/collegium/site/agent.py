@@ -12,6 +12,7 @@ import hashlib
 import os
 import time
 import traceback
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -38,29 +39,46 @@ _TOLD: Final = frozenset(
 )
 """Refusals that do not depend on private rows. A step may cause the others: where that must not show, they are one."""
 _MOST_UNWRITTEN: Final = 100
+_LONGEST, _KEPT_LINES, _LARGEST_LOG = 10_000, 1000, 8 << 20
 
 
 class SiteLog:
     """What happened at a site, for its owner only. Kept in memory, and in a file where there is a folder.
 
     What a full disk does not take is written once there is room: it must not keep the site from answering.
+    Nobody can fill a disk with it: entries are short, and of the file and one before it 16 MiB are kept.
     """
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self.lines: list[str] = []
         self._unwritten: list[str] = []
+        self._repeated: OrderedDict[str, int] = OrderedDict()
 
     def write(self, text: str) -> None:
-        """Add an entry."""
+        """Add an entry; characters that could make a terminal show something else are escaped."""
+        text = "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text[:_LONGEST])
         self.lines.append(text)
+        del self.lines[:-_KEPT_LINES]
         if self._path is None:
             return
         self._unwritten = [*self._unwritten[-_MOST_UNWRITTEN:], f"{time.strftime('%Y-%m-%dT%H:%M:%S')} {text}\n"]
+        with contextlib.suppress(OSError):
+            if self._path.exists() and self._path.stat().st_size > _LARGEST_LOG:
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
         with contextlib.suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write("".join(self._unwritten))
             file.flush()
             self._unwritten = []
+
+    def write_again(self, text: str) -> None:
+        """Add an entry that may come very often: the 1st, 2nd, 4th, 8th ... time, with how often that was."""
+        count = self._repeated.pop(text, 0) + 1
+        self._repeated[text] = count
+        while len(self._repeated) > _KEPT_LINES:
+            self._repeated.popitem(last=False)
+        if count & (count - 1) == 0:
+            self.write(text if count == 1 else f"{text} ({count} times so far)")
 
 
 class Agent:

@@ -9,9 +9,9 @@ labels that both ends already know, where that is smaller (see `label_packing`).
         digest of the labels that they are a difference from), {"$float": "nan"} for numbers that JSON does not have
     body: the contents of arrays and labels, one after the other, in the order in which the head names them
 
-What is read is not trusted. Sizes are checked before anything is allocated: reading a message takes at most about eight
-times its own size (a label of one bit becomes a byte), 256 MiB for MAX_NODES values in Python, and FREE_BYTES; while a
-difference is read, also some 32 bytes for each of the labels that it is a difference from.
+What is read is not trusted: whoever reads says how much that may be (see `limits`), and sizes are checked before
+anything is allocated. While a difference is read, that takes also some 32 bytes for each of the labels that it is a
+difference from.
 """
 
 from __future__ import annotations
@@ -30,26 +30,33 @@ from numpy.typing import NDArray
 from collegium.core.labels import Labels
 from collegium.errors import WireError
 from collegium.wire import label_packing, raw_arrays
-
-MAX_BYTES: Final = 1 << 31
-MAX_HEAD: Final = 1 << 24
-MAX_NODES: Final = 1 << 20
-MAX_DEPTH: Final = 100
-FREE_BYTES: Final = 1 << 27
-"""What labels and empty arrays of one message may take beyond the bytes that they cost: no change costs none."""
+from collegium.wire.limits import HEADER, MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MESSAGE, Limits
 
 _MAGIC: Final = b"CLG2"
 _SIZES: Final = struct.Struct(">II")
 _START: Final = len(_MAGIC) + _SIZES.size
 _ARRAY, _LABELS, _FLOAT = "$array", "$labels", "$float"
+_TOO_LONG: Final = 10 ** (MAX_DIGITS - 1)
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON.")
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise ValueError("A number has too many digits.")
+    return int(digits)
+
+
+def _fraction(digits: str) -> float:
+    if len(digits) > MAX_DIGITS or not math.isfinite(number := float(digits)):
+        raise ValueError("A number has too many digits, or is too large.")
+    return number
+
+
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
-_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant, parse_int=_whole, parse_float=_fraction)
 
 
 class KnownLabels:
@@ -75,6 +82,11 @@ class KnownLabels:
         """The labels seen last."""
         return next(reversed(self._by_digest.values()), None)
 
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return sum(labels.codes.nbytes for labels in self._by_digest.values())
+
 
 @dataclass(frozen=True)
 class Packed:
@@ -84,12 +96,12 @@ class Packed:
     content_bytes: int
 
 
-def pack(message: Any, reference: Labels | None = None) -> Packed:
+def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE) -> Packed:
     """Write a message; labels in it are written against `reference` where that is smaller."""
     writer = _Writer(reference)
     tree = writer.plain(message)
     head = _ENCODER.encode(tree).encode()
-    _check_head(head)
+    limits.check_head(head)
     body_size = sum(content.size for content in writer.body)
     if _START + len(head) + body_size > MAX_BYTES:
         raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
@@ -97,20 +109,23 @@ def pack(message: Any, reference: Labels | None = None) -> Packed:
     return Packed(b"".join([start, head, *(content.data for content in writer.body)]), body_size)
 
 
-def unpack(data: bytes, known: KnownLabels | None = None, limit: int = MAX_BYTES) -> Any:
-    """Read a message. Anything malformed, or larger than `limit`, raises WireError."""
-    if len(data) > limit:
-        raise WireError(f"A message of {len(data)} bytes is over the limit of {limit}.")
+def unpack(data: bytes, known: KnownLabels | None = None, limits: Limits = MESSAGE) -> Any:
+    """Read a message. Anything malformed, or over the limits, raises WireError."""
     middle, end = _sections(data)
     if end < len(data):
         raise WireError("There are bytes after the end of a message.")
-    head = data[_START:middle]
-    _check_head(head)
+    return _read(data, middle, end, known or KnownLabels(), limits)
+
+
+def _read(data: bytes, middle: int, end: int, known: KnownLabels, limits: Limits) -> Any:
+    limits.check_contents(end - middle)
+    head = data[_START : min(middle, _START + limits.head + 1)]
+    limits.check_head(head)
     try:
         tree = _DECODER.decode(head.decode())
     except (ValueError, RecursionError):
         raise WireError("A message's structure is not valid JSON.") from None
-    reader = _Reader(memoryview(data)[middle:end], known or KnownLabels())
+    reader = _Reader(memoryview(data)[middle:end], known, limits)
     message = reader.value(tree)
     reader.close()
     return message
@@ -121,10 +136,10 @@ def join(header: Mapping[str, Any], payload: bytes) -> bytes:
     return pack(dict(header)).data + payload
 
 
-def cut(data: bytes) -> tuple[dict[str, Any], bytes]:
+def cut(data: bytes, limits: Limits = HEADER) -> tuple[dict[str, Any], bytes]:
     """Undo `join`."""
-    _, end = _sections(data)
-    header = unpack(data[:end])
+    middle, end = _sections(data)
+    header = _read(data, middle, end, KnownLabels(), limits)
     if not isinstance(header, dict):
         raise WireError("A message's header is not a table.")
     return header, data[end:]
@@ -145,19 +160,15 @@ def _sections(data: bytes) -> tuple[int, int]:
     return _START + head_size, end
 
 
-def _check_head(head: bytes) -> None:
-    """Bound a structure before it is parsed: each value in it is the first of a list or table, or follows a comma."""
-    nodes = 1 + head.count(b",") + head.count(b"[") + head.count(b"{")
-    if len(head) > MAX_HEAD or nodes > MAX_NODES:
-        raise WireError(
-            f"A message's structure is over the limit of {MAX_HEAD} bytes or of {MAX_NODES} values. Send long lists as "
-            "arrays."
-        )
+def _check_depth(depth: int, most: int = MAX_DEPTH) -> None:
+    if depth > most:
+        raise WireError(f"A message is nested more than {most} levels deep.")
 
 
-def _check_depth(depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise WireError(f"A message is nested more than {MAX_DEPTH} levels deep.")
+def _short(number: int) -> int:
+    if abs(number) >= _TOO_LONG:
+        raise WireError(f"A whole number of {MAX_DIGITS} digits or more cannot be sent.")
+    return number
 
 
 class _Writer:
@@ -171,7 +182,7 @@ class _Writer:
         if value is None or isinstance(value, bool | str):
             return value
         if isinstance(value, int | np.integer):
-            return int(value)
+            return _short(int(value))
         if isinstance(value, float | np.floating):
             number = float(value)
             return number if math.isfinite(number) else {_FLOAT: repr(number)}
@@ -212,11 +223,12 @@ class _Writer:
 class _Reader:
     """Turns what JSON said back into a message, with the contents of its arrays from the body."""
 
-    def __init__(self, body: memoryview, known: KnownLabels) -> None:
+    def __init__(self, body: memoryview, known: KnownLabels, limits: Limits) -> None:
         self._body = body
         self._at = 0
         self._known = known
-        self._free = FREE_BYTES
+        self._depth = limits.depth
+        self._free = limits.free + known.nbytes
 
     def close(self) -> None:
         """All contents must have been read."""
@@ -226,7 +238,7 @@ class _Reader:
     def value(self, value: Any, depth: int = 0) -> Any:
         if not isinstance(value, list | dict):
             return value
-        _check_depth(depth)
+        _check_depth(depth, self._depth)
         if isinstance(value, list):
             return [self.value(item, depth + 1) for item in value]
         if not any(key.startswith("$") for key in value):
@@ -259,8 +271,8 @@ class _Reader:
         if names and reference is None:
             raise WireError("Labels are a difference from labels that are not known here.")
         content = np.frombuffer(self._take(size), np.uint8)
+        self._charge(max(0, label_packing.decoded_bytes(header, n_classes) - 8 * size))
         codes = label_packing.decode(header, content, n_classes, None if reference is None else reference.codes)
-        self._charge(max(0, codes.nbytes - 8 * size))
         return Labels(codes, n_classes)
 
     def _take(self, size: int) -> memoryview:
@@ -272,4 +284,4 @@ class _Reader:
     def _charge(self, size: int) -> None:
         self._free -= size
         if self._free < 0:
-            raise WireError(f"A message declares over {FREE_BYTES} bytes of labels that it does not hold.")
+            raise WireError("A message declares labels or empty arrays that take far more bytes than it does.")

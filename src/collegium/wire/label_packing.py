@@ -69,15 +69,9 @@ def decode(
     reference: NDArray[np.integer[Any]] | None = None,
 ) -> Codes:
     """Read what `encode` wrote, with the same `n_classes` and `reference`; WireError if it does not fit."""
-    if not 1 <= n_classes <= _MAX:
-        raise WireError(f"Packed labels of {n_classes} classes cannot be read.")
+    n, s, *places = _parsed(header, n_classes)
     if content.dtype != np.uint8 or content.ndim != 1:
         raise WireError("Packed labels must be a row of bytes.")
-    if not isinstance(header, list) or not all(type(number) is int and 0 <= number <= _MAX for number in header):
-        raise WireError("The header of packed labels must be a list of valid integers.")
-    if len(header) not in (2, 4) or header[1] - n_classes not in (0, 1):
-        raise WireError("The header of packed labels declares an invalid form or number of symbols.")
-    n, s, *places = header
     if not places:
         return _decode_plain(content, n, s, n_classes)
     if reference is None:
@@ -85,6 +79,22 @@ def decode(
     if reference.shape != (n,) or _problem(reference, n_classes) or (s == n_classes and _abstains(reference)):
         raise WireError("Packed labels are a difference from others than those given.")
     return _decode_difference(places, content, s, n_classes, reference)
+
+
+def decoded_bytes(header: object, n_classes: int) -> int:
+    """What `decode` would make of labels with this header; nothing is allocated."""
+    return _parsed(header, n_classes)[0] * np.dtype(code_dtype(n_classes)).itemsize
+
+
+def _parsed(header: object, n_classes: int) -> Header:
+    """An untrusted header, if it is one of the two forms."""
+    if not 1 <= n_classes <= _MAX:
+        raise WireError("Packed labels of so many classes cannot be read.")
+    if not isinstance(header, list) or not all(type(number) is int and 0 <= number <= _MAX for number in header):
+        raise WireError("The header of packed labels must be a list of valid integers.")
+    if len(header) not in (2, 4) or header[1] - n_classes not in (0, 1):
+        raise WireError("The header of packed labels declares an invalid form or number of symbols.")
+    return header
 
 
 def _problem(labels: NDArray[np.integer[Any]], n_classes: int) -> str | None:

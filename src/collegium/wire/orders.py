@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.errors import WireError
+from collegium.wire.limits import ORDERS
 
 _EXACT: Final = ConfigDict(extra="forbid")
 _Number = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
@@ -80,7 +81,7 @@ _REQUESTS: Final = TypeAdapter(Annotated[list[Request], Field(min_length=1)])
 
 def write_orders(requests: Sequence[Request], reference: Labels | None = None) -> bytes:
     """Orders without their header: sites that are asked the same get the same bytes."""
-    return wire.pack({"orders": [_to_plain(request) for request in requests]}, reference).data
+    return wire.pack({"orders": [_to_plain(request) for request in requests]}, reference, ORDERS).data
 
 
 def with_header(last: Request, orders: bytes) -> bytes:
@@ -99,7 +100,7 @@ def read_header(frame: bytes) -> tuple[Header, bytes]:
 
 def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
     """The orders behind a header, at least one."""
-    plain = wire.unpack(orders, known)
+    plain = wire.unpack(orders, known, ORDERS)
     common = dict(zip(_COMMON, (header.run, header.public), strict=True))
     try:
         if set(plain) != {"orders"}:

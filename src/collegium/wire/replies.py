@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from collegium import wire
 from collegium.errors import WireError
+from collegium.wire.limits import REPLY_HEADER
 
 REFUSAL: Final = "Refusal"
 """The kind, in ledgers, of a refusal that reveals something about the data and was paid for."""
@@ -87,12 +88,14 @@ def write_refusal(refusal: Refusal) -> bytes:
 
 def read_reply(frame: bytes) -> Reply | Refusal:
     """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError."""
-    plain, payload = wire.cut(frame)
+    plain, payload = wire.cut(frame, REPLY_HEADER)
     try:
         header = _HEADER.validate_python(plain)
     except ValidationError:
         raise WireError("A frame is neither a reply nor a refusal.") from None
     row = header.row
+    if row is not None and row.privacy is not None:  # it is structure itself, and will be parsed
+        REPLY_HEADER.check_head(row.privacy.encode())
     if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
         raise WireError("A reply does not match its hash.")
     if isinstance(header, _Answered):

@@ -307,7 +307,11 @@ def _column_name(name: Any) -> str | int:
 
 def _decode_frame(header: Header, arrays: Arrays) -> pd.DataFrame:
     rows = pd.RangeIndex(header["rows"])
-    columns = {at: _decode_column(spec, _below(f"{at}.", arrays)) for at, spec in enumerate(header["columns"])}
+    parts: dict[str, Arrays] = {}  # by column, in one pass: a table may have very many
+    for name, array in arrays.items():
+        at, _, part = name.partition(".")
+        parts.setdefault(at, {})[part] = array
+    columns = {at: _decode_column(spec, parts.get(str(at), {})) for at, spec in enumerate(header["columns"])}
     if any(len(column) != len(rows) for column in columns.values()):
         raise ValueError("a column has another number of rows")
     frame = pd.DataFrame(columns, index=rows)

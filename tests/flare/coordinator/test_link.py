@@ -282,21 +282,6 @@ def test_a_site_whose_policy_refuses_the_study(host: OfficeHost, kits: Path) -> 
     assert set(run.releases["party"]) == {"site-1", "site-3"}
 
 
-def test_a_site_that_asks_for_the_public_set_for_ever(host: OfficeHost, kits: Path) -> None:
-    class Greedy:
-        def __init__(self, office: Any) -> None:
-            self._office = office
-
-        def answer(self, message: bytes) -> bytes:
-            if wire.cut(message)[0]["do"] == "open":
-                return wire.join({"state": "needs-public", "have": 1 << 40}, b"")
-            return bytes(self._office.answer(message))
-
-    host.offices["site-2"] = Greedy(host.offices["site-2"])  # type: ignore[assignment]
-    run = carry_out(host, kits)
-    assert set(run.refusals.query("party == 'site-2'")["code"]) == {"no-public-set"}
-
-
 def test_a_deadline_ends_the_round(host: OfficeHost, kits: Path) -> None:
     slow, cancelled = threading.Event(), []
 

@@ -58,7 +58,7 @@ def answers(office: Office, plan: Plan, public: Any) -> list[Any]:
     words: list[tuple[dict[str, Any], bytes]] = [
         ({"do": "hello"}, b""),
         (opened, wire.pack(plan.to_plain()).data),
-        ({"do": "public", "sha256": plan.public_sha256, "offset": 0, "total": len(data)}, data),
+        ({"do": "public", "run": RUN, "sha256": plan.public_sha256, "offset": 0, "total": len(data)}, data),
         (opened, wire.pack(plan.to_plain()).data),
         ({"do": "order", "run": RUN, "order": "a", "wait": 1.0}, frame(1, fedct.label(), sha256=plan.public_sha256)),
         *(({"do": what, "run": RUN, "order": "a", "wait": 1.0}, b"") for what in ("await", "cancel", "close")),

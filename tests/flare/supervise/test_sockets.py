@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import socket
 import stat
+import struct
 import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import seconds, until
 
-from collegium.flare.supervise.sockets import ConnectionLost, LocalListener, connect, request, tagged, untagged
+from collegium.flare.supervise.sockets import (
+    MOST_CONNECTIONS,
+    ConnectionLost,
+    LocalListener,
+    connect,
+    request,
+    tagged,
+    untagged,
+)
 
 
 @pytest.fixture
@@ -85,3 +96,51 @@ def test_a_message_over_the_limit_ends_the_connection(tmp_path: Path) -> None:
 
 def test_a_tag_stands_before_the_payload() -> None:
     assert untagged(tagged({"id": 3, "code": "OK"}, b"\x00rest")) == ({"id": 3, "code": "OK"}, b"\x00rest")
+
+
+def test_connections_that_say_nothing_keep_nobody_out_and_take_few_threads(echo: Path) -> None:
+    before, idle = threading.active_count(), []
+    for number in range(300):
+        idle.append(connected := socket.socket(socket.AF_UNIX))
+        connected.connect(str(echo))
+        if number % 2:  # half of them begin a message, and go no further
+            connected.sendall(struct.pack(">Q", 1 << 30) + b"x")
+        if number % 50 == 0:
+            assert request(echo, b"abc") == b"cba"
+    assert request(echo, b"abc") == b"cba"
+    assert until(lambda: threading.active_count() - before <= MOST_CONNECTIONS), "threads of dropped ones end"
+    assert idle[0].recv(1) == b"", "the first made place"
+    for each in idle:
+        each.close()
+
+
+def test_connections_that_are_being_answered_are_kept_and_more_are_turned_away(tmp_path: Path) -> None:
+    go_on, begun = threading.Event(), threading.Semaphore(0)
+
+    def slowly(message: bytes) -> bytes:
+        begun.release()
+        go_on.wait(seconds(30))
+        return message
+
+    listener = LocalListener(tmp_path / "a.sock")
+    threading.Thread(target=listener.serve, args=(slowly,), daemon=True).start()
+    busy = [connect(listener.path) for _ in range(MOST_CONNECTIONS)]
+    for each in busy:
+        each.send(b"x")
+        assert begun.acquire(timeout=seconds(30))
+    with pytest.raises(ConnectionLost):
+        request(listener.path, b"y")
+    go_on.set()
+    assert [each.receive(timeout=seconds(30)) for each in busy] == [b"x"] * MOST_CONNECTIONS
+    listener.close()
+
+
+def test_how_long_a_message_may_be_can_change(tmp_path: Path) -> None:
+    listener, limit = LocalListener(tmp_path / "a.sock"), [10]
+    threading.Thread(target=listener.serve, args=(lambda message: message, lambda: limit[0]), daemon=True).start()
+    assert request(listener.path, b"x" * 10) == b"x" * 10
+    with pytest.raises(ConnectionLost):
+        request(listener.path, b"x" * 11)
+    limit[0] = 11
+    assert request(listener.path, b"x" * 11) == b"x" * 11
+    listener.close()

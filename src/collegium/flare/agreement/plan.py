@@ -19,10 +19,11 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, StrictBo
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, WireError
 from collegium.secure.messages import MaskedVotes
+from collegium.wire.limits import PLAN
 
 ANY_PARTY: Final = "*"
 """Stands among a plan's parties where any site of the federation may come, now or later."""
-MOST_BYTES: Final = 1 << 22
+MOST_BYTES: Final = PLAN.head
 _LONGEST: Final = 2000
 _DEEPEST: Final = 8
 _EXACT: Final = ConfigDict(extra="forbid")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import queue
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from collegium import wire
-from collegium.core.federation import Answer
+from collegium.core.federation import BAD_REPLY, Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.approvals import EXPIRED
@@ -33,6 +34,8 @@ _TRIES: Final = 3
 _LOOK_AT_CLOCKS: Final = 0.2
 _UNSTORED: Final = "storage-failed"
 """The code of a site whose disk is full: it did nothing, and is asked again as one that is away."""
+_LEAST_LIMIT, _REHEARSED = 64 << 20, 8
+"""A reply may have so many bytes, or so many times those of the largest release in the rehearsal of the plan."""
 
 
 class SessionLost(CollegiumError):
@@ -129,6 +132,7 @@ class RemoteLink:
         self._told: set[str] = set()
         self._unstored: set[str] = set()
         self._closing = False
+        self._most_bytes = max(_LEAST_LIMIT, _REHEARSED * max((step.bytes for step in self.plan.steps), default=0))
         self._lock = threading.RLock()
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
@@ -184,8 +188,14 @@ class RemoteLink:
         if session is None:
             return
         for party in here:
-            with suppress(SessionLost, PartyLost, PartyAway):
-                self._ask(session, party, {"do": "close", "run": self.run})
+            with suppress(SessionLost, PartyLost, PartyAway, WireError):
+                if self._close_at(session, party) == "not-open":  # it sleeps there, and keeps its keys until it is over
+                    self._opened.discard(party)
+                    if self._open(session, party) is None:
+                        self._close_at(session, party)
+
+    def _close_at(self, session: Session, party: str) -> str:
+        return _state(self._ask(session, party, {"do": "close", "run": self.run})[0])
 
     def close(self) -> None:
         """End the session, and all waiting for one."""
@@ -222,9 +232,11 @@ class RemoteLink:
                 continue
             except PartyAway:
                 state, payload = "away", b""
+            except WireError:  # that site's own affair: it is there, and says something that cannot be read
+                return write_refusal(Refusal(UNREAD, BAD_REPLY, ""))
             if state == "done":
                 self._unstored.discard(party)
-                return payload
+                return payload if len(payload) <= self._most_bytes else write_refusal(Refusal(UNREAD, BAD_REPLY, ""))
             if state == _UNSTORED:
                 self._tell_of_storage(party)
             if state == "busy":
@@ -255,10 +267,7 @@ class RemoteLink:
     def _ask(
         session: Session, party: str, words: Mapping[str, Any], payload: bytes = b""
     ) -> tuple[dict[str, Any], bytes]:
-        try:
-            return wire.cut(session.request(party, wire.join(words, payload), _REQUEST_SECONDS))
-        except WireError:
-            raise PartyLost(f"{party} answered with something that is not a message.") from None
+        return wire.cut(session.request(party, wire.join(words, payload), _REQUEST_SECONDS))
 
     def _open(self, session: Session, party: str) -> str | None:
         """Open the run at a site, once per session; a refusal's code where the site will not."""
@@ -283,7 +292,7 @@ class RemoteLink:
                 code = _state(header)
                 self._tell_once(f"{party} {self._explained(code)}")
                 return code
-            refusal = self._send_public(session, party, int(header.get("have", 0)))
+            refusal = self._send_public(session, party, header.get("have"))
             if refusal is not None:
                 return refusal
         return "no-public-set"  # it was sent, and the site still asks for it
@@ -297,13 +306,15 @@ class RemoteLink:
             EXPIRED: f"refused: {EXPIRED}; the day until which its owner approved is over, and {again} --until DATE",
         }.get(code, f"refused: {code}")
 
-    def _send_public(self, session: Session, party: str, have: int) -> str | None:
+    def _send_public(self, session: Session, party: str, have: object) -> str | None:
         data = self.public or b""
-        words = {"do": "public", "sha256": self.plan.public_sha256, "total": len(data)}
+        if type(have) is not int or not 0 <= have <= len(data):
+            raise WireError(f"{party} has a part of the public set that does not exist.")
+        words = {"do": "public", "run": self.run, "sha256": self.plan.public_sha256, "total": len(data)}
         for offset in range(have, len(data), PIECE):
             header, _ = self._ask(session, party, words | {"offset": offset}, data[offset : offset + PIECE])
             if header.get("state") != "public":
-                return str(header.get("code"))
+                return _state(header)
         return None
 
     def _cancel(self, party: str, frame: bytes) -> None:
@@ -386,5 +397,8 @@ class RemoteLink:
 
 
 def _state(header: Mapping[str, Any]) -> str:
-    """What a site says: its state, or the code of its refusal."""
-    return str(header.get("code") if header.get("state") == "refused" else header.get("state"))
+    """What a site says: its state, or the code of its refusal. It is shown to people, so only words will do."""
+    word = header.get("code") if header.get("state") == "refused" else header.get("state")
+    if not isinstance(word, str) or not re.fullmatch(r"[a-z0-9-]{1,64}", word):
+        raise WireError("A site's answer is not a word.")
+    return word

@@ -19,11 +19,12 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 
 from collegium.flare.nvflare.executor import BLOB, ORDER, PING
-from collegium.flare.supervise.sockets import Channel, ConnectionLost, connect, tagged, untagged
+from collegium.flare.supervise.sockets import MAX_MESSAGE, Channel, ConnectionLost, connect, tagged, untagged
 
 COORDINATOR_FOLDER: Final = "coordinator"
 _READY_SECONDS, _PING_SECONDS, _MISSES = 15.0, 2.0, 3
 _POLL_SECONDS: Final = 0.2
+_LONGEST_ANSWER: Final = MAX_MESSAGE - (1 << 16)  # a longer one would end everybody's session
 
 
 class LinkRelay(Controller):  # type: ignore[misc]
@@ -95,7 +96,8 @@ class LinkRelay(Controller):  # type: ignore[misc]
         if reply is None:
             return ReturnCode.COMMUNICATION_ERROR, b""
         blob = reply.get(BLOB)
-        return str(reply.get_return_code()), blob if isinstance(blob, bytes) else b""
+        fits = isinstance(blob, bytes) and len(blob) <= _LONGEST_ANSWER
+        return str(reply.get_return_code()), blob if fits else b""
 
     def _pass_on(self, channel: Channel, message: bytes, fl_ctx: Any) -> None:
         header, payload = untagged(message)

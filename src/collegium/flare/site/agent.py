@@ -10,6 +10,8 @@ import hashlib
 import secrets
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +28,7 @@ from collegium.site.agent import SiteLog
 from collegium.site.ledger import storage_errors, verify_ledger
 
 SOCKET: Final = "agent.sock"
+_TIDY_SECONDS: Final = 5.0
 
 
 def main() -> None:
@@ -51,7 +54,8 @@ def serve(kit: Path) -> None:
         signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
-            listener.serve(office.answer)
+            threading.Thread(target=_tidy, args=(office,), daemon=True).start()
+            listener.serve(office.answer, lambda: office.longest_message)
     finally:
         listener.close()
 
@@ -68,6 +72,12 @@ def _verify(ledger: Path) -> None:
             f"is intact: find out what happened, restore {ledger} from a backup, and check it with `collegium ledger "
             f"verify {ledger}`."
         ) from None
+
+
+def _tidy(office: Office) -> None:
+    while True:
+        time.sleep(_TIDY_SECONDS)
+        office.tidy()
 
 
 def instance(kit: Path) -> str:

@@ -34,7 +34,7 @@ from collegium.site.factory import open_site
 from collegium.site.ledger import storage_errors
 from collegium.wire.orders import Request
 
-_MOST_WAITING: Final = 64
+_MOST_WAITING: Final = 8
 Admit: TypeAlias = Callable[[list[Request]], None]
 
 
@@ -72,6 +72,7 @@ class Engagement:
         # One thread; OpenMP counts its own per calling thread, and sums are then the same as in a simulation.
         self._thread = ThreadPoolExecutor(1, initializer=threadpool_limits, initargs=(1,))
         self._given: dict[str, Future[bytes]] = {}
+        self._stopped = False
         self._lock = threading.Lock()
 
     def serve(self, name: str, frame: bytes, wait: float, admit: Admit) -> bytes:
@@ -80,8 +81,12 @@ class Engagement:
         `admit` is given what the frame asks for, and may refuse it.
         """
         with self._lock:
+            if self._stopped:
+                raise Refused("not-open", "The run was put to sleep in this moment.")
             future = self._given.get(name)
             if future is None:
+                if len(self._given) >= _MOST_WAITING:  # those that are done or given up are asked for again, or never
+                    self._given = {key: each for key, each in self._given.items() if not each.done()}
                 if len(self._given) >= _MOST_WAITING:
                     raise Refused("busy", "Too many orders are waiting.")
                 future = self._given[name] = self._thread.submit(self._carry_out, frame, admit)
@@ -155,8 +160,27 @@ class Engagement:
             approvals.propose_order(self._run, number, digest, steps=steps, kinds=kinds)
             raise Refused("waiting", f"Order {number} of run {self._run} is waiting for this site's approval.")
 
-    def finish(self) -> None:
-        """The run is over: keep what came of it where its owner finds it."""
+    def sleep(self) -> bool:
+        """Let go of thread, ledger and memory, unless an order is being carried out: all that matters is on disk."""
+        with self._lock:
+            if not all(future.done() for future in self._given.values()):
+                return False
+            self._stopped = True
+        self._thread.shutdown(wait=True)
+        self._ledger.close()
+        return True
+
+    def end(self) -> None:
+        """The run is over: finish what is running, and keep what came of it where its owner finds it."""
+        with self._lock:
+            self._stopped = True
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        try:
+            self._keep_results()
+        finally:
+            self._ledger.close()
+
+    def _keep_results(self) -> None:
         site = self._agent.site
         with storage_errors(self.folder, StorageError):
             if site.model is not None:
@@ -166,11 +190,6 @@ class Engagement:
                 pd.DataFrame(found).to_csv(self.folder / "labels.csv", index=False)
         write_site_report(self.folder, self._run, self.plan, self._ledger)
         self._agent.end(self._run)
-
-    def close(self) -> None:
-        """Let go of the thread and the ledger."""
-        self._thread.shutdown(wait=True, cancel_futures=True)
-        self._ledger.close()
 
     def _note_score(self) -> None:
         """For the site's own report: how the model does on held-out rows after an order that trained it."""

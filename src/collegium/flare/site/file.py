@@ -118,7 +118,17 @@ class SitePublic(Section):
 
     path: str | None = Field(None, description="the site's own copy; a relative path starts at the kit")
     target: str | None = Field(None, description="a column of the copy to leave out, since it is not a feature")
-    max_bytes: int = Field(1 << 32, ge=0, description="the largest public set that may be fetched")
+    max_bytes: int = Field(
+        1 << 30, ge=0, description="the largest public set that may be fetched; all together take four times as much"
+    )
+
+
+class SiteRuns(Section):
+    """How long a run stays open here when nobody asks for it."""
+
+    idle_minutes: float = Field(
+        60.0, gt=0, allow_inf_nan=False, description="a run that was not heard of for so long is put to sleep"
+    )
 
 
 class SiteNotify(Section):
@@ -144,6 +154,7 @@ class SiteFile(File):
     policy: SitePolicy = SitePolicy()
     budget: SiteBudget | None = None
     public: SitePublic = SitePublic()
+    runs: SiteRuns = SiteRuns()
     notify: SiteNotify = SiteNotify()
     identities: dict[str, Hash] = Field({}, description="the other sites' identities, by name")
 

@@ -24,13 +24,16 @@ from collegium.flare.agreement.planning import Plan, Review, review
 from collegium.flare.agreement.usage import BY_POLICY
 from collegium.flare.site.engagement import Engagement
 from collegium.flare.site.file import SiteSetup
-from collegium.flare.site.public_store import PublicStore
+from collegium.flare.site.open_runs import OpenRuns
+from collegium.flare.site.public_store import PIECE, PublicStore
 from collegium.site.agent import SiteLog
 from collegium.site.ledger import Ledger
+from collegium.wire.limits import HEADER, PLAN
 from collegium.wire.orders import Request
 
-_LONGEST_WAIT: Final = 3600.0
-_MOST_RUNS: Final = 32
+_LONGEST_WAIT: Final = 60.0
+_ROUND: Final = 1 << 10
+"""For the few bytes that frame a header or a plan."""
 
 
 class Office:
@@ -54,7 +57,8 @@ class Office:
         self._instance = instance
         self._tell, self._problem = tell, ""
         self._public = PublicStore(folder / "public", setup.file.public.max_bytes, own_public)
-        self._engagements: dict[str, Engagement] = {}
+        self._public.remove_parts()
+        self._runs = OpenRuns(folder, 60 * setup.file.runs.idle_minutes, self._public.leave)
         self._opening = threading.Lock()
         self._log = SiteLog(folder / "site.log")
         self._ledger = Ledger(setup.site.name, folder / "ledger.db", durable=True)
@@ -68,20 +72,38 @@ class Office:
             "close": self._close,
         }
 
+    @property
+    def longest_message(self) -> int:
+        """How many bytes a message may have at present: before a run is open, a piece of a public set is the most."""
+        framed = PIECE + HEADER.head + _ROUND
+        return max(framed, self._setup.file.policy.max_message_bytes) if len(self._runs) else framed
+
+    def tidy(self) -> None:
+        """Put idle runs to sleep, and end those that the owner has ended. Called now and then; never raises."""
+        try:
+            self._runs.tidy()
+        except Exception:  # a full disk: next time
+            with suppress(OSError):
+                self._log.write_again(f"cannot tidy up:\n{traceback.format_exc()}")
+
     def answer(self, message: bytes) -> bytes:
         """One answer to one message, whatever it holds. Never raises."""
         what, run = "", ""
         try:
-            if len(message) > self._setup.file.policy.max_message_bytes:
-                raise Refused("too-large", f"A message of {len(message)} bytes exceeds max_message_bytes.")
+            if len(message) > self.longest_message:
+                raise Refused("too-large", f"A message of {len(message)} bytes exceeds what is accepted at present.")
             header, payload = wire.cut(message)
             what, run = str(header.get("do")), str(header.get("run", ""))
             if what not in self._answers:
                 raise Refused("bad-message", "A message asks for something unknown.")
+            if len(payload) > self._longest_payload(what):
+                raise Refused("too-large", f"A message of {len(payload)} bytes asks for {what}.")
             return self._answers[what](header, payload)
         except Refused as refusal:
             code, why = refusal.code, str(refusal)
-        except (WireError, KeyError, TypeError, ValueError, AttributeError):
+        except WireError as error:
+            code, why = "bad-message", str(error)
+        except (KeyError, TypeError, ValueError, AttributeError):
             code, why = "bad-message", traceback.format_exc()
         except (StorageError, OSError) as error:
             code, why = "storage-failed", str(error)
@@ -92,8 +114,12 @@ class Office:
             with suppress(CollegiumError):
                 self._ledger.note_refusal(run, -1, what[:32], code)
         with suppress(OSError):  # a full disk must not keep the site from refusing
-            self._log.write(f"{what[:32]!r}: {code}: {why}")
+            self._log.write_again(f"{what[:32]!r}: {code}: {why}")
         return wire.join({"state": "refused", "code": code}, b"")
+
+    def _longest_payload(self, what: str) -> int:
+        most = self._setup.file.policy.max_message_bytes
+        return {"open": PLAN.head + _ROUND, "public": PIECE, "order": most}.get(what, 0)
 
     def _hello(self, header: dict[str, Any], payload: bytes) -> bytes:
         name = self._setup.site.name
@@ -101,9 +127,9 @@ class Office:
 
     def _open(self, header: dict[str, Any], payload: bytes) -> bytes:
         run = _run_name(header)
-        plan = Plan.from_plain(wire.unpack(payload))
+        plan = Plan.from_plain(wire.unpack(payload, limits=PLAN))
         with self._opening:
-            known = self._engagements.get(run)
+            known = self._runs.get(run)
             if known is not None:
                 if known.plan.digest != plan.digest:
                     raise Refused("other-plan", f"Run {run} is open with a different plan.")
@@ -111,11 +137,10 @@ class Office:
                 return _reply("open")
             # Nothing that depends on private rows is looked at before the owner has agreed to the plan.
             _require(review(plan, self._setup.file))
-            if len(self._engagements) >= _MOST_RUNS:
-                raise Refused("too-many-runs", f"{_MOST_RUNS} runs are already open: end some first.")
+            self._runs.ask(run)
             public: PublicSet | None = None
             if plan.public_sha256 is not None:
-                public = self._public.get(plan.public_sha256)
+                public = self._public.want(run, plan.public_sha256)
                 if public is None:
                     return _reply("needs-public", have=self._public.have(plan.public_sha256))
             approval = self._require_approved(plan, run)
@@ -125,11 +150,10 @@ class Office:
                 self._log.write(f"run {run} leaves out {left_out} rows, whose labels are not classes of the plan")
             self._approvals.usage.begin(run, plan.digest, approval)
             try:
-                self._engagements[run] = Engagement(
-                    self._folder, run, plan, setup, public, records=len(self._setup.site)
-                )
+                opened = Engagement(self._folder, run, plan, setup, public, records=len(self._setup.site))
             except ConfigError as error:
                 raise Refused("wrong-data", str(error)) from None
+            self._runs.open(run, opened)
         self._log.write(f"opened run {run}: {plan.study}, plan {plan.digest}")
         return _reply("open")
 
@@ -144,7 +168,10 @@ class Office:
         pinned = self._setup.file.policy.public_sha256
         if pinned is not None and sha256 != pinned:
             raise Refused("other-public-set", "This site pins a different public set.")
-        return _reply("public", have=self._public.add(sha256, int(header["offset"]), int(header["total"]), payload))
+        run = _run_name(header)
+        self._runs.get(run)  # it was heard of
+        offset, total = _count(header["offset"]), _count(header["total"])
+        return _reply("public", have=self._public.add(run, sha256, offset, total, payload))
 
     def _order(self, header: dict[str, Any], payload: bytes) -> bytes:
         run = _run_name(header)
@@ -198,16 +225,13 @@ class Office:
 
     def _close(self, header: dict[str, Any], payload: bytes) -> bytes:
         run = _run_name(header)
-        engagement = self._engaged(run)
-        engagement.finish()
-        with self._opening:
-            self._engagements.pop(run, None)  # it can be opened again, from its stored state
-        engagement.close()
+        self._engaged(run)
+        self._runs.close(run)  # it can be opened again, from its stored state
         self._log.write(f"run {run} is over")
         return _reply("closed")
 
     def _engaged(self, run: str) -> Engagement:
-        engagement = self._engagements.get(run)
+        engagement = self._runs.get(run)
         if engagement is None:
             raise Refused("not-open", f"Run {run} is not open here.")
         return engagement
@@ -221,6 +245,12 @@ def _require(found: Review) -> None:
 
 def _reply(state: str, **words: Any) -> bytes:
     return wire.join({"state": state, **words}, b"")
+
+
+def _count(number: Any) -> int:
+    if type(number) is not int or number < 0:
+        raise Refused("bad-message", "A size must be a whole number of at least 0.")
+    return number
 
 
 def _wait(header: dict[str, Any]) -> float:

@@ -40,7 +40,10 @@ approval = "plan"                 # "plan": you sign each plan; "each": you sign
 [public]
 # path = "public.csv"             # your own copy of the public set; without it, the coordinator sends it
 # target = "label"                # a column of that copy that is not a feature
-max_bytes = 4294967296
+max_bytes = 1073741824             # the largest set that is fetched; all together take at most four times as much
+
+[runs]
+idle_minutes = 60                 # a run that was not heard of for so long sleeps on disk until the next order
 
 [notify]                          # who is told that a plan or an order waits for approval
 # command = ["./tell-me.sh"]      # gets one JSON object on its standard input

@@ -19,6 +19,8 @@ MAX_MESSAGE: Final = 1 << 31
 _SIZE: Final = struct.Struct(">Q")
 _TAG_SIZE: Final = struct.Struct(">I")
 _CHUNK: Final = 1 << 20
+MOST_CONNECTIONS: Final = 64
+"""At one socket. A site's job needs one for each run that waits for a reply, and one more for the next question."""
 _LONGEST_PATH: Final = 100  # of a socket's name; the system's own limit is a little above
 
 
@@ -56,13 +58,13 @@ class Channel:
         except OSError:
             raise ConnectionLost("A local connection was closed.") from None
 
-    def receive(self, timeout: float | None = None) -> bytes | None:
-        """The next message; None if none began within `timeout` seconds."""
+    def receive(self, timeout: float | None = None, limit: Callable[[], int] | None = None) -> bytes | None:
+        """The next message; None if none began within `timeout` seconds. `limit` says how long it may be just then."""
         try:
             if not wait([self._socket], timeout):
                 return None
             size = _SIZE.unpack(self._exactly(_SIZE.size))[0]
-            if size <= self._limit:
+            if size <= (self._limit if limit is None else limit()):
                 return self._exactly(size)
         except (OSError, ValueError):  # a closed socket has no number to wait for
             pass
@@ -111,15 +113,20 @@ class LocalListener:
             raise ConnectionLost("A local socket was closed.") from None
         return Channel(connected)
 
-    def serve(self, answer: Callable[[bytes], bytes]) -> None:
-        """Answer requests, each connection in a thread of its own, until the socket is closed."""
+    def serve(self, answer: Callable[[bytes], bytes], limit: Callable[[], int] = lambda: MAX_MESSAGE) -> None:
+        """Answer requests, each connection in a thread of its own, until the socket is closed.
+
+        No message may be longer than `limit` says at the time. Of `MOST_CONNECTIONS` the one that has been silent
+        longest makes place for the next; if all are being answered, the next is turned away.
+        """
+        served = _Served(answer, limit)
         while True:
             try:
                 channel = self.accept()
             except ConnectionLost:
                 return
             if channel is not None:
-                threading.Thread(target=_answer_all, args=(channel, answer), daemon=True).start()
+                served.add(channel)
 
     def close(self) -> None:
         """Stop listening."""
@@ -129,11 +136,45 @@ class LocalListener:
         self.path.unlink(missing_ok=True)
 
 
-def _answer_all(channel: Channel, answer: Callable[[bytes], bytes]) -> None:
-    with contextlib.suppress(ConnectionLost):
-        while (message := channel.receive()) is not None:
-            channel.send(answer(message))
-    channel.close()
+class _Served:
+    """The connections of a listener: which there are, and which of them have sent no whole message yet."""
+
+    def __init__(self, answer: Callable[[bytes], bytes], limit: Callable[[], int]) -> None:
+        self._answer = answer
+        self._limit = limit
+        self._all: set[Channel] = set()
+        self._silent: dict[Channel, None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, channel: Channel) -> None:
+        """Serve a connection."""
+        with self._lock:
+            silent = next(iter(self._silent), None)
+            if len(self._all) >= MOST_CONNECTIONS and silent is not None:
+                self._drop(silent)
+            if len(self._all) >= MOST_CONNECTIONS:
+                channel.close()
+                return
+            self._all.add(channel)
+            self._silent[channel] = None
+        threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
+
+    def _serve(self, channel: Channel) -> None:
+        with contextlib.suppress(ConnectionLost):
+            while (message := channel.receive(limit=self._limit)) is not None:
+                with self._lock:
+                    self._silent.pop(channel, None)
+                channel.send(self._answer(message))
+                with self._lock:
+                    if channel in self._all:
+                        self._silent[channel] = None
+        with self._lock:
+            self._drop(channel)
+
+    def _drop(self, channel: Channel) -> None:
+        self._all.discard(channel)
+        self._silent.pop(channel, None)
+        channel.close()
 
 
 def connect(path: Path, limit: int = MAX_MESSAGE) -> Channel:
