@@ -170,6 +170,13 @@ class Engagement:
         self._ledger.close()
         return True
 
+    def abandon(self) -> None:
+        """What it did could not be stored: let go of all that is only in memory."""
+        with self._lock:
+            self._stopped = True
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        self._ledger.close()
+
     def end(self) -> None:
         """The run is over: finish what is running, and keep what came of it where its owner finds it."""
         with self._lock:

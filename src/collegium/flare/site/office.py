@@ -205,10 +205,7 @@ class Office:
         try:
             yield
         except StorageError:
-            with self._opening:
-                if self._engagements.get(run) is engagement:
-                    del self._engagements[run]
-            engagement.close()
+            self._runs.abandon(run, engagement)
             raise
         self._tell_of_storage("")
 

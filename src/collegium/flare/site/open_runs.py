@@ -117,6 +117,13 @@ class OpenRuns:
         (self._folder / run / _OPEN).unlink(missing_ok=True)
         self._left(run)
 
+    def abandon(self, run: str, engagement: Engagement) -> None:
+        """What a run did could not be stored: as after a crash, it is opened again from what could."""
+        with self._lock:
+            if self._runs.get(run, (None, 0.0))[0] is engagement:
+                del self._runs[run]
+        engagement.abandon()
+
     def tidy(self) -> None:
         """Put runs to sleep that were not heard of for long, and end those that their owner has ended."""
         with self._lock:
