@@ -73,6 +73,7 @@ def test_everything_runs_as_an_ordinary_user(tmp_path: Path) -> None:
         assert (user != 0, rights) == (True, ""), "not root, and none of root's rights"
 
 
+@pytest.mark.slow
 def test_a_site_in_a_network_of_its_own(tmp_path: Path) -> None:
     skip_unless([*OWN_NETWORK, "ip", "link", "add", "type", "veth"])
     found = run([*OWN_NETWORK, "sh", "-c", TWO_NETWORKS, "sh", str(tmp_path), sys.executable])

@@ -129,8 +129,8 @@ def _know_two_drivers(drivers: Any, folder: str, package: str | None) -> None:
         drivers.drivers.update(dict.fromkeys(driver.supported_transports(), driver))
 
 
-def check_no_client_api() -> None:
-    """NVFlare would load all of its Client API to see that a job's executor does not belong to it."""
+def skip_client_api_check() -> None:
+    """NVFlare would load all of its Client API, to see that the one executor a job may name is not of it."""
     from nvflare.private.fed.client.client_json_config import ClientJsonConfigurator
 
     ClientJsonConfigurator._validate_client_api_executors = lambda configurator: None
@@ -203,7 +203,7 @@ def _change_nvflare(kind: str) -> None:
     name_jobs_strictly()
     if kind == "job":
         hold_little(_REMEMBERED_SECONDS)
-        check_no_client_api()
+        skip_client_api_check()
     else:
         hold_little()
         bind_jobs()
