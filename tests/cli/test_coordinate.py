@@ -87,6 +87,13 @@ def test_a_study_of_a_federation_can_be_rehearsed(study: Path) -> None:
     assert set(run.releases["kind"]) == {"HardLabels"}
 
 
+def test_a_rehearsal_says_that_scores_would_leave(study: Path) -> None:
+    (study.parent / "public.csv").write_text("x,y\n" + "\n".join(f"{i},{i % 7}" for i in range(30)))
+    assert "Scores (scores.score)" in collegium("rehearse", str(study), "--rounds", "1").stdout
+    silent = collegium("rehearse", str(study), "--rounds", "1", "--set", "federation.metrics=false").stdout
+    assert "Scores" not in silent
+
+
 def test_the_demo_does_not_overwrite_what_is_no_demo(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("important")
     with pytest.raises(ConfigError, match="not an earlier demo"):

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from collegium import __version__
 from collegium.cli import main
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan, plan_of
@@ -141,6 +142,28 @@ def test_check_with_a_study_says_what_would_be_allowed(kit, collegium):
     facts = json.loads(collegium("check", str(kit), "study.toml", "--json"))
     assert facts["allowed"] is True
     assert {each["step"] for each in facts["review"]} == {"fedct.train", "fedct.label", "scores.score"}
+
+
+def test_check_says_that_scores_leave_if_the_study_asks_for_them(kit, collegium):
+    (line,) = [line for line in collegium("check", str(kit), "study.toml").splitlines() if "scores.score" in line]
+    assert line.split("│")[-2].strip() == "yes"
+    (kit.parent / "study.toml").write_text(STUDY + "metrics = false\n")
+    assert "scores.score" not in collegium("check", str(kit), "study.toml")
+
+
+def test_check_compares_versions_with_the_coordinators(kit, collegium, tmp_path):
+    collegium("init", str(kit))
+    plan = propose(kit)
+    assert "the coordinator has" not in _check(collegium, kit, tmp_path, plan)
+    said = _check(collegium, kit, tmp_path, replace(plan, version="0.0.1"))
+    assert f"the coordinator has Collegium 0.0.1, this site {__version__}" in said
+    other = replace(plan, version="9.0", protocol=plan.protocol + 1)
+    assert "refused: other-version" in _check(collegium, kit, tmp_path, other, code=1)
+
+
+def _check(collegium, kit, folder, plan, code=0):
+    (folder / "plan.json").write_text(plan.to_json())
+    return " ".join(collegium("check", str(kit), "plan.json", code=code).split())
 
 
 def test_check_ends_with_1_where_something_would_be_refused(kit, collegium):

@@ -11,7 +11,9 @@ import pandas as pd
 import typer
 from rich.console import Console
 
+from collegium import __version__
 from collegium.cli.options import AsJson, KitFolder
+from collegium.core.scores import score
 from collegium.errors import ConfigError, StorageError, WireError
 from collegium.flare.agreement.planning import ANY_PARTY, Plan, Review, plan_of, review
 from collegium.flare.agreement.review import unmatched
@@ -79,6 +81,11 @@ def check(
     notes = [*unmatched(setup.file), *(bare if certified is None else certified.warnings())]
     facts = _facts(setup, certified, public)
     plan = None if study is None else _read_plan(study, setup, public)
+    if plan is not None and plan.version != __version__:
+        notes.append(
+            f"the coordinator has Collegium {plan.version}, this site {__version__}: a step whose code differs is "
+            "refused as other-version. Agree on one version"
+        )
     found = None if plan is None else review(plan, setup.file, setup)
     if as_json:
         typer.echo(json.dumps(facts | {"notes": notes} | _said(plan, found)))
@@ -99,7 +106,8 @@ def show_review(plan: Plan, found: Review) -> None:
             "releases": each.kind,
             "answer": "allowed" if each.allowed else f"refused: {each.code}",
             "why": each.why,
-            "asked": "" if not each.step else "yes" if each.rehearsed else "maybe",
+            # A plan has the score only where the study asks for it.
+            "asked": "" if not each.step else "yes" if each.rehearsed or each.step == score.name else "maybe",
         }
         for each in found.verdicts
     ]

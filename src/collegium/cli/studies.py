@@ -116,10 +116,12 @@ def rehearse(
     claims = rehearsed.releases.assign(privacy=rehearsed.releases["privacy"].map(claim_text))
     columns = ["round", "step", "kind", "privacy"]
     sizes = claims.groupby(columns, sort=False)["bytes"].agg(["count", "max"]).reset_index()
-    learns = study.build_algorithm().learns()
+    algorithm = study.build_algorithm()
+    learns = algorithm.learns()
+    scored = study.federation.classes is not None and study.federation.metrics and algorithm.trains_sites
     if as_json:
         tables = {name: getattr(rehearsed, name).to_dict("records") for name in ("orders", "releases")}
-        typer.echo(json.dumps(tables | {"learns": learns}))
+        typer.echo(json.dumps(tables | {"learns": learns, "scores": scored}))
         return
     console = Console()
     title = f"What the coordinator would ask ({study.name}, {rehearsed.orders['round'].nunique()} rounds rehearsed)"
@@ -127,6 +129,11 @@ def rehearse(
     console.print(frame_table(orders.rename(columns=names), title))
     names = {"count": "sites", "max": "bytes from each site, at most"}
     console.print(frame_table(sizes.rename(columns=names), "What would leave each site"))
+    if scored:
+        console.print(
+            "And after every round Scores (scores.score): a site's accuracy on the rows that it holds out, "
+            "unprotected. Its policy may refuse that; federation.metrics = false asks for none."
+        )
     if learns:
         rows = pd.DataFrame(list(learns.items()), columns=["who", "learns"])
         console.print(frame_table(rows, "What each party learns, if none of them collude but where it says so"))

@@ -16,8 +16,10 @@ from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, StrictBool, TypeAdapter, ValidationError
 
+from collegium import __version__
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, WireError
+from collegium.flare import PROTOCOL
 from collegium.secure.messages import MaskedVotes
 from collegium.wire.limits import PLAN
 
@@ -121,6 +123,10 @@ class Plan:
     steps: Annotated[tuple[PlannedStep, ...], Field(max_length=500)]
     complete: StrictBool
     """Whether all rounds were rehearsed: then `releases` counts what the whole run would send."""
+    version: Annotated[str, Field(strict=True), AfterValidator(_plain)] = __version__
+    """The coordinator's version of Collegium."""
+    protocol: _Count = PROTOCOL
+    """What it says to sites; both must mean the same."""
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""

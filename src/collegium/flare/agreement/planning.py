@@ -12,6 +12,7 @@ import numpy as np
 from collegium import registry
 from collegium.core.algorithm import Algorithm
 from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
+from collegium.core.scores import score
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
@@ -34,8 +35,8 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str], *, 
     """What a study would ask of these sites, found by rehearsing it on made-up ones.
 
     Listed are the steps that the rehearsal asked for, and as not rehearsed all others that the algorithm declares:
-    those that it falls back to when sites fail, and the score on held-out rows. Where nets are needed, only one round
-    is rehearsed.
+    those that it falls back to when sites fail, and the score on held-out rows, unless the study asks for none. Where
+    nets are needed, only one round is rehearsed.
 
     Parameters
     ----------
@@ -85,7 +86,9 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str], *, 
         public_rows=0 if X is None else tables.n_rows(X),
         parties=tuple(parties),
         steps=tuple(
-            _limited(each, limits, counted.all or algorithm.most_rounds) for each in (*seen, *_unseen(algorithm, seen))
+            _limited(each, limits, counted.all or algorithm.most_rounds)
+            for each in (*seen, *_unseen(algorithm, seen))
+            if study.federation.metrics or each.step != score.name
         ),
         complete=bool(seen) and (rounds is None or counted.rehearsed >= counted.all),
     )

@@ -17,6 +17,7 @@ from collegium.core.building import build
 from collegium.core.releases import KINDS, Nothing
 from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, Refused
+from collegium.flare import PROTOCOL
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind, same_setting
 from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
 from collegium.privacy.budget import Budget
@@ -107,6 +108,8 @@ def _of_whole(plan: Plan, file: SiteFile, algorithm: Algorithm) -> Iterator[Verd
     name = plan.algorithm["name"]
     if not any(fnmatchcase(name, pattern) for pattern in file.policy.algorithms):
         yield Verdict("", "", "algorithm-denied", f"the policy does not allow {name}")
+    if plan.protocol != PROTOCOL:
+        yield Verdict("", "", "other-version", f"the coordinator's version of Collegium, {plan.version}, does not fit")
     if algorithm.simulation_only:
         yield Verdict("", "", "release-denied", f"{name} is for simulations only")
     if not {file.name, ANY_PARTY} & set(plan.parties):
