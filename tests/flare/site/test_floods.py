@@ -288,6 +288,15 @@ def test_orders_that_were_given_up_make_room(office: Office, plan: Plan, public:
     assert give(office, label(1, plan), name="last")["kind"] == "HardLabels"
 
 
+def test_an_order_under_a_used_name_does_not_get_the_answer_to_another(office: Office, plan: Plan, public: Any) -> None:
+    open_run(office, plan, public)
+    first = give(office, label(1, plan))
+    other = frame(1, Order("no.step", "0" * 16, {}), sha256=plan.public_sha256)
+    assert give(office, other, name="x", wait=0.0)["code"] in ("busy", "not-planned")  # whose answer nobody fetches
+    office._runs.get(RUN)._thread.submit(int).result()  # type: ignore[union-attr]
+    assert give(office, label(1, plan), name="x") == first
+
+
 def test_a_public_set_is_sent_again_after_it_made_room(kit: Path, plan: Plan, public: Any) -> None:
     office = open_office(kit)
     assert open_run(office, plan, public) == "open"
