@@ -78,13 +78,13 @@ def child(direction: str, messages: int, seed: int) -> None:
     registry.install_steps()
     with tempfile.TemporaryDirectory() as scratch:
         run = to_site if direction == "to a site" else to_coordinator
-        print(json.dumps(run(messages, seed, Path(scratch), bound=BOUND)))  # noqa: T201 - for the parent
+        print(json.dumps(run(messages, seed, Path(scratch), bound=BOUND)))
 
 
 def to_site(messages: int, seed: int, folder: Path, bound: int | None = None) -> dict[str, Any]:
     """Mutants of a coordinator's messages, to a site that has the run open."""
     host, sent = record(folder)
-    office, rng, codes = host.offices["site-1"], random.Random(seed), Counter[str]()
+    office, rng, codes = host.offices["site-1"], random.Random(seed), Counter[str]()  # noqa: S311
     ledger, kinds = folder / "site-1" / "agent" / "ledger.db", sorted(sent)
     office.answer(sent["open"])
     before, rows = _answer_to(office, sent["order"]), verify_ledger(ledger)
@@ -118,7 +118,7 @@ def to_coordinator(messages: int, seed: int, folder: Path, bound: int | None = N
     canned = {what: host.offices["site-1"].answer(sent[what]) for what in ("hello", "open")}
     every = [(kind, canned | {"order": reply}) for kind, several in replies().items() for reply in several]
     whole = [(_fitting(plan, kind, answers), answers) for kind, answers in every]
-    rng, taken, unforeseen = random.Random(seed), 0, 0
+    rng, taken, unforeseen = random.Random(seed), 0, 0  # noqa: S311
     meter = _Meter(bound)
     for number in range(messages):
         expected, answers = whole[number % len(whole)]
@@ -190,9 +190,9 @@ class _Meter:
     def __init__(self, bound: int | None) -> None:
         self.largest, self.longest, self._start = 0, 0.0, 0.0
         gc.collect()
-        self._before = _resident("VmHWM")
+        self._before = resident("VmHWM")
         if bound is not None:
-            limit = _resident("VmSize") + bound
+            limit = resident("VmSize") + bound
             resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
     def measuring(self, message: bytes) -> _Meter:
@@ -213,11 +213,11 @@ class _Meter:
         """The row of the report."""
         return {
             "messages": messages, "taken": taken, "refused": messages - taken - unforeseen, "unforeseen": unforeseen,
-            "largest": self.largest, "longest": self.longest, "memory": _resident("VmHWM") - self._before,
+            "largest": self.largest, "longest": self.longest, "memory": resident("VmHWM") - self._before,
         }  # fmt: skip
 
 
-def _resident(what: str) -> int:
+def resident(what: str) -> int:
     """A line of this process's status, in bytes."""
     lines = Path(f"/proc/{os.getpid()}/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{what}:"))

@@ -78,7 +78,9 @@ def mutated(message: bytes, rng: random.Random) -> bytes:
         sizes = [len(head), len(body)]
         sizes[rng.randrange(2)] = rng.choice(_NUMBERS)
         start = b"".join(_part(*part) for part in parts[:place])
-        return start + b"CLG2" + struct.pack(">II", *sizes) + head + body + b"".join(_part(*p) for p in parts[place + 1 :])
+        return (
+            start + b"CLG2" + struct.pack(">II", *sizes) + head + body + b"".join(_part(*p) for p in parts[place + 1 :])
+        )
     if how < 0.5:  # its contents do
         body = rng.choice([b"", body + rng.randbytes(9), mutated_bytes(body or b"x", rng)])
     elif how < 0.6:  # it comes twice, or never
