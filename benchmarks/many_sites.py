@@ -87,7 +87,7 @@ def child(sites: int, rounds: int, rows: int) -> None:
         released = sum(sum(verify_ledger(kit / "agent" / "ledger.db").values()) for kit in kits.values())
         per_round = float(np.median(np.diff(clock.times)))
         memory = resident("VmHWM") - before
-        print(opened - start, clock.times[0] - opened, per_round, memory, released)  # noqa: T201 - for the parent
+        print(opened - start, clock.times[0] - opened, per_round, memory, released)
 
 
 def _write(folder: Path, sites: int, rows: int) -> dict[str, Path]:
