@@ -45,6 +45,7 @@ _BUDGET = _of("budget", "tests/privacy/test_budget.py")
 _ACCOUNTANT = _of("accountant", "tests/privacy/test_claims.py", "tests/privacy/test_accountant.py")
 _PATE = _of("teachers", "tests/algorithms/test_pate.py", "tests/algorithms/test_fedkt.py")
 _FRAMES = _of("frames", "tests/wire/test_frames.py", "tests/site/test_agent.py")
+_FLOODS = _of("floods", "tests/flare/site/test_floods.py", "tests/flare/site/test_public_store.py")
 _PACKING = _of("label packing", "tests/wire/test_label_packing.py")
 _TABLES = _of("tables", "tests/wire/test_tables.py")
 _XCLP = _of("xclp", "tests/algorithms/test_xclp.py", "tests/flare/test_algorithms.py -k left_out")
@@ -499,6 +500,27 @@ FAULTS = (
         "bytes after the end are ignored",
         "if end < len(data):",
         "if False:",
+    ),
+    _FRAMES.fault(
+        "structures of any size are parsed", "if len(head) > self.head or values > self.values:", "if False:"
+    ),
+    _FRAMES.fault(
+        "labels are made before they are paid for",
+        "        self._free -= size\n",
+        "",
+    ),
+    _FRAMES.fault("numbers of any length", "    if len(digits) > MAX_DIGITS:\n", "    if False:\n"),
+    _FLOODS.fault(
+        "public sets that no plan names",
+        "if self._wanted.get(run) != sha256:\n                raise",
+        "if False:\n                raise",
+    ),
+    _FLOODS.fault("public sets fill the disk", "            self._make_room(len(piece))\n", ""),
+    _FLOODS.fault("a run that was ended is opened", "if (self._folder / run / _ENDED).is_file():", "if False:"),
+    _FLOODS.fault("an idle run stays awake", "if time.monotonic() - heard > self._idle:", "if False:"),
+    _FLOODS.fault("a header before a long message", "if len(payload) > self._longest_payload(what):", "if False:"),
+    _of("link", "tests/flare/coordinator/test_hostile_sites.py").fault(
+        "a part that does not exist is sent", "if type(have) is not int or not 0 <= have <= len(data):", "if False:"
     ),
     _FRAMES.fault("cut short", "if len(data) < end:", "if False:"),
     _FRAMES.fault(

@@ -5,7 +5,7 @@
 One exchange: every site is asked for its labels of `rows` public rows (ten classes; packed, and never written as a
 difference), predicts them with a naive Bayes model, puts them through its gate and its ledger on disk, and sends them;
 the coordinator counts them. Milliseconds are the median and the largest of `repeat` exchanges. An echo is the same way
-there and back with as many bytes and no work at the site's agent but saying hello. The last row is the whole of
+there and back with few bytes and no work at the site's agent but saying hello. The last row is the whole of
 ``collegium federation demo``: certificates, a server, three sites, a study, and the end of all processes.
 """
 
@@ -119,19 +119,19 @@ def _nvflare(folder: Path, sites: int, rows: int) -> Iterator[tuple[Link, Public
         host = NvflareHost(loopback.server_kit, loopback.lead_kit, LEAD)
         link = RemoteLink(host, RUN, plan, pack_public(table), names)
         try:
-            yield link, public, lambda: _echo(link, names, rows)
+            yield link, public, lambda: _echo(link, names)
         finally:
             link.close()
             host.close()
 
 
-def _echo(link: RemoteLink, names: tuple[str, ...], rows: int) -> None:
-    """One hello to each site, at the same time, with a payload of one byte per row."""
+def _echo(link: RemoteLink, names: tuple[str, ...]) -> None:
+    """One hello to each site, at the same time."""
     import threading
 
     session = link._session
     assert session is not None
-    message = wire.join({"do": "hello"}, bytes(rows))
+    message = wire.join({"do": "hello"}, b"")
     threads = [threading.Thread(target=session.request, args=(name, message, 10.0)) for name in names]
     for thread in threads:
         thread.start()

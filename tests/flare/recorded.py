@@ -36,13 +36,13 @@ def record(folder: Path) -> tuple[OfficeHost, dict[str, bytes]]:
     words = wire.cut(sent["order"])[0]
     sent["await"] = wire.join(words | {"do": "await"}, b"")
     sent["cancel"] = wire.join({name: words[name] for name in ("run", "order")} | {"do": "cancel"}, b"")
-    return host, {kind: waiting(message, 0.0) for kind, message in sent.items()}
+    return host, {kind: _impatient(message) for kind, message in sent.items()}
 
 
-def waiting(message: bytes, seconds: float) -> bytes:
-    """The same message, which waits so long for an answer."""
+def _impatient(message: bytes) -> bytes:
+    """The same, without time to wait for an answer."""
     words, payload = wire.cut(message)
-    return wire.join(words | {"wait": seconds}, payload) if "wait" in words else message
+    return wire.join(words | {"wait": 0.0}, payload) if "wait" in words else message
 
 
 def replies() -> dict[str, list[bytes]]:

@@ -57,10 +57,12 @@ def mutated_words(frame: bytes, rng: random.Random) -> bytes:
 
 BOMBS = (
     "[" * 700 + "]" * 700, "[" * 90 + "]" * 90, "[" + "[]," * 50_000 + "[]]", "[" + '{"a":0},' * 30_000 + "0]",
-    '{"$labels":[1,0,[67108863,1]]}', "[" + '{"$labels":[1,0,[67108863,1]]},' * 50 + "0]", '{"$labels":[2,0,[30,2,0,0]]}',
+    '{"$labels":[1,0,[67108863,1]]}', "[" + '{"$labels":[1,0,[67108863,1]]},' * 50 + "0]",
+    '{"$labels":[2,0,[30,2,0,0]]}',
     '{"$array":["|u1",[2147483647,0]]}', '{"$array":["<f8",[1000000000]]}', '{"$array":["<U99999999",[1]]}',
     '{"$array":["|O",[1]]}', '{"$array":["<f8",[0,2147483647,2147483647]]}', "9" * 4000, "-1", "1e999", "1e-400",
-    "9223372036854775808", '{"$float":"nan"}', '"' + "A" * 2_000_000 + '"', '"' + "A" * 100_000 + '\U0001f600"', '"\\u001b[2J"',
+    "9223372036854775808", '{"$float":"nan"}', '"' + "A" * 2_000_000 + '"', '"' + "A" * 100_000 + '\U0001f600"',
+    '"\\u001b[2J"',
 )  # fmt: skip
 """What grows when it is built, and what a careless reader trips over, as JSON."""
 _NUMBERS = (0, 1, 2, 11, 1 << 16, 1 << 24, (1 << 31) - 1, (1 << 32) - 1)
@@ -128,7 +130,7 @@ def _mutated_json(head: bytes, rng: random.Random) -> bytes:
 
 
 def _rehashed(parts: list[tuple[bytes, bytes]]) -> bytes:
-    """The whole message; where a row says what the payload's hash is, it is the right one, so that it is read further."""
+    """The whole message. Where a row says what the payload's hash is, it is right, so that the payload is read."""
     message = b""
     for head, body in reversed(parts):
         try:

@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillBusy
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import cloudpickle
 import numpy as np
@@ -36,6 +36,13 @@ from collegium.wire.orders import Request
 
 _MOST_WAITING: Final = 8
 Admit: TypeAlias = Callable[[list[Request]], None]
+
+
+class _Given(NamedTuple):
+    """An order that was given: the hash of its bytes, and its reply to come."""
+
+    digest: str
+    future: Future[bytes]
 
 
 class Engagement:
@@ -71,7 +78,7 @@ class Engagement:
         self._ledger = self._agent.gate.ledger
         # One thread; OpenMP counts its own per calling thread, and sums are then the same as in a simulation.
         self._thread = ThreadPoolExecutor(1, initializer=threadpool_limits, initargs=(1,))
-        self._given: dict[str, Future[bytes]] = {}
+        self._given: dict[str, _Given] = {}
         self._stopped = False
         self._lock = threading.Lock()
 
@@ -83,21 +90,24 @@ class Engagement:
         with self._lock:
             if self._stopped:
                 raise Refused("not-open", "The run was put to sleep in this moment.")
-            future = self._given.get(name)
-            if future is None:
+            given, digest = self._given.get(name), hashlib.sha256(frame).hexdigest()
+            if given is not None and given.digest != digest and not given.future.done():
+                raise Refused("busy", "A different order of the same name is running.")
+            if given is None or given.digest != digest:
                 if len(self._given) >= _MOST_WAITING:  # those that are done or given up are asked for again, or never
-                    self._given = {key: each for key, each in self._given.items() if not each.done()}
+                    self._given = {key: each for key, each in self._given.items() if not each.future.done()}
                 if len(self._given) >= _MOST_WAITING:
                     raise Refused("busy", "Too many orders are waiting.")
-                future = self._given[name] = self._thread.submit(self._carry_out, frame, admit)
+                self._given[name] = _Given(digest, self._thread.submit(self._carry_out, frame, admit))
         return self.result(name, wait)
 
     def result(self, name: str, wait: float) -> bytes:
         """The reply to an order that was given; Refused "not-open" if it is unknown, so that it is sent again."""
         with self._lock:
-            future = self._given.get(name)
-        if future is None:
+            given = self._given.get(name)
+        if given is None:
             raise Refused("not-open", "Order not found.")
+        future = given.future
         try:
             return future.result(timeout=wait)
         except StillBusy:
@@ -105,9 +115,9 @@ class Engagement:
         except CancelledError:
             raise Refused("cancelled", "The coordinator gave this order up.") from None
         finally:
-            if future.done():
-                with self._lock:
-                    self._given.pop(name, None)  # the ledger knows the reply
+            with self._lock:
+                if future.done() and self._given.get(name) is given:
+                    del self._given[name]  # the ledger knows the reply
 
     def _carry_out(self, frame: bytes, admit: Admit) -> bytes:
         with suppress(WireError):  # what cannot be read is refused by the agent
@@ -122,8 +132,8 @@ class Engagement:
     def cancel(self, name: str) -> bool:
         """Give up an order that has not begun. One that has is finished, and its reply kept."""
         with self._lock:
-            future = self._given.get(name)
-        return future is not None and future.cancel()
+            given = self._given.get(name)
+        return given is not None and given.future.cancel()
 
     def require_planned(self, requests: list[Request]) -> None:
         """Refuse what is not in the plan that this site agreed to."""
@@ -163,7 +173,7 @@ class Engagement:
     def sleep(self) -> bool:
         """Let go of thread, ledger and memory, unless an order is being carried out: all that matters is on disk."""
         with self._lock:
-            if not all(future.done() for future in self._given.values()):
+            if not all(given.future.done() for given in self._given.values()):
                 return False
             self._stopped = True
         self._thread.shutdown(wait=True)

@@ -32,8 +32,8 @@ from collegium.wire.limits import HEADER, PLAN
 from collegium.wire.orders import Request
 
 _LONGEST_WAIT: Final = 60.0
-_ROUND: Final = 1 << 10
-"""For the few bytes that frame a header or a plan."""
+_ROUND: Final = 1 << 14
+"""For the bytes that frame a header, a plan or a piece."""
 
 
 class Office:

@@ -103,7 +103,11 @@ class OpenRuns:
         facts = {"study": engagement.plan.study, "plan": engagement.plan.digest}
         before = _read(engagement.folder)
         since = _now() if before is None else before.since
-        _write(engagement.folder, facts | {"since": since.isoformat(timespec="seconds"), "state": "open"})
+        try:
+            _write(engagement.folder, facts | {"since": since.isoformat(timespec="seconds"), "state": "open"})
+        except StorageError:
+            engagement.sleep()
+            raise
         with self._lock:
             self._hear(run, engagement)
 
@@ -188,8 +192,8 @@ def _write_state(folder: Path, state: State) -> None:
     found = _read(folder)
     if found is not None:
         facts = {"study": found.study, "plan": found.plan, "since": found.since.isoformat(timespec="seconds")}
-        _write(folder, facts | {"state": state})
-        with suppress(OSError):
+        with suppress(StorageError, OSError):  # what is said of a run must not decide what becomes of it
+            _write(folder, facts | {"state": state})
             os.utime(folder / _OPEN, (found.heard.timestamp(),) * 2)
 
 
