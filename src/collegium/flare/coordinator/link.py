@@ -39,6 +39,14 @@ class PartyLost(CollegiumError):
     """One site does not answer in this session."""
 
 
+class PartyBarred(PartyLost):
+    """One site is not to be asked: the text says why and what a person can do, the code goes to the record."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class PartyAway(CollegiumError):
     """A site is connected, but its agent is still starting."""
 
@@ -51,7 +59,7 @@ class Session(Protocol):
         """The sites that were there when it began."""
 
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
-        """One question to one site. Raises SessionLost, PartyLost or PartyAway."""
+        """One question to one site. Raises SessionLost, PartyLost, PartyBarred or PartyAway."""
 
     def close(self) -> None:
         """End it."""
@@ -181,6 +189,9 @@ class RemoteLink:
             except SessionLost:
                 self._forget(session)
                 continue
+            except PartyBarred as error:
+                self._tell_once(str(error))
+                state, payload = error.code, b""
             except PartyLost:
                 self._lose(session, party)
                 continue

@@ -10,6 +10,9 @@ and `agent`, with the ledger in it, would pass for one. Here a site knows no suc
 
 A server of NVFlare's passes messages on from site to site: a site could give orders to another, which would take them
 for the coordinator's and send its releases back. Here it does not.
+
+NVFlare's process and its jobs talk over TCP on this machine, in the clear: any local user could join in, as a job or
+as its parent, and give orders or end sessions. Here only programs of the same user are let in.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ import threading
 import time
 import uuid
 from typing import Any, Final
+
+from collegium.flare.supervise.peers import is_own_user
 
 _MODULES: Final = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -112,6 +117,16 @@ def keep_sites_apart() -> None:
     CoreCell._forward = only_with_the_server
 
 
+def keep_other_users_out() -> None:
+    """Take connections of jobs from this user's programs only."""
+    from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
+
+    def verify_request(server: Any, connected: Any, address: Any) -> bool:
+        return is_own_user(connected)
+
+    TcpStreamServer.verify_request = verify_request
+
+
 def _member(cell: str) -> str:
     return cell.partition(".")[0]
 
@@ -130,6 +145,7 @@ def main() -> None:
     kind = sys.argv.pop(1)
     if kind != "agent":
         name_jobs_strictly()
+        keep_other_users_out()
     if kind == "server":
         keep_sites_apart()
     if kind == "site":

@@ -6,24 +6,26 @@ site's connection down nor its ledger, and the process that is started next goes
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import signal
 import sys
 from pathlib import Path
 from typing import Final
 
 from collegium import registry
-from collegium.errors import CollegiumError, ConfigError, StorageError
+from collegium.errors import CollegiumError, ConfigError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, read_keys, write_private
+from collegium.flare.kits.identity import AGENT, instance, read_keys
+from collegium.flare.kits.kit import read_kit
+from collegium.flare.site.door import Door
 from collegium.flare.site.file import load_public, load_site
 from collegium.flare.site.office import Office
+from collegium.flare.supervise.peers import is_own_process
 from collegium.flare.supervise.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
-from collegium.site.ledger import storage_errors
 
 SOCKET: Final = "agent.sock"
+NOTICE: Final = "notice: "
+"""Begins a line that the site's owner must see."""
 
 
 def main() -> None:
@@ -40,31 +42,23 @@ def serve(kit: Path) -> None:
     folder = kit / AGENT
     registry.install_steps()
     setup = load_site(kit)
-    approvals = Approvals(folder, read_keys(folder, setup.file.name))
-    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file))
-    listener = LocalListener(folder / SOCKET)
+    keys, here = read_keys(folder, setup.file.name), instance(kit)
+    office = Office(folder, setup, Approvals(folder, keys), here, load_public(kit, setup.file))
+    door = Door(read_kit(kit, "site"), keys, here, office.answer, _tell)
+    listener = LocalListener(folder / SOCKET, admit=is_own_process)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
-            listener.serve(office.answer)
+            listener.serve(door.answer)
     finally:
         listener.close()
 
 
-def instance(kit: Path) -> str:
-    """Tells this installation from any other that has a copy of its kit, be it the whole folder."""
-    folder = (kit / AGENT).resolve()
-    file = folder / "instance"
-    if not file.is_file():
-        write_private(file, secrets.token_hex(16).encode())
-    with storage_errors(file, StorageError):
-        own = file.read_text(encoding="ascii").strip()
-    machine = next((path.read_text().strip() for path in map(Path, _MACHINE_IDS) if path.is_file()), "")
-    return hashlib.sha256(f"{own}\0{machine}\0{folder}".encode()).hexdigest()
+def _tell(text: str) -> None:
+    """Said by the supervisor, on the console."""
+    print(f"{NOTICE}{text}", flush=True)  # noqa: T201 - this is a program
 
-
-_MACHINE_IDS: Final = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 if __name__ == "__main__":
     main()
