@@ -95,11 +95,12 @@ _add(
 _add(
     "server", "Run a federation's server, and say which sites may register.",
     start="federation", disable="federation", enable="federation",
+    confirm="trust", revoke="trust", reinstate="trust",
 )  # fmt: skip
 _add(
     "site", "A hospital's side of a federation.",
     init="site", check="site", status="site_status", log="site_status", budget="site_status", approve="site_approve",
-    audit="audit:site_audit", join="federation",
+    audit="audit:site_audit", join="federation", distrust="trust", trust="trust",
 )  # fmt: skip
 _add("federation", "Rehearse a federation on one machine.", demo="coordinate:federation_demo")
 

@@ -19,7 +19,7 @@ from collegium.cli.options import AsJson, AtDelta, KitFolder
 from collegium.cli.site_approve import signed_plans
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.kits.identity import AGENT, Installation, instance, read_keys, read_turn
 from collegium.flare.site.file import LEDGER, SITE_FILE, SiteFile
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.site.ledger import Ledger, read_ledger, storage_errors, verify_ledger
@@ -32,12 +32,14 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     """Show whether the site is running, what has left it, and what is waiting for a decision."""
     file = SiteFile.from_toml(kit / SITE_FILE)
     folder = kit / AGENT
-    approvals = Approvals(folder, read_keys(folder, file.name))
+    keys = read_keys(folder, file.name)
+    approvals = Approvals(folder, keys)
     runs, refusals = _runs(kit / LEDGER, file.name)
     facts: dict[str, Any] = {
         "name": file.name,
         "joined": _is_held(folder / "join.lock"),
         "agent": _living(folder / "agent.pid"),
+        "installation": Installation(keys.identity, instance(kit), read_turn(folder)).name,
         "runs": runs,
         "refusals": refusals[-5:],
         "plans": [plan.digest for plan in approvals.pending()],
@@ -50,7 +52,8 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     console = Console()
     agent = "not running" if facts["agent"] is None else f"running as process {facts['agent']}"
     console.print(
-        f"{file.name}: {'joined' if facts['joined'] else 'not joined (collegium site join)'}; agent {agent}.",
+        f"{file.name}: {'joined' if facts['joined'] else 'not joined (collegium site join)'}; agent {agent}; "
+        f"installation {facts['installation']}.",
         markup=False,
     )
     if runs:

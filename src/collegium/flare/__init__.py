@@ -14,3 +14,5 @@ from typing import Final
 
 PROTOCOL: Final = 3
 """What coordinator and site say to each other; both must mean the same."""
+NOTICE: Final = "notice: "
+"""Begins a line of a site's agent that its owner must see on the console."""

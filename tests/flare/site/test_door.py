@@ -90,7 +90,11 @@ def test_a_message_without_a_signature(host: SignedHost) -> None:
 
 @pytest.mark.parametrize(
     ("who", "expected"),
-    [("site-2", "not-a-lead"), ("server", "untrusted-certificate"), ("another federation's lead", "untrusted-certificate")],
+    [
+        ("site-2", "not-a-lead"),
+        ("server", "untrusted-certificate"),
+        ("another federation's lead", "untrusted-certificate"),
+    ],
 )
 def test_somebody_else_says_hello(host: SignedHost, kits: Path, foreign: Path, who: str, expected: str) -> None:
     kit = kits / who if (kits / who).is_dir() else foreign / LEADS[0]

@@ -46,7 +46,7 @@ class Installations:
             is_known = (known["identity"], known["place"]) == (found.identity, found.place)
             if not known["seen"] and is_known and found.turn in known["turns"]:
                 turn = secrets.token_hex(16)
-                # what was given before this one cannot come any more; what was given since may still be on its way
+                # what was given since may still be on its way, or was never kept
                 later = known["turns"][known["turns"].index(found.turn) + 1 :]
                 known["turns"] = [found.turn, *later[-_MOST_TURNS:], turn]
                 return turn
@@ -58,6 +58,18 @@ class Installations:
             f"use twice, or was moved or restored. It is asked nothing. Ask its owner which installation it has "
             f"(collegium site status KIT), then: collegium server confirm SERVER-KIT {site} INSTALLATION --lead KIT"
         )
+
+    def kept(self, site: str, turn: str) -> None:
+        """The site has kept this turn: whoever comes with an earlier one is a copy."""
+        with self._changing() as book:
+            turns = book[site]["turns"]
+            if turn in turns:
+                book[site]["turns"] = turns[turns.index(turn) :]
+
+    def sites(self) -> list[str]:
+        """All that have ever answered."""
+        with self._changing() as book:
+            return sorted(book)
 
     def waiting(self) -> dict[str, dict[str, str]]:
         """The installations that were seen of each site that is shut out, and when."""

@@ -17,7 +17,7 @@ from typing import Any
 
 from collegium import wire
 from collegium.errors import Refused, WireError
-from collegium.flare.agreement.envelopes import REPLY, REQUEST, Envelope, enclose
+from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, Envelope, enclose
 from collegium.flare.coordinator.installations import Installations, OtherInstallation
 from collegium.flare.coordinator.link import PartyBarred, PartyLost, Session
 from collegium.flare.kits.identity import Installation
@@ -26,7 +26,7 @@ from collegium.flare.kits.revoked import Revoked
 from collegium.flare.kits.vouching import Authority, Member, Voucher
 from collegium.protocols.primitives import ed25519_public
 
-_GREETING_SECONDS, _LONGEST_CODE = 30.0, 32
+_GREETING_SECONDS, _LONGEST_CODE, _TRIES = 30.0, 32, 5
 
 
 class LeadSignature:
@@ -101,6 +101,17 @@ class SignedSession:
             return self._sites[party]
 
     def _greet(self, party: str) -> _Site:
+        for _ in range(_TRIES):
+            site, turn, state = self._give_turn(party)
+            if state == "turn":
+                self._lead.installations.kept(party, turn)
+                return site
+            if state != OTHER_TURN:
+                break
+        raise PartyBarred(f"{party} could not keep its turn: {state}", state)
+
+    def _give_turn(self, party: str) -> tuple[_Site, str, str]:
+        """Greet a site and give it the next turn; and what it says to that."""
         words = {"voucher": self._lead.voucher.to_plain()}
         raw, name = self._lead.enclose(party, "", words, b"")
         reply = self._session.request(party, raw, _GREETING_SECONDS)
@@ -125,10 +136,9 @@ class SignedSession:
         except OtherInstallation as error:
             self._ask(party, site, {"notice": True}, b"", _GREETING_SECONDS)
             raise PartyBarred(str(error), "other-installation") from None
-        state = wire.cut(self._ask(party, site, {"turn": turn}, b"", _GREETING_SECONDS).message)[0]
-        if state.get("state") != "turn":
-            raise PartyBarred(f"{party} could not keep its turn: {state.get('code')}", str(state.get("code")))
-        return site
+        given = {"turn": turn, "after": found.turn}
+        said = wire.cut(self._ask(party, site, given, b"", _GREETING_SECONDS).message)[0]
+        return site, turn, str(said.get("code") or said.get("state"))
 
     def _ask(self, party: str, site: _Site, words: Mapping[str, Any], message: bytes, timeout: float) -> Envelope:
         raw, name = self._lead.enclose(party, site.challenge, words, message)

@@ -72,5 +72,13 @@ def _plain(word: str) -> str:
     text = word.strip().lower()
     if not text:
         raise ConfigError("Give a name or the serial number of a certificate.")
-    digits = text.removeprefix("0x").replace(":", "")
-    return digits.lstrip("0") if _SERIAL.fullmatch(digits) else text
+    return _digits(text).lstrip("0") if is_serial(text) else text
+
+
+def is_serial(word: str) -> bool:
+    """Whether this is a certificate's serial number, and not a name."""
+    return _SERIAL.fullmatch(_digits(word)) is not None
+
+
+def _digits(word: str) -> str:
+    return word.strip().lower().removeprefix("0x").replace(":", "")

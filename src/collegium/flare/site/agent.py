@@ -13,6 +13,7 @@ from typing import Final
 
 from collegium import registry
 from collegium.errors import CollegiumError, ConfigError
+from collegium.flare import NOTICE
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, instance, read_keys
 from collegium.flare.kits.kit import read_kit
@@ -24,8 +25,6 @@ from collegium.flare.supervise.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
 
 SOCKET: Final = "agent.sock"
-NOTICE: Final = "notice: "
-"""Begins a line that the site's owner must see."""
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from collegium import wire
 from collegium.errors import CollegiumError, Refused, StorageError, WireError
-from collegium.flare.agreement.envelopes import REPLY, REQUEST, Envelope, enclose
+from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, Envelope, enclose
 from collegium.flare.kits.identity import AGENT, Installation, read_turn, write_private, write_turn
 from collegium.flare.kits.kit import Kit
 from collegium.flare.kits.revoked import Revoked
@@ -32,8 +32,7 @@ HELLO: Final = wire.join({"do": "hello"}, b"")
 UNKNOWN: Final = "not-greeted"
 """The code for a key that has not said hello to this process: the coordinator greets again."""
 _MOST_CALLERS, _MOST_OUT_OF_ORDER = 64, 1024
-_TURN: Final = re.compile(r"[0-9a-f]{32}")
-_RUN: Final = re.compile(r"[0-9a-f]{32}")
+_HEX: Final = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass
@@ -126,7 +125,7 @@ class Door:
             raise Refused("untrusted-certificate", f"The certificate of {caller.lead.name} has expired.")
         self._revoked.require_trusted(caller.lead)
         if "turn" in letter.head:
-            self._take_turn(letter.word("turn"))
+            self._take_turn(letter.word("turn"), letter.word("after"))
             return wire.join({"state": "turn"}, b"")
         if "notice" in letter.head:
             self._tell_owner()
@@ -144,7 +143,7 @@ class Door:
         """A run belongs to the lead that opened it, also over restarts; others cannot join in."""
         header, _ = wire.cut(message)
         run = header.get("run")
-        owner = self._folder / "runs" / run / "lead" if isinstance(run, str) and _RUN.fullmatch(run) else None
+        owner = self._folder / "runs" / run / "lead" if isinstance(run, str) and _HEX.fullmatch(run) else None
         with storage_errors(self._folder, StorageError):
             known = owner.read_text(encoding="utf-8") if owner is not None and owner.is_file() else lead
         if known != lead:
@@ -154,10 +153,14 @@ class Door:
             write_private(owner, lead.encode())
         return reply
 
-    def _take_turn(self, turn: str) -> None:
-        if not _TURN.fullmatch(turn):
+    def _take_turn(self, turn: str, after: str) -> None:
+        """Two coordinators may give one at the same time: the second must hear of the first."""
+        if not _HEX.fullmatch(turn):
             raise Refused("bad-message", "A turn must be 32 hexadecimal digits.")
-        write_turn(self._folder, turn)
+        with self._lock:
+            if read_turn(self._folder) != after:
+                raise Refused(OTHER_TURN, "Another coordinator was quicker to give this site its turn.")
+            write_turn(self._folder, turn)
 
     def _tell_owner(self) -> None:
         """The coordinator found another installation of this site: its owner must hear of it too."""

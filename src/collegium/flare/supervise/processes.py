@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from collegium.errors import CollegiumError, ConfigError
+from collegium.flare import NOTICE
 from collegium.flare.kits.kit import SETTINGS, Kind, Kit, read_kit
 from collegium.flare.kits.local_policy import server_resources
 from collegium.flare.nvflare.guarded import die_with_parent
@@ -124,7 +125,7 @@ class _SiteSupervisor(Supervisor):
         self._connection = Connection()
         self._nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, self._connection.hear)
         pid_file = kit.folder / "agent" / "agent.pid"
-        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: None, pid_file)
+        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: _hear_agent(line, say), pid_file)
         super().__init__(kit, [agent, self._nvflare], say)
         self._was_up = False
         self._reason = ""
@@ -167,6 +168,11 @@ class _SiteSupervisor(Supervisor):
             raise Stopped(f"{name} was disabled at {address}: {undo}.")
         if reason:
             raise Stopped(f"{address} refused {name}: {reason}.")
+
+
+def _hear_agent(line: str, say: Say) -> None:
+    if line.startswith(NOTICE):
+        say(line.removeprefix(NOTICE))
 
 
 def _prepared(folder: str | Path, kind: Kind, say: Say) -> Kit:
