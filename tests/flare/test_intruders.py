@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,15 @@ from tests.flare.conftest import started
 from tests.flare.faults import FaultyFederation
 from tests.flare.offices import write_data, write_site
 from tests.flare.test_federation import Coordinator, Rounds, ledger_rows, write_study
+from tests.waiting import seconds, until
+
+from collegium.errors import CollegiumError, ConfigError
+from collegium.flare.coordinator.installations import Installations
+from collegium.flare.kits.kit import read_certificate, read_kit
+from collegium.flare.kits.revoked import Revoked
+from collegium.flare.nvflare.admin import ServerAway, connection, registered_sites, set_enabled
+from collegium.flare.nvflare.session import NvflareHost
+from collegium.flare.supervise.loopback import LEAD
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning"),
@@ -67,3 +77,55 @@ def test_a_local_user_joins_the_sites_cells_and_gives_orders(federation: FaultyF
     assert run.refusals.empty
     assert "the session ended; starting another" not in coordinator.said
     assert {row["run"] for row in ledger_rows(federation, "site-1")} == {run.about["run"]}
+
+
+def test_a_lead_is_revoked_while_the_server_runs(federation: FaultyFederation) -> None:
+    lead, revoked = read_kit(federation.lead_kit), Revoked(federation.server_kit)
+    serial = f"{read_certificate(lead.certificate).serial_number:x}"
+    for word in (LEAD, serial):
+        with connection(lead, seconds(20)) as opened:
+            assert set(registered_sites(opened)) == set(SITES)
+            revoked.add(word)
+            with pytest.raises(Exception, match="revoked"):  # NVFlare has many kinds
+                registered_sites(opened)
+        with pytest.raises(ServerAway), connection(lead, seconds(10)):
+            pass
+        with pytest.raises(ConfigError, match="was revoked"):
+            NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+        revoked.remove(word)
+    with connection(lead, seconds(20)) as opened:
+        assert set(registered_sites(opened)) == set(SITES)
+
+
+def test_a_name_that_nobody_has_is_disabled(federation: FaultyFederation) -> None:
+    with pytest.raises(ConfigError, match=r"No site 'nosuch' is connected .*connected: site-1, site-2"):
+        set_enabled(federation.lead_kit, "nosuch", enabled=False)
+    with pytest.raises(CollegiumError, match="No site 'nosuch' is disabled"):
+        set_enabled(federation.lead_kit, "nosuch", enabled=True)
+
+
+@pytest.mark.slow
+def test_a_copied_kit_joins_beside_the_site_until_a_lead_confirms_one(
+    federation: FaultyFederation, tmp_path: Path
+) -> None:
+    study = two_sites(federation, 1)
+    assert Coordinator(federation, study, tmp_path / "before").result().refusals.empty
+    kit, thief = federation.site_kit("site-2"), tmp_path / "site-2"
+    shutil.copytree(kit, thief, ignore=shutil.ignore_patterns("*.sock", "*.lock", "*.pid"))
+    federation._launch("thief", "site", "join", thief)
+    federation.wait_for("thief", "connected", timeout=seconds(60))
+    coordinator = Coordinator(federation, study, tmp_path / "with a thief")
+    run = coordinator.result()
+    assert set(run.refusals["party"]) == {"site-2"}
+    book = Installations(federation.server_kit / "coordinator")
+    assert "site-2" in book.waiting()
+    heard = until(lambda: [each for each in ("thief", "site-2") if "two installations" in federation.console(each)])
+    assert heard, "whichever of them NVFlare let answer was told"
+    process = federation._running.pop("thief")
+    process.terminate()
+    process.wait(60)
+    assert set(Coordinator(federation, study, tmp_path / "still").result().refusals["party"]) == {"site-2"}
+    federation.wait_for("site-2", "two installations", timeout=seconds(60))
+    true = federation.console("site-2").rpartition("This one is ")[2][:12]
+    book.confirm("site-2", true, LEAD)
+    assert Coordinator(federation, study, tmp_path / "after").result().refusals.empty

@@ -30,8 +30,12 @@ class Revoked:
 
     def require_trusted(self, member: Member) -> None:
         """Refuse a member who is on the list, or whose certificate is."""
-        if member.name in self or member.serial in self:
-            raise Refused("revoked", f"{member.name} (certificate {member.serial}) is in {self.file}.")
+        self.require(member.name, member.serial)
+
+    def require(self, name: str, serial: str) -> None:
+        """The same, for a name and a certificate's serial number."""
+        if name in self or serial in self:
+            raise Refused("revoked", f"{name} (certificate {serial}) was revoked: it is in {self.file}.")
 
     def __contains__(self, word: str) -> bool:
         return _plain(word) in self.words()

@@ -25,6 +25,7 @@ import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import Any, Final
 
 from collegium.flare.supervise.peers import is_own_user
@@ -147,7 +148,10 @@ def main() -> None:
         name_jobs_strictly()
         keep_other_users_out()
     if kind == "server":
+        from collegium.flare.nvflare.revocation import shut_out_revoked  # a job or a site has no need of it
+
         keep_sites_apart()
+        shut_out_revoked(Path(sys.argv[sys.argv.index("-m") + 1]))
     if kind == "site":
         close_doors()
         retry_soon()
