@@ -16,7 +16,7 @@ from tests.flare.conftest import started
 from tests.flare.faults import FaultyFederation
 from tests.flare.offices import write_data, write_site
 from tests.flare.test_federation import Coordinator, Rounds, ledger_rows, write_study
-from tests.waiting import seconds, until
+from tests.waiting import seconds
 
 from collegium.errors import CollegiumError, ConfigError
 from collegium.flare.coordinator.installations import Installations
@@ -105,27 +105,29 @@ def test_a_name_that_nobody_has_is_disabled(federation: FaultyFederation) -> Non
 
 
 @pytest.mark.slow
-def test_a_copied_kit_joins_beside_the_site_until_a_lead_confirms_one(
+def test_a_copied_kit_joins_in_the_sites_place_until_a_lead_confirms_one(
     federation: FaultyFederation, tmp_path: Path
 ) -> None:
     study = two_sites(federation, 1)
     assert Coordinator(federation, study, tmp_path / "before").result().refusals.empty
-    kit, thief = federation.site_kit("site-2"), tmp_path / "site-2"
-    shutil.copytree(kit, thief, ignore=shutil.ignore_patterns("*.sock", "*.lock", "*.pid"))
+    thief = tmp_path / "site-2"
+    shutil.copytree(federation.site_kit("site-2"), thief, ignore=shutil.ignore_patterns("*.sock", "*.lock", "*.pid"))
+    federation.kill("site-2")
     federation._launch("thief", "site", "join", thief)
-    federation.wait_for("thief", "connected", timeout=seconds(60))
-    coordinator = Coordinator(federation, study, tmp_path / "with a thief")
-    run = coordinator.result()
-    assert set(run.refusals["party"]) == {"site-2"}
-    book = Installations(federation.server_kit / "coordinator")
-    assert "site-2" in book.waiting()
-    heard = until(lambda: [each for each in ("thief", "site-2") if "two installations" in federation.console(each)])
-    assert heard, "whichever of them NVFlare let answer was told"
-    process = federation._running.pop("thief")
-    process.terminate()
-    process.wait(60)
-    assert set(Coordinator(federation, study, tmp_path / "still").result().refusals["party"]) == {"site-2"}
+    try:
+        federation.wait_for("thief", "connected", timeout=seconds(60))
+        stolen = Coordinator(federation, study, tmp_path / "stolen")
+        assert set(stolen.result().refusals["code"]) == {"other-installation"}
+        assert any("collegium server confirm" in line for line in stolen.said)
+        federation.wait_for("thief", "two installations", timeout=seconds(60))
+    finally:
+        process = federation._running.pop("thief")
+        process.terminate()
+        process.wait(seconds(60))
+    federation.start_site("site-2", timeout=seconds(60))
+    shut_out = Coordinator(federation, study, tmp_path / "shut out").result()
+    assert set(shut_out.refusals["party"]) == {"site-2"}, "the owner's own, too"
     federation.wait_for("site-2", "two installations", timeout=seconds(60))
     true = federation.console("site-2").rpartition("This one is ")[2][:12]
-    book.confirm("site-2", true, LEAD)
+    Installations(federation.server_kit / "coordinator").confirm("site-2", true, LEAD)
     assert Coordinator(federation, study, tmp_path / "after").result().refusals.empty
