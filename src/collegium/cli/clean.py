@@ -20,9 +20,11 @@ Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
 
 def site_clean(kit: KitFolder, days: Days = 90, yes: Yes = False, as_json: AsJson = False) -> None:
     """Delete old runs with their models and reports, sessions, plans and public sets. The ledger always stays."""
+    from collegium.flare.site.open_runs import open_runs
     from collegium.flare.supervise.cleaning import site_leftovers
 
-    _clean(site_leftovers(kit, days), yes=yes, as_json=as_json)
+    awake = [each.run for each in open_runs(kit) if each.state == "open"]
+    _clean(site_leftovers(kit, days, awake), yes=yes, as_json=as_json)
 
 
 def server_clean(kit: KitFolder, days: Days = 90, yes: Yes = False, as_json: AsJson = False) -> None:

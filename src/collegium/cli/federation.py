@@ -94,9 +94,13 @@ def join(kit: KitFolder, log_json: LogJson = False) -> None:
     run_site(kit, speaker(kit.resolve().name, as_json=log_json))
 
 
-def disable(site: SiteName, kit: LeadKit) -> None:
+def disable(
+    site: SiteName,
+    kit: LeadKit,
+    absent: Annotated[bool, typer.Option("--absent", help="Also a site that is not connected now.")] = False,
+) -> None:
     """Shut a site out: it is disconnected and cannot register."""
-    _set_enabled(site, kit, enabled=False)
+    _set_enabled(site, kit, enabled=False, absent=absent)
 
 
 def enable(site: SiteName, kit: LeadKit) -> None:
@@ -104,7 +108,7 @@ def enable(site: SiteName, kit: LeadKit) -> None:
     _set_enabled(site, kit, enabled=True)
 
 
-def _set_enabled(site: str, kit: Path, *, enabled: bool) -> None:
+def _set_enabled(site: str, kit: Path, *, enabled: bool, absent: bool = False) -> None:
     from collegium.flare.nvflare.admin import set_enabled
 
-    Console().print(set_enabled(kit, site, enabled=enabled), markup=False)
+    Console().print(set_enabled(kit, site, enabled=enabled, absent=absent), markup=False)

@@ -96,11 +96,13 @@ _add(
     "server", "Run a federation's server, see what it does, and say which sites may register.",
     start="federation", status="server_status", end="server_status", disable="federation", enable="federation",
     clean="clean:server_clean",
+    confirm="trust", revoke="trust", reinstate="trust",
 )  # fmt: skip
 _add(
     "site", "A hospital's side of a federation.",
     init="site", check="site", status="site_status", log="site_status", budget="site_status", approve="site_approve",
-    audit="audit:site_audit", join="federation", clean="clean:site_clean",
+    audit="audit:site_audit", join="federation", clean="clean:site_clean", distrust="trust", trust="trust",
+    end="site_status",
 )  # fmt: skip
 _add("federation", "Rehearse a federation on one machine.", demo="coordinate:federation_demo")
 

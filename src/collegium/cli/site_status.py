@@ -7,6 +7,7 @@ import json
 import os
 import re
 from contextlib import closing, suppress
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -19,8 +20,9 @@ from collegium.cli.options import AsJson, AtDelta, KitFolder
 from collegium.cli.site_approve import signed_plans
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.kits.identity import AGENT, Installation, instance, read_keys, read_turn
 from collegium.flare.site.file import LEDGER, SITE_FILE, SiteFile
+from collegium.flare.site.open_runs import end_run, open_runs
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.site.ledger import Ledger, read_ledger, storage_errors, verify_ledger
 
@@ -32,12 +34,24 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     """Show whether the site is running, what has left it, and what is waiting for a decision."""
     file = SiteFile.from_toml(kit / SITE_FILE)
     folder = kit / AGENT
-    approvals = Approvals(folder, read_keys(folder, file.name))
+    keys = read_keys(folder, file.name)
+    approvals = Approvals(folder, keys)
     runs, refusals = _runs(kit / LEDGER, file.name)
     facts: dict[str, Any] = {
         "name": file.name,
         "joined": is_held(folder / "join.lock"),
         "agent": _living(folder / "agent.pid"),
+        "installation": Installation(keys.identity, instance(kit), read_turn(folder)).name,
+        "open": [
+            {
+                "run": each.run,
+                "study": each.study,
+                "state": each.state,
+                "since": _moment(each.since),
+                "heard": _moment(each.heard),
+            }
+            for each in open_runs(kit)
+        ],
         "runs": runs,
         "refusals": refusals[-5:],
         "plans": [plan.digest for plan in approvals.pending()],
@@ -50,7 +64,8 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     console = Console()
     agent = "not running" if facts["agent"] is None else f"running as process {facts['agent']}"
     console.print(
-        f"{file.name}: {'joined' if facts['joined'] else 'not joined (collegium site join)'}; agent {agent}.",
+        f"{file.name}: {'joined' if facts['joined'] else 'not joined (collegium site join)'}; agent {agent}; "
+        f"installation {facts['installation']}.",
         markup=False,
     )
     if runs:
@@ -58,6 +73,8 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
         console.print(frame_table(shown, "What has left this site"))
     else:
         console.print("Nothing has left this site.")
+    if facts["open"]:
+        console.print(frame_table(facts["open"], "Open runs (to end one for good: collegium site end KIT RUN)"))
     for row in facts["refusals"]:
         console.print(f"refused at {row['time']}: {row['step']!r} ({row['code']})", markup=False)
     for digest in facts["plans"]:
@@ -67,6 +84,24 @@ def status(kit: KitFolder, as_json: AsJson = False) -> None:
     for each in facts["signed"]:
         left = f"{each['left']} of {each['runs']} runs left, until {each['until']}"
         console.print(f"Plan {each['plan'][:12]} is signed: {left}.", markup=False)
+
+
+def end(
+    kit: KitFolder,
+    run: Annotated[str, typer.Argument(help="As `collegium site status` shows it, or its first digits.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """End a run at this site for good: no order of it is answered any more. The ledger keeps what has left."""
+    SiteFile.from_toml(kit / SITE_FILE)
+    found = [each for each in open_runs(kit) if each.run.startswith(run.lower())]
+    if len(found) != 1 or not run:
+        what = "more than one open run" if len(found) > 1 else "no open run"
+        raise ConfigError(f"{run}: {what} starts with it; `collegium site status {kit}` lists those that are open.")
+    if not yes and not typer.confirm(f"End run {found[0].run} ({found[0].study!r}) for good?", default=False):
+        typer.echo("Nothing was ended.", err=True)
+        raise typer.Exit(1)
+    end_run(kit, found[0].run)
+    typer.echo(f"Run {found[0].run} has ended here.")
 
 
 def log(
@@ -96,6 +131,10 @@ def budget(kit: KitFolder, delta: AtDelta = None, as_json: AsJson = False) -> No
         ledger.budget(kit / LEDGER, delta, as_json)
         return
     typer.echo("[]" if as_json else "Nothing has left this site: there is no ledger yet.")
+
+
+def _moment(when: datetime) -> str:
+    return when.isoformat(timespec="seconds")
 
 
 def _runs(path: Path, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

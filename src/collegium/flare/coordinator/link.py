@@ -46,6 +46,14 @@ class PartyLost(CollegiumError):
     """One site does not answer in this session."""
 
 
+class PartyBarred(PartyLost):
+    """One site is not to be asked: the text says why and what a person can do, the code goes to the record."""
+
+    def __init__(self, text: str, code: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class PartyAway(CollegiumError):
     """A site is connected, but its agent is still starting."""
 
@@ -58,7 +66,7 @@ class Session(Protocol):
         """The sites that were there when it began."""
 
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
-        """One question to one site. Raises SessionLost, PartyLost or PartyAway."""
+        """One question to one site. Raises SessionLost, PartyLost, PartyBarred or PartyAway."""
 
     def close(self) -> None:
         """End it."""
@@ -222,6 +230,9 @@ class RemoteLink:
                     words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
                     header, payload = self._ask(session, party, words, b"" if given else frame)
                     state = _state(header)
+            except PartyBarred as error:
+                self._tell_once(str(error))
+                state, payload = error.code, b""
             except (SessionLost, PartyLost) as lost:
                 if not given:
                     clock.reset()

@@ -43,15 +43,25 @@ def registered_sites(opened: Any) -> dict[str, float]:
     return {client.name: float(client.last_connect_time or 0.0) for client in opened.get_system_info().client_info}
 
 
-def set_enabled(folder: str | Path, site: str, *, enabled: bool) -> str:
-    """Let a site register, or shut it out. Certificates cannot be revoked, so this is the only way to exclude one."""
+def set_enabled(folder: str | Path, site: str, *, enabled: bool, absent: bool = False) -> str:
+    """Let a site register, or shut it out. The server knows the sites that are connected; `absent`: also another."""
     kit = read_kit(folder, "lead")
     with connection(kit) as opened:
+        here = registered_sites(opened)
+        if not enabled and not absent and site not in here:
+            raise ConfigError(
+                f"No site {site!r} is connected to {kit.address} (connected: {', '.join(sorted(here)) or 'none'}). "
+                "To disable one that is away: --absent."
+            )
         try:
             if enabled:
-                opened.enable_client(site)
+                changed = opened.enable_client(site)["clients"][0]["was_disabled"]
+                if not changed:
+                    raise ConfigError(f"No site {site!r} is disabled at {kit.address}.")
             else:
                 opened.disable_client(site)
+        except ConfigError:
+            raise
         except Exception as error:
             if "not authorized" in str(error).lower() or "notauthorized" in type(error).__name__.lower():
                 raise ConfigError(

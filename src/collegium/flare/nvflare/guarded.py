@@ -11,6 +11,9 @@ and `agent`, with the ledger in it, would pass for one. Here a site knows no suc
 
 A server of NVFlare's passes messages on from site to site: a site could give orders to another, which would take them
 for the coordinator's and send its releases back. Here it does not.
+
+NVFlare's process and its jobs talk over TCP on this machine, in the clear: any local user could join in, as a job or
+as its parent, and give orders or end sessions. Here only programs of the same user are let in.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ import sys
 import threading
 import time
 import uuid
+from pathlib import Path
 from typing import Any, Final
 
 from collegium.flare.nvflare.streams import hold_little
+from collegium.flare.supervise.peers import is_own_user
 
 _MODULES: Final = {
     "server": "nvflare.private.fed.app.server.server_train",
@@ -172,6 +177,16 @@ def keep_sites_apart() -> None:
     CoreCell._forward = only_with_the_server
 
 
+def keep_other_users_out() -> None:
+    """Take connections of jobs from this user's programs only."""
+    from nvflare.fuel.f3.drivers.tcp_driver import TcpStreamServer
+
+    def verify_request(server: Any, connected: Any, address: Any) -> bool:
+        return is_own_user(connected)
+
+    TcpStreamServer.verify_request = verify_request
+
+
 def _member(cell: str) -> str:
     return cell.partition(".")[0]
 
@@ -201,6 +216,7 @@ def main() -> None:
 def _change_nvflare(kind: str) -> None:
     load_little()
     name_jobs_strictly()
+    keep_other_users_out()
     if kind == "job":
         hold_little(_REMEMBERED_SECONDS)
         skip_client_api_check()
@@ -208,7 +224,10 @@ def _change_nvflare(kind: str) -> None:
         hold_little()
         bind_jobs()
     if kind == "server":
+        from collegium.flare.nvflare.revocation import shut_out_revoked  # a job or a site has no need of it
+
         keep_sites_apart()
+        shut_out_revoked(Path(sys.argv[sys.argv.index("-m") + 1]))
     if kind == "site":
         close_doors()
         retry_soon()

@@ -20,8 +20,10 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.fuel.flare_api.flare_api import Session as AdminSession
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
-from collegium.errors import StorageError
+from collegium.errors import ConfigError, Refused, StorageError
 from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
+from collegium.flare.coordinator.signed import LeadSignature, SignedSession
+from collegium.flare.kits.kit import read_kit
 from collegium.flare.kits.local_policy import EXECUTOR, RELAY
 from collegium.flare.nvflare.admin import registered_sites
 from collegium.flare.nvflare.relay import COORDINATOR_FOLDER
@@ -37,18 +39,24 @@ class NvflareHost:
 
     def __init__(self, server: Path, lead: Path, user: str) -> None:
         self._server, self._lead, self._user = server.resolve(), lead.resolve(), user
+        folder = self._server / COORDINATOR_FOLDER
         self._admin: AdminSession | None = None
         self._lock = threading.RLock()
         hold_little()
         with storage_errors(self._server, StorageError):
-            (self._server / COORDINATOR_FOLDER).mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        self._signature = LeadSignature(read_kit(lead, "lead"), self._server, folder)
+        try:
+            self._signature.require_trusted()
+        except Refused as refusal:
+            raise ConfigError(f"{user} may not coordinate here: {refusal}") from None
 
     def seen(self) -> Mapping[str, float]:
         """When each connected site was last heard of."""
         with self._asking() as admin:
             return registered_sites(admin)
 
-    def begin(self, parties: frozenset[str]) -> NvflareSession:
+    def begin(self, parties: frozenset[str]) -> SignedSession:
         """Submit a job for these sites and wait until its relay has connected."""
         name = secrets.token_hex(16)
         listener = LocalListener(self._server / COORDINATOR_FOLDER / f"{name}.sock")
@@ -57,7 +65,7 @@ class NvflareHost:
                 _write_job(Path(folder), name, sorted(parties))
                 with self._asking() as admin:
                     job = admin.submit_job(folder)
-            return NvflareSession(self._accept(listener, job))
+            return SignedSession(NvflareSession(self._accept(listener, job)), self._signature)
         finally:
             listener.close()
 

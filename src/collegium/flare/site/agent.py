@@ -6,8 +6,6 @@ site's connection down nor its ledger, and the process that is started next goes
 
 from __future__ import annotations
 
-import hashlib
-import secrets
 import signal
 import sys
 import threading
@@ -16,16 +14,20 @@ from pathlib import Path
 from typing import Final
 
 from collegium import registry
-from collegium.errors import CollegiumError, ConfigError, LedgerError, StorageError
+from collegium.errors import CollegiumError, ConfigError, LedgerError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, read_keys, write_private
+from collegium.flare.agreement.envelopes import LONGEST_WRAPPING
+from collegium.flare.kits.identity import AGENT, instance, read_keys
+from collegium.flare.kits.kit import read_kit
+from collegium.flare.site.door import Door
 from collegium.flare.site.file import LEDGER, load_public, load_site
 from collegium.flare.site.notices import Notices
 from collegium.flare.site.office import Office
+from collegium.flare.supervise.peers import is_own_process
 from collegium.flare.supervise.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
 from collegium.site.agent import SiteLog
-from collegium.site.ledger import storage_errors, verify_ledger
+from collegium.site.ledger import verify_ledger
 
 SOCKET: Final = "agent.sock"
 _TIDY_SECONDS: Final = 5.0
@@ -47,15 +49,17 @@ def serve(kit: Path) -> None:
     setup = load_site(kit)
     _verify(folder / LEDGER.name)
     notices = Notices(setup.file.name, kit.resolve(), setup.file.notify, SiteLog(folder / "site.log").write)
-    approvals = Approvals(folder, read_keys(folder, setup.file.name), notices)
-    office = Office(folder, setup, approvals, instance(kit), load_public(kit, setup.file), notices.agent_says)
-    listener = LocalListener(folder / SOCKET)
+    keys, here = read_keys(folder, setup.file.name), instance(kit)
+    approvals = Approvals(folder, keys, notices)
+    office = Office(folder, setup, approvals, here, load_public(kit, setup.file), notices.agent_says)
+    door = Door(read_kit(kit, "site"), keys, here, office.answer, notices.door_says)
+    listener = LocalListener(folder / SOCKET, admit=is_own_process)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
             threading.Thread(target=_tidy, args=(office,), daemon=True).start()
-            listener.serve(office.answer, lambda: office.longest_message)
+            listener.serve(door.answer, lambda: office.longest_message + LONGEST_WRAPPING)
     finally:
         listener.close()
 
@@ -79,20 +83,6 @@ def _tidy(office: Office) -> None:
         time.sleep(_TIDY_SECONDS)
         office.tidy()
 
-
-def instance(kit: Path) -> str:
-    """Tells this installation from any other that has a copy of its kit, be it the whole folder."""
-    folder = (kit / AGENT).resolve()
-    file = folder / "instance"
-    if not file.is_file():
-        write_private(file, secrets.token_hex(16).encode())
-    with storage_errors(file, StorageError):
-        own = file.read_text(encoding="ascii").strip()
-    machine = next((path.read_text().strip() for path in map(Path, _MACHINE_IDS) if path.is_file()), "")
-    return hashlib.sha256(f"{own}\0{machine}\0{folder}".encode()).hexdigest()
-
-
-_MACHINE_IDS: Final = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
 if __name__ == "__main__":
     main()

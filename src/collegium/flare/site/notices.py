@@ -40,6 +40,10 @@ class Notices:
         """The agent cannot work as it should, or can again."""
         self.tell("agent", f"the agent {text}")
 
+    def door_says(self, text: str) -> None:
+        """Somebody was turned away, or another installation answers in this site's name."""
+        self.tell("door", text)
+
     def tell(self, event: str, text: str, **facts: Any) -> None:
         """Print the line now, and pass it on without keeping anybody waiting."""
         print(f"{NOTICE}{text}", flush=True)  # noqa: T201 - the agent is a program

@@ -88,10 +88,11 @@ class Channel:
 
 
 class LocalListener:
-    """A local socket, open to this user alone, at a path that is removed at the end."""
+    """A local socket, open to this user alone, at a path that is removed at the end. `admit` may refuse a caller."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, admit: Callable[[socket.socket], bool] = lambda connected: True) -> None:
         self.path = path
+        self._admit = admit
         path.unlink(missing_ok=True)
         self._socket = socket.socket(socket.AF_UNIX)
         before = os.umask(0o177)  # nobody else may connect in the moment before a chmod
@@ -103,7 +104,7 @@ class LocalListener:
         self._socket.listen(64)
 
     def accept(self, timeout: float | None = None) -> Channel | None:
-        """The next connection; None if there was none within `timeout` seconds."""
+        """The next connection; None if it was refused, or there was none within `timeout` seconds."""
         try:
             self._socket.settimeout(timeout)
             connected, _ = self._socket.accept()
@@ -111,6 +112,9 @@ class LocalListener:
             return None
         except OSError:
             raise ConnectionLost("A local socket was closed.") from None
+        if not self._admit(connected):
+            connected.close()
+            return None
         return Channel(connected)
 
     def serve(self, answer: Callable[[bytes], bytes], limit: Callable[[], int] = lambda: MAX_MESSAGE) -> None:

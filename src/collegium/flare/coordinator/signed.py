@@ -1,0 +1,156 @@
+"""Sessions in which every message is signed: requests for the lead, replies by the sites.
+
+Around any session of a host; the link neither knows nor cares. A site is greeted when it is first asked, and again
+when its agent was started anew.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collegium import wire
+from collegium.errors import Refused, WireError
+from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, Envelope, enclose
+from collegium.flare.coordinator.installations import Installations, OtherInstallation
+from collegium.flare.coordinator.link import PartyBarred, PartyLost, Session
+from collegium.flare.kits.identity import Installation
+from collegium.flare.kits.kit import Kit
+from collegium.flare.kits.revoked import Revoked
+from collegium.flare.kits.vouching import Authority, Member, Voucher
+from collegium.protocols.primitives import ed25519_public
+
+_GREETING_SECONDS, _LONGEST_CODE, _TRIES = 30.0, 32, 5
+
+
+class LeadSignature:
+    """A key for as long as this program runs, for which the lead's certificate vouches.
+
+    `folder` has the book of installations, and `server` the list of who is not trusted any more.
+    """
+
+    def __init__(self, lead: Kit, server: Path, folder: Path) -> None:
+        self._secret = secrets.token_bytes(32)
+        self.public = ed25519_public(self._secret)
+        self.voucher = Voucher.of(lead, self.public)
+        self.authority, self.installations = Authority(lead), Installations(folder)
+        self._revoked = Revoked(server)
+        self._self = self.authority.check(self.voucher, self.public)
+        self._numbers = itertools.count(1)
+
+    def require_trusted(self, member: Member | None = None) -> None:
+        """Refuse a member, or this lead itself, whom the server's list names."""
+        self._revoked.require_trusted(member or self._self)
+
+    def enclose(self, party: str, challenge: str, words: Mapping[str, Any], message: bytes) -> tuple[bytes, bytes]:
+        """A request to one site, and its signature."""
+        number = next(self._numbers)
+        head = {"to": party, "key": self.public.hex(), "challenge": challenge, "number": number, **words}
+        return enclose(REQUEST, self._secret, head, message)
+
+
+@dataclass(frozen=True)
+class _Site:
+    """What a site's agent said when it was greeted."""
+
+    identity: bytes
+    challenge: str
+
+
+class SignedSession:
+    """A session whose sites are known by their keys."""
+
+    def __init__(self, session: Session, lead: LeadSignature) -> None:
+        self._session, self._lead = session, lead
+        self._greeting: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._sites: dict[str, _Site] = {}
+
+    @property
+    def ready(self) -> frozenset[str]:
+        """The sites that were there when it began."""
+        return self._session.ready
+
+    def close(self) -> None:
+        """End it."""
+        self._session.close()
+
+    def request(self, party: str, message: bytes, timeout: float) -> bytes:
+        """One question to one site. Raises PartyBarred where it is not to be asked."""
+        try:
+            self._lead.require_trusted()
+            site = self._greeted(party, None)
+            letter = self._ask(party, site, {}, message, timeout)
+            if "unknown" in letter.head:  # its agent is another process than the one that was greeted
+                site = self._greeted(party, site)
+                letter = self._ask(party, site, {}, message, timeout)
+        except Refused as refusal:
+            raise PartyBarred(f"{party} is not asked: {refusal}", refusal.code) from None
+        return letter.message
+
+    def _greeted(self, party: str, stale: _Site | None) -> _Site:
+        """The site, greeted if it has not been since it was `stale`."""
+        with self._greeting[party]:
+            if self._sites.get(party) in (None, stale):
+                self._sites[party] = self._greet(party)
+            return self._sites[party]
+
+    def _greet(self, party: str) -> _Site:
+        for _ in range(_TRIES):
+            site, turn, state = self._give_turn(party)
+            if state == "turn":
+                self._lead.installations.kept(party, turn)
+                return site
+            if state != OTHER_TURN:
+                break
+        raise PartyBarred(f"{party} could not keep its turn: {state}", state)
+
+    def _give_turn(self, party: str) -> tuple[_Site, str, str]:
+        """Greet a site and give it the next turn; and what it says to that."""
+        words = {"voucher": self._lead.voucher.to_plain()}
+        raw, name = self._lead.enclose(party, "", words, b"")
+        reply = self._session.request(party, raw, _GREETING_SECONDS)
+        try:
+            letter = Envelope.read(REPLY, reply)
+            identity = letter.key("identity")
+            if "voucher" not in letter.head:
+                code = str(wire.cut(letter.message)[0].get("code"))[:_LONGEST_CODE]
+                raise PartyBarred(f"{party} did not accept this lead: {code}", code)
+            member = self._lead.authority.check(Voucher.from_plain(letter.head["voucher"]), identity)
+        except WireError:
+            raise PartyBarred(
+                f"{party} answered without a signature: it has another version", "other-version"
+            ) from None
+        if member.kind != "site" or member.name != party or not _answers(letter, party, identity, name):
+            raise PartyLost(f"{party} was answered for by somebody else")
+        self._lead.require_trusted(member)
+        site = _Site(identity, letter.word("challenge"))
+        found = Installation(identity.hex(), letter.word("place"), letter.word("turn"))
+        try:
+            turn = self._lead.installations.meet(party, found)
+        except OtherInstallation as error:
+            self._ask(party, site, {"notice": True}, b"", _GREETING_SECONDS)
+            raise PartyBarred(str(error), "other-installation") from None
+        given = {"turn": turn, "after": found.turn}
+        said = wire.cut(self._ask(party, site, given, b"", _GREETING_SECONDS).message)[0]
+        return site, turn, str(said.get("code") or said.get("state"))
+
+    def _ask(self, party: str, site: _Site, words: Mapping[str, Any], message: bytes, timeout: float) -> Envelope:
+        raw, name = self._lead.enclose(party, site.challenge, words, message)
+        try:
+            letter = Envelope.read(REPLY, self._session.request(party, raw, timeout))
+        except WireError:
+            letter = None
+        if letter is None or not _answers(letter, party, site.identity, name):
+            raise PartyLost(f"{party} was answered for by somebody else")
+        return letter
+
+
+def _answers(letter: Envelope, party: str, identity: bytes, name: bytes) -> bool:
+    """Whether this is that site's answer to that request."""
+    return letter.word("from") == party and letter.word("to") == name.hex() and letter.is_from(identity)

@@ -1,0 +1,133 @@
+"""A real federation with somebody on its machines who does not belong there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flare.conftest import started
+from tests.flare.faults import FaultyFederation
+from tests.flare.offices import write_data, write_site
+from tests.flare.test_federation import Coordinator, Rounds, ledger_rows, write_study
+from tests.waiting import seconds
+
+from collegium.errors import CollegiumError, ConfigError
+from collegium.flare.coordinator.installations import Installations
+from collegium.flare.kits.kit import read_certificate, read_kit
+from collegium.flare.kits.revoked import Revoked
+from collegium.flare.nvflare.admin import ServerAway, connection, registered_sites, set_enabled
+from collegium.flare.nvflare.session import NvflareHost
+from collegium.flare.supervise.loopback import LEAD
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning"),
+    pytest.mark.xdist_group("many processes"),
+]
+NOBODY = 65534
+SITES = ("site-1", "site-2")
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFederation]:
+    loopback = FaultyFederation(tmp_path_factory.mktemp("federation"), SITES)
+    write_data(loopback.kits, SITES)
+    for name in SITES:
+        write_site(loopback.site_kit(name), name)
+    with started(loopback):
+        yield loopback
+
+
+def two_sites(federation: FaultyFederation, rounds: int) -> Path:
+    study = write_study(federation.kits, rounds=rounds)
+    study.write_text(study.read_text().replace("at_least = 3", "at_least = 2"))
+    return study
+
+
+def attack(kit: Path, user: int) -> dict[str, Any]:
+    command = [sys.executable, str(Path(__file__).with_name("local_user.py")), str(kit), str(user)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="needs root, to become another user")
+def test_a_local_user_joins_the_sites_cells_and_gives_orders(federation: FaultyFederation, tmp_path: Path) -> None:
+    stops = Rounds(0)
+    coordinator = Coordinator(federation, two_sites(federation, 3), tmp_path / "out", stops)
+    said: dict[str, dict[str, Any]] = {}
+
+    def intrude() -> None:
+        said["nobody"] = attack(federation.site_kit("site-1"), NOBODY)
+        said["root"] = attack(federation.site_kit("site-1"), 0)
+
+    stops.at(0, intrude)
+    run = coordinator.result()
+    assert said["nobody"] == {"joined": False, "hello": None, "open": None}
+    # a program of the site's own user gets as far as the agent, which listens to leads alone
+    refused = {"state": "refused", "code": "other-version"}
+    assert said["root"] == {"joined": True, "hello": refused, "open": refused}
+    assert run.refusals.empty
+    assert "the session ended; starting another" not in coordinator.said
+    assert {row["run"] for row in ledger_rows(federation, "site-1")} == {run.about["run"]}
+
+
+def test_a_lead_is_revoked_while_the_server_runs(federation: FaultyFederation) -> None:
+    lead, revoked = read_kit(federation.lead_kit), Revoked(federation.server_kit)
+    serial = f"{read_certificate(lead.certificate).serial_number:x}"
+    for word in (LEAD, serial):
+        with connection(lead, seconds(20)) as opened:
+            assert set(registered_sites(opened)) == set(SITES)
+            revoked.add(word)
+            with pytest.raises(Exception, match="revoked"):  # NVFlare has many kinds
+                registered_sites(opened)
+        with pytest.raises(ServerAway), connection(lead, seconds(10)):
+            pass
+        with pytest.raises(ConfigError, match="was revoked"):
+            NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+        revoked.remove(word)
+    with connection(lead, seconds(20)) as opened:
+        assert set(registered_sites(opened)) == set(SITES)
+
+
+def test_a_name_that_nobody_has_is_disabled(federation: FaultyFederation) -> None:
+    with pytest.raises(ConfigError, match=r"No site 'nosuch' is connected .*connected: site-1, site-2"):
+        set_enabled(federation.lead_kit, "nosuch", enabled=False)
+    with pytest.raises(CollegiumError, match="No site 'nosuch' is disabled"):
+        set_enabled(federation.lead_kit, "nosuch", enabled=True)
+
+
+@pytest.mark.slow
+def test_a_copied_kit_joins_in_the_sites_place_until_a_lead_confirms_one(
+    federation: FaultyFederation, tmp_path: Path
+) -> None:
+    study = two_sites(federation, 1)
+    assert Coordinator(federation, study, tmp_path / "before").result().refusals.empty
+    thief = tmp_path / "site-2"
+    shutil.copytree(federation.site_kit("site-2"), thief, ignore=shutil.ignore_patterns("*.sock", "*.lock", "*.pid"))
+    federation.kill("site-2")
+    federation._launch("thief", "site", "join", thief)
+    try:
+        federation.wait_for("thief", "connected", timeout=seconds(60))
+        stolen = Coordinator(federation, study, tmp_path / "stolen")
+        assert set(stolen.result().refusals["code"]) == {"other-installation"}
+        assert any("collegium server confirm" in line for line in stolen.said)
+        federation.wait_for("thief", "two installations", timeout=seconds(60))
+    finally:
+        process = federation._running.pop("thief")
+        process.terminate()
+        process.wait(seconds(60))
+    federation.start_site("site-2", timeout=seconds(60))
+    shut_out = Coordinator(federation, study, tmp_path / "shut out").result()
+    assert set(shut_out.refusals["party"]) == {"site-2"}, "the owner's own, too"
+    federation.wait_for("site-2", "two installations", timeout=seconds(60))
+    true = federation.console("site-2").rpartition("This one is ")[2][:12]
+    Installations(federation.server_kit / "coordinator").confirm("site-2", true, LEAD)
+    assert Coordinator(federation, study, tmp_path / "after").result().refusals.empty
