@@ -29,8 +29,12 @@ def confirm(
     Without INSTALLATION: show which ones have answered.
     """
     from collegium.flare.kits.kit import read_kit
+    from collegium.flare.kits.revoked import Revoked
+    from collegium.flare.kits.vouching import Authority, Voucher
 
-    by, book = read_kit(lead, "lead"), _book(kit)
+    book, server = _book(kit), read_kit(kit, "server")
+    by = Authority(server).check(Voucher.of(read_kit(lead, "lead"), b""), b"")  # of this federation
+    Revoked(server.folder).require_trusted(by)
     if installation is None:
         seen = book.waiting().get(site)
         if seen is None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from collegium import wire
 from collegium.cli.main import app
-from collegium.errors import ConfigError, QuorumLost, StorageError
+from collegium.errors import ConfigError, QuorumLost, Refused, StorageError
 from collegium.flare.coordinator.installations import Installations
 from collegium.flare.kits.identity import Installation
 from collegium.flare.kits.revoked import Revoked
@@ -158,6 +158,14 @@ def test_a_name_that_was_never_seen_is_not_confirmed(host: SignedHost, kits: Pat
     run_of(host, kits)
     with pytest.raises(ConfigError, match="has not answered from installation"):
         Installations(kits / "server" / "coordinator").confirm(SITE, "0" * 12, LEADS[0])
+
+
+def test_a_revoked_lead_confirms_nothing(kits: Path) -> None:
+    Revoked(kits / "server").add(LEADS[0])
+    words = ["server", "confirm", str(kits / "server"), SITE, "--lead", str(kits / LEADS[0])]
+    refused = CliRunner().invoke(app, words)
+    assert isinstance(refused.exception, Refused)
+    assert "was revoked" in str(refused.exception)
 
 
 def test_a_damaged_book_does_not_let_everybody_in(host: SignedHost, kits: Path) -> None:
