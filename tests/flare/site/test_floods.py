@@ -65,6 +65,7 @@ BOMBS = {
     "nested 100,000 deep": raw(words(b"[" * 100_000 + b"]" * 100_000)),
     "a word of 20 MB": raw(words(b'"' + b"A" * 20_000_000 + b'"')),
     "a hello with 60 MB behind it": raw(b'{"do":"hello"}') + bytes(60 * MIB),
+    "a hello with 1 MB behind it": raw(b'{"do":"hello"}') + bytes(MIB),
     "a pickle": b"\x80\x04cos\nsystem\n(S'id'\ntR.",
     "a plan of labels": raw(words(b"1", b"open")) + raw(LABELS),
     "a plan of empty lists": raw(words(b"1", b"open")) + raw(b"[" + b"[]," * 500_000 + b"[]]"),
