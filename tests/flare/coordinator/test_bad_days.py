@@ -16,7 +16,8 @@ from tests.flare.conftest import NAMES
 from tests.flare.coordinator.test_link import At, assert_same, carry_out, released, study
 from tests.flare.offices import OfficeHost, OfficeSession
 
-from collegium.flare.site.agent import _tell
+from collegium.flare.site.file import SiteNotify
+from collegium.flare.site.notices import Notices
 from collegium.flare.supervise.processes import _hear_agent
 from collegium.study.study import Study
 
@@ -123,7 +124,7 @@ def test_a_deadline_does_not_count_the_time_that_a_session_takes_to_begin(
 
 def test_what_an_agent_tells_its_owner_reaches_the_console(capsys: pytest.CaptureFixture[str]) -> None:
     console: list[str] = []
-    _tell("cannot store what it does.")
+    Notices("site-1", Path("kit"), SiteNotify(), console.append).agent_says("cannot store what it does.")
     for line in [*capsys.readouterr().out.splitlines(), "Traceback (most recent call last):"]:
         _hear_agent(line, console.append)
     assert console == ["the agent cannot store what it does."]

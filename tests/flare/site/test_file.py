@@ -18,6 +18,7 @@ from collegium.flare.site.file import (
     SiteBudget,
     SiteData,
     SiteFile,
+    SiteNotify,
     SitePolicy,
     SitePublic,
     SiteRuns,
@@ -390,7 +391,7 @@ def test_the_template_is_a_site_file_and_shows_every_setting(kit):
     SiteFile.from_toml(write(kit, text) / "site.toml")
 
     shown = {line.lstrip("# ").partition(" =")[0] for line in text.splitlines() if " = " in line}
-    for section in (SiteData, SitePolicy, SiteBudget, SitePublic, SiteRuns):
+    for section in (SiteData, SitePolicy, SiteBudget, SitePublic, SiteRuns, SiteNotify):
         assert set(section.model_fields) <= shown, set(section.model_fields) - shown
     assert tomllib.loads(text)["policy"]["approval"] == "plan"
 
@@ -399,7 +400,7 @@ def test_the_guide_shows_a_site_file_and_every_setting(kit):
     text = (Path(__file__).resolve().parents[3] / "docs" / "federation" / "site.md").read_text()
     (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     SiteFile.from_toml(write(kit, block) / "site.toml")
-    for section in (SiteFile, SiteData, SitePolicy, SiteBudget, SitePublic, SiteRuns):
+    for section in (SiteFile, SiteData, SitePolicy, SiteBudget, SitePublic, SiteRuns, SiteNotify):
         for name in section.model_fields:
             assert re.search(rf"\[{name}\]|`{name}`|^{name} = ", text, re.MULTILINE), name
 

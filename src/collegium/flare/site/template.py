@@ -49,6 +49,7 @@ idle_minutes = 60                 # a run that was not heard of for so long slee
 # command = ["./tell-me.sh"]      # gets one JSON object on its standard input
 # mail = "data-protection@hospital.org"
 # smtp = "localhost:25"           # a mail server that needs no password
+# sender = "collegium@hospital.org"
 
 [identities]                      # of the other sites, by telephone or letter: never from the coordinator
 # other-hospital = "64 hexadecimal digits, as its `collegium site init` shows"

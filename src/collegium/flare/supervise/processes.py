@@ -111,6 +111,11 @@ def _hear_server(line: str, said: set[str], say: Say) -> None:
             return
 
 
+def _hear_agent(line: str, say: Say) -> None:
+    if line.startswith(NOTICE):
+        say(line.removeprefix(NOTICE))
+
+
 def run_site(folder: str | Path, say: Say) -> None:
     """Run a site until a signal comes, or the server has disabled it."""
     kit = _prepared(folder, "site", say)
@@ -125,7 +130,7 @@ class _SiteSupervisor(Supervisor):
         self._connection = Connection()
         self._nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, self._connection.hear)
         pid_file = kit.folder / "agent" / "agent.pid"
-        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, self._hear_agent, pid_file)
+        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: _hear_agent(line, say), pid_file)
         super().__init__(kit, [agent, self._nvflare], say)
         self._was_up = False
         self._reason = ""
@@ -153,10 +158,6 @@ class _SiteSupervisor(Supervisor):
         if child is self._nvflare:
             self._check_rejected()
             self._connection.forget()
-
-    def _hear_agent(self, line: str) -> None:
-        if line.startswith(NOTICE):
-            self._say(line.removeprefix(NOTICE))
 
     def _explain(self) -> None:
         reason = why_unreachable(self.kit) or ""
