@@ -25,6 +25,12 @@ def test_every_fault_has_a_name_of_its_own_and_tests_that_are_there() -> None:
         assert all((ROOT / named.split(" -k ")[0]).is_file() for named in fault.tests), fault.name
 
 
+def test_every_fault_has_its_place_in_the_source() -> None:
+    texts = [file.read_text() for file in (ROOT / "src").rglob("*.py")]
+    lost = [fault.name for fault in FAULTS if sum(text.count(fault.old) for text in texts) != 1]
+    assert not lost
+
+
 def test_a_fault_is_in_the_file_only_as_long_as_it_is_tried(tree: Tree) -> None:
     file = tree.file_with("x = 1")
     assert file == tree.root / "src" / "a.py"

@@ -284,6 +284,23 @@ def test_status_shows_runs_refusals_and_what_waits(kit, collegium):
     assert "--delta" in collegium("budget", str(kit), "--delta", "2", code=2)
 
 
+def test_open_runs_are_listed_and_ended(kit, collegium, monkeypatch):
+    collegium("init", str(kit))
+    folder = kit / "agent" / "runs" / RUN
+    folder.mkdir(parents=True)
+    about = {"study": "x[/nonsense]", "plan": "1" * 64, "since": "2026-01-01T00:00:00+00:00", "state": "open"}
+    (folder / "open.json").write_text(json.dumps(about))
+    (listed,) = json.loads(collegium("status", str(kit), "--json"))["open"]
+    assert (listed["run"], listed["study"], listed["state"]) == (RUN, "x[/nonsense]", "open")
+    assert "x[/nonsense]" in collegium("status", str(kit))
+    assert "no open run" in collegium("end", str(kit), "ff", "--yes", code=2)
+    monkeypatch.setattr("typer.confirm", lambda *arguments, **more: False)
+    assert "Nothing was ended" in collegium("end", str(kit), RUN[:8], code=1)
+    assert "has ended here" in collegium("end", str(kit), RUN[:8], "--yes")
+    (listed,) = json.loads(collegium("status", str(kit), "--json"))["open"]
+    assert listed["state"] == "ending"  # until the agent, which is not running, has seen it
+
+
 def test_status_knows_who_runs(kit, collegium):
     collegium("init", str(kit))
     (kit / "agent" / "agent.pid").write_text(f"{os.getpid()}\n")

@@ -199,6 +199,11 @@ def test_classes_that_the_plan_does_not_have(office: Office, public: Any) -> Non
     assert open_run(office, other, public) not in ("open", "needs-public")
 
 
+def test_a_plan_that_lies_about_the_size_of_the_public_set(office: Office, plan: Plan, public: Any) -> None:
+    """Noise is calibrated by that number."""
+    assert open_run(office, replace(plan, public_rows=plan.public_rows // 2), public) == "other-public-set"
+
+
 def test_a_run_has_one_plan(office: Office, plan: Plan, public: Any) -> None:
     open_run(office, plan, public)
     assert open_run(office, replace(plan, seed=plan.seed + 1), public) == "other-plan"

@@ -143,6 +143,8 @@ class Office:
                 public = self._public.want(run, plan.public_sha256)
                 if public is None:
                     return _reply("needs-public", have=self._public.have(plan.public_sha256))
+                if len(public) != plan.public_rows:  # what the plan's noise is calibrated by
+                    raise Refused("other-public-set", f"The plan speaks of {plan.public_rows} public rows.")
             approval = self._require_approved(plan, run)
             _require(review(plan, self._setup.file, self._setup))
             setup = self._setup.within(plan.classes)
