@@ -265,6 +265,31 @@ def test_other_algorithms_run_unchanged(federation: FaultyFederation, tmp_path: 
         assert secrets == {}
 
 
+@pytest.mark.slow
+def test_an_owner_hears_of_a_plan_reads_it_and_signs(federation: FaultyFederation, tmp_path: Path) -> None:
+    kit = federation.site_kit("site-1")
+    file, since = kit / "site.toml", len(federation.console("site-1"))
+    before = file.read_text()
+    federation.kill("site-1")
+    file.write_text(before.replace('approval = "auto"', 'approval = "plan"'))
+    federation.start_site("site-1", timeout=seconds(60))
+    try:
+        coordinator = Coordinator(federation, write_study(federation.kits, rounds=1), tmp_path / "out")
+        federation.wait_for("site-1", "waits for approval", since, timeout=seconds(120))
+        told = federation.console("site-1")[since:]
+        digest = told.partition("plan ")[2][:12]
+        command = [sys.executable, "-c", "from collegium.cli import main; main()", "site", "approve", str(kit), digest]
+        signed = subprocess.run([*command, "--yes"], capture_output=True, text=True, timeout=300, check=False)
+        assert signed.returncode == 0, signed.stderr
+        assert "found here" in signed.stdout
+        assert "Warning" not in signed.stdout
+        assert coordinator.result().refusals.empty
+    finally:
+        federation.kill("site-1")
+        file.write_text(before)
+        federation.start_site("site-1", timeout=seconds(60))
+
+
 def test_a_long_session_takes_no_more_threads_than_a_short_one(federation: FaultyFederation) -> None:
     host = NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
     try:
