@@ -19,6 +19,7 @@ from tests.flare.offices import write_data, write_site
 from tests.waiting import seconds, until
 
 from collegium import wire
+from collegium.errors import WireError
 from collegium.flare.agreement.envelopes import REPLY, REQUEST, Envelope, enclose
 from collegium.flare.coordinator.link import PartyBarred, PartyLost
 from collegium.flare.kits.kit import read_kit
@@ -141,6 +142,18 @@ def test_messages_are_replayed(host: SignedHost) -> None:
     assert code(door, close) == "not-greeted", "this process asks for another challenge"
 
 
+def test_messages_are_replayed_after_so_many_hellos_that_their_sender_is_forgotten(
+    host: SignedHost, kits: Path
+) -> None:
+    """Whoever holds the server's key has heard many coordinators say hello, and may say all of that again."""
+    hello, _, close = recorded(host, lambda: ask(host))
+    door = host.doors["site-1"]
+    assert {code(door, greeting(kits / LEADS[0])[0]) for _ in range(80)} == {"hello"}
+    assert code(door, hello) == "hello"
+    assert code(door, close) == "not-greeted"
+    assert ask(host)["code"] == "not-open", "the coordinator itself greets again"
+
+
 @pytest.mark.parametrize("place", [0, 30, 400, -1])
 def test_a_message_is_changed_on_its_way(host: SignedHost, place: int) -> None:
     ask(host)
@@ -206,6 +219,51 @@ def test_an_agent_that_was_started_again_is_greeted_again(host: SignedHost) -> N
     session.request("site-1", CLOSE, 5.0)
     host.restart("site-1")
     assert wire.cut(session.request("site-1", CLOSE, 5.0))[0]["code"] == "not-open"
+
+
+def test_an_agent_that_is_killed_between_two_words_of_a_greeting_is_greeted_again(host: SignedHost) -> None:
+    killed: list[str] = []
+
+    def kill(party: str, message: bytes) -> None:
+        if b'"turn"' in message[:2000] and not killed:
+            killed.append(party)
+            host.restart(party)
+
+    host.before_request = kill  # type: ignore[method-assign]
+    assert ask(host)["code"] == "not-open"
+    assert killed
+
+
+def test_a_site_is_revoked_in_the_middle_of_a_session(host: SignedHost, kits: Path) -> None:
+    session = host.begin(frozenset(SITES))
+    session.request("site-1", CLOSE, 5.0)
+    Revoked(kits / "server").add("site-1")
+    with pytest.raises(PartyBarred, match="revoked"):
+        session.request("site-1", CLOSE, 5.0)
+    assert wire.cut(session.request("site-2", CLOSE, 5.0))[0]["code"] == "not-open"
+
+
+@pytest.mark.parametrize("words", [{"place": "\ud800"}, {"place": "\x1b[2J"}, {"turn": "\ud800"}])
+def test_a_site_says_that_it_is_somewhere_that_cannot_be_written(host: SignedHost, words: dict[str, str]) -> None:
+    """The others' study must not end with that."""
+    true = host.doors["site-1"].door
+
+    def lie(message: bytes) -> bytes:
+        letter = Envelope.read(REPLY, true.answer(message))
+        return enclose(REPLY, true._keys.secret, {**letter.head, **words}, letter.message)[0]
+
+    host.doors["site-1"].answer = lie  # type: ignore[method-assign]
+    with pytest.raises(WireError):
+        ask(host)
+
+
+@pytest.mark.parametrize("word", ["\x1b[2J", "\ud800", "[/x]"])
+def test_a_refusal_that_is_no_word_is_not_shown(host: SignedHost, word: str) -> None:
+    refusal = wire.join({"state": "refused", "code": word}, b"")
+    host.doors["site-1"].answer = lambda message: enclose(REPLY, new_secret(), {}, refusal)[0]  # type: ignore[method-assign]
+    with pytest.raises(PartyBarred, match="another version") as barred:
+        ask(host)
+    assert word not in f"{barred.value} {barred.value.code}"
 
 
 def test_a_site_distrusts_a_lead_in_the_middle_of_a_session(host: SignedHost, kits: Path) -> None:
