@@ -314,6 +314,42 @@ def test_a_program_that_the_supervisor_did_not_start_dials_the_agent(tmp_path: P
         listener.close()
 
 
+SUPERVISOR = """
+import os, subprocess, sys
+assert os.getpid() == 1
+listen, dial, path = sys.argv[1:]
+agent = subprocess.Popen([sys.executable, "-c", listen, path], stdout=subprocess.PIPE)
+agent.stdout.readline()
+try:
+    subprocess.run([sys.executable, "-c", dial, path], check=True)
+finally:
+    agent.kill()
+"""
+LISTEN = """
+import sys
+from pathlib import Path
+from collegium.flare.supervise.peers import is_own_process
+from collegium.flare.supervise.sockets import LocalListener
+listener = LocalListener(Path(sys.argv[1]), admit=is_own_process)
+print("ready", flush=True)
+listener.serve(lambda message: message)
+"""
+DIAL = """
+import sys
+from pathlib import Path
+from collegium.flare.supervise.sockets import request
+sys.stdout.write(request(Path(sys.argv[1]), b"hello").decode())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs root on Linux")
+def test_a_site_whose_supervisor_is_process_1_of_a_container_lets_its_own_sessions_in(tmp_path: Path) -> None:
+    container = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", SUPERVISOR]
+    arguments = [LISTEN, DIAL, str(tmp_path / "agent.sock")]
+    done = subprocess.run([*container, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "hello", done.stderr
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs root on Linux")
 def test_another_user_dials_a_port_of_this_one() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:

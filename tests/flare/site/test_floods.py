@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import struct
+import sys
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -256,6 +258,29 @@ def test_a_full_disk_neither_keeps_a_run_awake_nor_loses_it(
         assert len(office._runs) == 0
     assert open_run(office, plan, public) == "open"
     assert give(office, label(1, plan)) == first
+
+
+def test_runs_are_counted_while_others_are_heard(office: Office, plan: Plan, public: Any) -> None:
+    """Each connection asks how long a message may be, in a thread of its own."""
+    for number in range(8):
+        open_run(office, plan, public, run_id(number))
+    done = threading.Event()
+
+    def hear() -> None:
+        while not done.is_set():
+            for number in range(8):
+                office._runs.get(run_id(number))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    other = threading.Thread(target=hear)
+    other.start()
+    try:
+        assert {len(office._runs) for _ in range(3000)} == {8}
+    finally:
+        done.set()
+        other.join()
+        sys.setswitchinterval(before)
 
 
 def test_a_run_that_is_over_is_not_listed(office: Office, kit: Path, plan: Plan, public: Any) -> None:

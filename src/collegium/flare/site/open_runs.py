@@ -79,7 +79,8 @@ class OpenRuns:
 
     def __len__(self) -> int:
         """How many are awake."""
-        return sum(engagement is not None for engagement, _ in self._runs.values())
+        with self._lock:  # every connection asks, while others are heard
+            return sum(engagement is not None for engagement, _ in self._runs.values())
 
     def get(self, run: str) -> Engagement | None:
         """The run if it is awake. Whoever asks has been heard. Refused if its owner has ended it."""
