@@ -16,6 +16,8 @@ from collegium.protocols.primitives import bind
 from collegium.site.ledger import storage_errors
 
 AGENT: Final = "agent"
+RUN_LEAD, RUN_ENDED = "lead", "ended"
+"""Files in a run's folder: whose it is, and that the site's owner has ended it. Both hold for good."""
 _KEY: Final = "identity.key"
 _INSTANCE: Final = "instance"
 _TURN: Final = "turn"

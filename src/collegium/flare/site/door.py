@@ -19,7 +19,7 @@ from typing import Any, Final
 from collegium import wire
 from collegium.errors import CollegiumError, Refused, StorageError, WireError
 from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, UNKNOWN, Envelope, enclose
-from collegium.flare.kits.identity import AGENT, Installation, read_turn, write_private, write_turn
+from collegium.flare.kits.identity import AGENT, RUN_LEAD, Installation, read_turn, write_private, write_turn
 from collegium.flare.kits.kit import Kit
 from collegium.flare.kits.revoked import Revoked
 from collegium.flare.kits.vouching import Authority, Member, Voucher
@@ -140,7 +140,7 @@ class Door:
         """A run belongs to the lead that opened it, also over restarts; others cannot join in."""
         header, _ = wire.cut(message)
         run = header.get("run")
-        owner = self._folder / "runs" / run / "lead" if isinstance(run, str) and _HEX.fullmatch(run) else None
+        owner = self._folder / "runs" / run / RUN_LEAD if isinstance(run, str) and _HEX.fullmatch(run) else None
         with storage_errors(self._folder, StorageError):
             known = owner.read_text(encoding="utf-8") if owner is not None and owner.is_file() else lead
         if known != lead:
