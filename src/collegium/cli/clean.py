@@ -19,12 +19,15 @@ Yes = Annotated[bool, typer.Option("--yes", help="Delete without asking.")]
 
 
 def site_clean(kit: KitFolder, days: Days = 90, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Delete old runs with their models and reports, sessions, plans and public sets. The ledger always stays."""
+    """Delete old runs with their models and reports, sessions, plans and public sets. The ledger always stays.
+
+    A run that sleeps is not over: end it first.
+    """
     from collegium.flare.site.open_runs import open_runs
     from collegium.flare.supervise.cleaning import site_leftovers
 
-    awake = [each.run for each in open_runs(kit) if each.state == "open"]
-    _clean(site_leftovers(kit, days, awake), yes=yes, as_json=as_json)
+    going_on = [each.run for each in open_runs(kit) if each.state != "ending"]
+    _clean(site_leftovers(kit, days, going_on), yes=yes, as_json=as_json)
 
 
 def server_clean(kit: KitFolder, days: Days = 90, yes: Yes = False, as_json: AsJson = False) -> None:

@@ -22,6 +22,7 @@ from collegium.flare.site.file import SITE_FILE, SiteFile
 from collegium.reports.tables import frame_table
 
 _FEWEST_DIGITS = 8
+_REHEARSAL_SECONDS = 120.0
 
 
 def approve(
@@ -113,7 +114,9 @@ def _approve_plan(
     verdict = review(plan, file)
     if verdict.known:
         terms_text = f"{runs} run{'s' if runs > 1 else ''}, to begin and end by {until.isoformat()} (UTC)"
-        found = consent(plan, file, public_set(kit, file, plan), terms_text)
+        if not as_json:
+            typer.echo(f"Rehearsing the plan with made-up rows, for at most {_REHEARSAL_SECONDS:.0f} s.")
+        found = consent(plan, file, public_set(kit, file, plan), terms_text, seconds=_REHEARSAL_SECONDS)
         if not as_json:
             _explain(found)
         if yes and found.warnings:

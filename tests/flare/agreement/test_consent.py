@@ -100,5 +100,29 @@ def test_settings_that_break_a_rehearsal_do_not_break_the_screen(honest: Plan) -
     assert read(broken).lines[0].words == broken.digest
 
 
+def test_a_plan_that_cannot_be_rehearsed_is_a_warning(honest: Plan) -> None:
+    """Else settings that break the rehearsal would hide what it finds, also from --yes."""
+    found = read(replace(honest, algorithm={"name": "fedavg"}))  # for which this site has no net
+    assert any("could not be rehearsed here" in warning for warning in found.warnings)
+
+
+@pytest.mark.parametrize("settings", [{"name": "xclp", "bits": 10**9}, {"name": "fedkt", "partitions": 10**9}], ids=str)
+def test_settings_that_keep_a_rehearsal_busy_for_ever_do_not_keep_the_owner_waiting(
+    honest: Plan, settings: dict[str, object]
+) -> None:
+    endless = Plan.from_plain(replace(honest, algorithm=settings).to_plain())
+    found = consent(endless, FILE, PublicSet(PUBLIC), "1 run", seconds=6.0)
+    assert any("the rehearsal was ended" in warning for warning in found.warnings)
+
+
+def test_a_rehearsal_in_a_process_of_its_own_finds_the_same(honest: Plan) -> None:
+    assert consent(honest, FILE, PublicSet(PUBLIC), "1 run", seconds=300.0) == read(honest)
+
+
+def test_text_among_the_settings_does_not_pass_for_another_setting() -> None:
+    plan = plan_for({"name": "fedct", "votes": "secret"})
+    assert "votes = 'secret'" in words(read(plan), ENFORCED)
+
+
 def test_secret_votes_say_who_sees_the_sum() -> None:
     assert "sum" in words(read(plan_for({"name": "fedct", "votes": "secret"})), FOUND)

@@ -378,6 +378,8 @@ def test_noise_makes_a_release_protected_and_is_charged(tmp_path):
     cost = Budget(1.0).total([RandomizedResponse(1.0).charge(200, 10)] * 3)
     assert review(noisy, strict, setup(strict, budget=Budget(cost))).allowed
     assert codes(review(noisy, strict, setup(strict, budget=Budget(0.9 * cost)))) == {"budget-exhausted"}
+    endless = replace(noisy, steps=tuple(replace(step, releases=1 << 62, bytes=0) for step in noisy.steps))
+    assert codes(review(endless, strict, setup(strict, budget=Budget(cost)))) == {"budget-exhausted"}
     ledger = Ledger("north", tmp_path / "ledger.db")
     event = write_charges([RandomizedResponse(1.0).charge(200, 10)])
     with ledger.transaction():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from collegium import wire
 from collegium.cli.main import app
 from collegium.errors import ConfigError, QuorumLost, Refused, StorageError
 from collegium.flare.coordinator.installations import Installations
-from collegium.flare.kits.identity import Installation
+from collegium.flare.kits.identity import Installation, read_turn, write_turn
 from collegium.flare.kits.revoked import Revoked
 from collegium.runs.results import Run
 
@@ -152,6 +154,24 @@ def test_turns_that_never_arrive_shut_nobody_out(tmp_path: Path) -> None:
         book.meet(SITE, known)
     turn = book.meet(SITE, known)
     assert book.meet(SITE, Installation("a", "b", turn)) != turn
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_a_power_cut_after_a_turn_was_kept_does_not_bring_the_old_one_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A renamed file is on disk once its folder is; the site would pass for a copy of itself."""
+    synced: list[Path] = []
+    sync = os.fsync
+
+    def note(number: int) -> None:
+        sync(number)
+        synced.append(Path(f"/proc/self/fd/{number}").readlink())
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_turn(tmp_path, "0" * 32)
+    assert synced[-1] == tmp_path
+    assert read_turn(tmp_path) == "0" * 32
 
 
 def test_a_name_that_was_never_seen_is_not_confirmed(host: SignedHost, kits: Path) -> None:

@@ -19,6 +19,7 @@ from tests.flare.offices import write_data, write_site
 from tests.waiting import seconds, until
 
 from collegium import wire
+from collegium.errors import WireError
 from collegium.flare.agreement.envelopes import REPLY, REQUEST, Envelope, enclose
 from collegium.flare.coordinator.link import PartyBarred, PartyLost
 from collegium.flare.kits.kit import read_kit
@@ -141,6 +142,18 @@ def test_messages_are_replayed(host: SignedHost) -> None:
     assert code(door, close) == "not-greeted", "this process asks for another challenge"
 
 
+def test_messages_are_replayed_after_so_many_hellos_that_their_sender_is_forgotten(
+    host: SignedHost, kits: Path
+) -> None:
+    """Whoever holds the server's key has heard many coordinators say hello, and may say all of that again."""
+    hello, _, close = recorded(host, lambda: ask(host))
+    door = host.doors["site-1"]
+    assert {code(door, greeting(kits / LEADS[0])[0]) for _ in range(80)} == {"hello"}
+    assert code(door, hello) == "hello"
+    assert code(door, close) == "not-greeted"
+    assert ask(host)["code"] == "not-open", "the coordinator itself greets again"
+
+
 @pytest.mark.parametrize("place", [0, 30, 400, -1])
 def test_a_message_is_changed_on_its_way(host: SignedHost, place: int) -> None:
     ask(host)
@@ -208,6 +221,51 @@ def test_an_agent_that_was_started_again_is_greeted_again(host: SignedHost) -> N
     assert wire.cut(session.request("site-1", CLOSE, 5.0))[0]["code"] == "not-open"
 
 
+def test_an_agent_that_is_killed_between_two_words_of_a_greeting_is_greeted_again(host: SignedHost) -> None:
+    killed: list[str] = []
+
+    def kill(party: str, message: bytes) -> None:
+        if b'"turn"' in message[:2000] and not killed:
+            killed.append(party)
+            host.restart(party)
+
+    host.before_request = kill  # type: ignore[method-assign]
+    assert ask(host)["code"] == "not-open"
+    assert killed
+
+
+def test_a_site_is_revoked_in_the_middle_of_a_session(host: SignedHost, kits: Path) -> None:
+    session = host.begin(frozenset(SITES))
+    session.request("site-1", CLOSE, 5.0)
+    Revoked(kits / "server").add("site-1")
+    with pytest.raises(PartyBarred, match="revoked"):
+        session.request("site-1", CLOSE, 5.0)
+    assert wire.cut(session.request("site-2", CLOSE, 5.0))[0]["code"] == "not-open"
+
+
+@pytest.mark.parametrize("words", [{"place": "\ud800"}, {"place": "\x1b[2J"}, {"turn": "\ud800"}])
+def test_a_site_says_that_it_is_somewhere_that_cannot_be_written(host: SignedHost, words: dict[str, str]) -> None:
+    """The others' study must not end with that."""
+    true = host.doors["site-1"].door
+
+    def lie(message: bytes) -> bytes:
+        letter = Envelope.read(REPLY, true.answer(message))
+        return enclose(REPLY, true._keys.secret, {**letter.head, **words}, letter.message)[0]
+
+    host.doors["site-1"].answer = lie  # type: ignore[method-assign]
+    with pytest.raises(WireError):
+        ask(host)
+
+
+@pytest.mark.parametrize("word", ["\x1b[2J", "\ud800", "[/x]"])
+def test_a_refusal_that_is_no_word_is_not_shown(host: SignedHost, word: str) -> None:
+    refusal = wire.join({"state": "refused", "code": word}, b"")
+    host.doors["site-1"].answer = lambda message: enclose(REPLY, new_secret(), {}, refusal)[0]  # type: ignore[method-assign]
+    with pytest.raises(PartyBarred, match="another version") as barred:
+        ask(host)
+    assert word not in f"{barred.value} {barred.value.code}"
+
+
 def test_a_site_distrusts_a_lead_in_the_middle_of_a_session(host: SignedHost, kits: Path) -> None:
     session = host.begin(frozenset(SITES))
     session.request("site-1", CLOSE, 5.0)
@@ -254,6 +312,42 @@ def test_a_program_that_the_supervisor_did_not_start_dials_the_agent(tmp_path: P
         until(lambda: "ConnectionLost" in log.read_text())
     finally:
         listener.close()
+
+
+SUPERVISOR = """
+import os, subprocess, sys
+assert os.getpid() == 1
+listen, dial, path = sys.argv[1:]
+agent = subprocess.Popen([sys.executable, "-c", listen, path], stdout=subprocess.PIPE)
+agent.stdout.readline()
+try:
+    subprocess.run([sys.executable, "-c", dial, path], check=True)
+finally:
+    agent.kill()
+"""
+LISTEN = """
+import sys
+from pathlib import Path
+from collegium.flare.supervise.peers import is_own_process
+from collegium.flare.supervise.sockets import LocalListener
+listener = LocalListener(Path(sys.argv[1]), admit=is_own_process)
+print("ready", flush=True)
+listener.serve(lambda message: message)
+"""
+DIAL = """
+import sys
+from pathlib import Path
+from collegium.flare.supervise.sockets import request
+sys.stdout.write(request(Path(sys.argv[1]), b"hello").decode())
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs root on Linux")
+def test_a_site_whose_supervisor_is_process_1_of_a_container_lets_its_own_sessions_in(tmp_path: Path) -> None:
+    container = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", SUPERVISOR]
+    arguments = [LISTEN, DIAL, str(tmp_path / "agent.sock")]
+    done = subprocess.run([*container, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "hello", done.stderr
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux") or os.getuid() != 0, reason="needs root on Linux")

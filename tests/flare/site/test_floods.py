@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import secrets
 import struct
+import sys
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,10 @@ import pytest
 from tests.flare.offices import open_office, write_site
 from tests.flare.site.test_office import STUDY, label, refusals
 from tests.flare.talk import RUN, code_of, frame, give, open_run, say
+from typer.testing import CliRunner
 
 from collegium import wire
+from collegium.cli.main import app
 from collegium.core.steps import Order
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.agreement.planning import Plan, plan_of
@@ -258,6 +262,29 @@ def test_a_full_disk_neither_keeps_a_run_awake_nor_loses_it(
     assert give(office, label(1, plan)) == first
 
 
+def test_runs_are_counted_while_others_are_heard(office: Office, plan: Plan, public: Any) -> None:
+    """Each connection asks how long a message may be, in a thread of its own."""
+    for number in range(8):
+        open_run(office, plan, public, run_id(number))
+    done = threading.Event()
+
+    def hear() -> None:
+        while not done.is_set():
+            for number in range(8):
+                office._runs.get(run_id(number))
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    other = threading.Thread(target=hear)
+    other.start()
+    try:
+        assert {len(office._runs) for _ in range(3000)} == {8}
+    finally:
+        done.set()
+        other.join()
+        sys.setswitchinterval(before)
+
+
 def test_a_run_that_is_over_is_not_listed(office: Office, kit: Path, plan: Plan, public: Any) -> None:
     open_run(office, plan, public)
     say(office, do="close", run=RUN)
@@ -287,6 +314,36 @@ def test_a_run_that_its_owner_ends_stays_ended(
     assert open_run(open_office(kit), plan, public) == "run-ended", "nor after a restart"
     assert verify_ledger(kit / "agent" / "ledger.db") == {"site-1": 1}
     assert open_run(office, plan, public, run_id(1)) == "open"
+
+
+def clean(kit: Path) -> str:
+    done = CliRunner().invoke(app, ["site", "clean", str(kit), "--days", "0", "--yes"])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_run_that_was_ended_stays_ended_when_its_leftovers_are_deleted(
+    office: Office, kit: Path, plan: Plan, public: Any
+) -> None:
+    open_run(office, plan, public)
+    give(office, label(1, plan))
+    end_run(kit, RUN)
+    office.tidy()
+    clean(kit)
+    assert [path.name for path in (kit / "agent" / "runs" / RUN).iterdir()] == ["ended"]
+    assert open_run(open_office(kit), plan, public) == "run-ended"
+    assert RUN not in clean(kit), "there is nothing more to delete of it"
+
+
+def test_a_run_that_sleeps_is_not_deleted(office: Office, kit: Path, plan: Plan, public: Any) -> None:
+    open_run(office, plan, public)
+    first = give(office, label(1, plan))
+    office._runs._idle = 0.0
+    office.tidy()
+    clean(kit)
+    assert open_run(office, plan, public) == "open"
+    assert give(office, label(1, plan)) == first
+    assert list((kit / "agent" / "runs" / RUN).glob("state-*.pkl"))
 
 
 @pytest.mark.parametrize("run", ["", "..", "../../x", "0" * 31, "0" * 32])

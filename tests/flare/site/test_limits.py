@@ -15,6 +15,7 @@ from tests.flare.talk import RUN, code_of, frame, give, open_run, say
 
 from collegium.algorithms import fedct
 from collegium.core.scores import score
+from collegium.errors import WireError
 from collegium.flare.agreement import approvals as module
 from collegium.flare.agreement.planning import Plan, plan_of
 from collegium.flare.site.office import Office
@@ -99,6 +100,21 @@ def test_every_step_has_a_limit_also_one_that_was_not_rehearsed(kit: Path, plan:
     many = frame(6, *[fedct.train(None, None, None)] * 2, run=run_id(2), sha256=plan.public_sha256)
     open_run(office, plan, public, run_id(2))
     assert asked(office, many, run_id(2)) == "approval-spent", "orders of one frame count one by one"
+
+
+def test_an_order_whose_admission_breaks_down_does_not_run(kit: Path, plan: Plan, public: Any) -> None:
+    write_site(kit, "site-1", approval="auto", policy='requires = "dp"\nunprotected = []')
+    office = open_office(kit)
+    open_run(office, plan, public)
+    engagement = office._runs.get(RUN)
+    assert engagement is not None
+
+    def break_down(requests: Any) -> None:
+        raise WireError("A part of the plan cannot be read.")
+
+    with pytest.raises(WireError):
+        engagement.serve("a", train_and_label(1, plan), 30.0, break_down)
+    assert not verify_ledger(kit / "agent" / "ledger.db")
 
 
 def test_an_approval_ends(kit: Path, plan: Plan, public: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,16 @@ def test_a_site_forgets_what_is_old_and_keeps_what_it_needs(kit: Path) -> None:
     assert [each.path for each in site_leftovers(kit, 90)] == [agent / "runs" / open_run, unused]
 
 
+def test_links_to_elsewhere_are_not_followed(kit: Path, tmp_path: Path) -> None:
+    elsewhere = make(tmp_path / "elsewhere" / "patients.csv", 100)
+    inside = make(kit / "agent" / "runs" / ("1" * 32) / "model.pkl", 100).parent
+    for link in (kit / "agent" / "runs" / ("2" * 32), inside / "models"):
+        link.symlink_to(elsewhere.parent)
+    remove(site_leftovers(kit, 0))
+    assert list((kit / "agent" / "runs").iterdir()) == []
+    assert elsewhere.exists()
+
+
 def test_a_server_forgets_old_sessions_but_none_that_has_a_process(tmp_path: Path) -> None:
     over, working = str(uuid.uuid4()), str(uuid.uuid4())
     gone = [make(tmp_path / name / over / "meta", 100).parent for name in ("jobs", "snapshots", "transfer", ".")]

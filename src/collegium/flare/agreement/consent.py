@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -18,16 +18,19 @@ from collegium.core.building import build
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing
 from collegium.errors import CollegiumError
+from collegium.flare.agreement.bounded import Overrun, bounded
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.site.file import SiteFile
 from collegium.study.study import DataSection, SiteSection, Study
+from collegium.wire import tables
 
 COORDINATOR: Final = "the coordinator's words"
 FOUND, ENFORCED = "found here", "enforced here"
 _MOST_ROUNDS: Final = 20
 _MOST_PARTIES: Final = 5
 _SHOWN: Final = 20
+_Rehearsed: TypeAlias = tuple[tuple[PlannedStep, ...], str | None]
 
 
 @dataclass(frozen=True)
@@ -48,11 +51,17 @@ class Consent:
     """Where the plan says less than this site found, or asks for more."""
 
 
-def consent(plan: Plan, file: SiteFile, public: PublicSet | None, terms: str) -> Consent:
-    """What the owner of this file would agree to by signing a plan; `public` is the set that the plan names."""
+def consent(
+    plan: Plan, file: SiteFile, public: PublicSet | None, terms: str, *, seconds: float | None = None
+) -> Consent:
+    """What the owner of this file would agree to by signing a plan; `public` is the set that the plan names.
+
+    With `seconds` the plan is rehearsed in a process of its own, which has so much time: whoever proposes a plan
+    chooses how long its rehearsal takes, and how much memory.
+    """
     algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-    found, problem = _rehearsed(plan, file, algorithm, public)
-    settings = ", ".join(f"{name} = {value}" for name, value in plan.algorithm.items() if name != "name")
+    found, problem = _rehearsed_within(seconds, plan, file, public)
+    settings = ", ".join(f"{name} = {value!r}" for name, value in plan.algorithm.items() if name != "name")
     about = (algorithm.__doc__ or "").strip().split("\n", 1)[0]
     sites = "any site of the federation" if ANY_PARTY in plan.parties else _few(plan.parties)
     own = {(step.step, step.kind): step for step in found}
@@ -75,7 +84,8 @@ def consent(plan: Plan, file: SiteFile, public: PublicSet | None, terms: str) ->
         *[Line(f"learned by {who}", what, FOUND) for who, what in who_learns(algorithm, leaves).items()],
         Line("you would approve", terms, ENFORCED),
     ]
-    return Consent(tuple(lines), tuple(_warnings(plan, public, own if problem is None else None)))
+    failed = None if public is None else problem
+    return Consent(tuple(lines), tuple(_warnings(plan, public, own if problem is None else None, failed)))
 
 
 def who_learns(algorithm: Algorithm, steps: Sequence[PlannedStep]) -> dict[str, str]:
@@ -96,21 +106,27 @@ def who_learns(algorithm: Algorithm, steps: Sequence[PlannedStep]) -> dict[str, 
     }
 
 
-def _rehearsed(
-    plan: Plan, file: SiteFile, algorithm: Algorithm, public: PublicSet | None
-) -> tuple[tuple[PlannedStep, ...], str | None]:
+def _rehearsed_within(seconds: float | None, plan: Plan, file: SiteFile, public: PublicSet | None) -> _Rehearsed:
     """The steps as this site finds them with made-up rows, or why it cannot."""
     if public is None:
-        return (
-            (),
-            "the public set is not here" if plan.public_sha256 else "without public rows nothing can be rehearsed",
-        )
+        why = "the public set is not here" if plan.public_sha256 else "without public rows nothing can be rehearsed"
+        return (), why
+    if seconds is None:
+        return _rehearsed(plan, file, public.X)
+    try:
+        return bounded(_rehearsed, plan, file, public.X, seconds=seconds)
+    except Overrun as error:
+        return (), f"the rehearsal was ended: {error}"
+
+
+def _rehearsed(plan: Plan, file: SiteFile, X: Any) -> _Rehearsed:
     learner = SiteSection(learner=file.learner, prepare=file.prepare)
     try:
+        algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
         study = Study(seed=plan.seed, data=DataSection(source="-"), algorithm=plan.algorithm, sites=[learner])
         classes = np.asarray(plan.classes)
-        made_up = classes[np.arange(len(public)) % len(classes)]  # sizes do not depend on them
-        rows = (public.X, made_up) if algorithm.learns_public_labels else public.X
+        made_up = classes[np.arange(tables.n_rows(X)) % len(classes)]  # sizes do not depend on them
+        rows = (X, made_up) if algorithm.learns_public_labels else X
         parties = plan.parties if len(plan.parties) <= _MOST_PARTIES else plan.parties[:_MOST_PARTIES]
         return plan_of(study, rows, plan.classes, parties, most_rounds=_MOST_ROUNDS).steps, None
     except CollegiumError as error:
@@ -140,7 +156,11 @@ def _public_line(plan: Plan, public: PublicSet | None) -> Line:
     return Line("public set", f"{len(public)} rows, hash {plan.public_sha256}", FOUND)
 
 
-def _warnings(plan: Plan, public: PublicSet | None, own: Mapping[tuple[str, str], PlannedStep] | None) -> Iterator[str]:
+def _warnings(
+    plan: Plan, public: PublicSet | None, own: Mapping[tuple[str, str], PlannedStep] | None, failed: str | None
+) -> Iterator[str]:
+    if failed is not None:
+        yield f"The plan could not be rehearsed here, so nothing was compared: {failed.removesuffix('.')}."
     if public is not None and len(public) != plan.public_rows:
         yield f"The plan speaks of {plan.public_rows} public rows, the set has {len(public)}."
     if own is None:

@@ -21,6 +21,8 @@ from collegium.protocols.primitives import bind, is_signed, sign
 REQUEST, REPLY = "collegium request v1", "collegium reply v1"
 OTHER_TURN: Final = "other-turn"
 """A site's code when another coordinator has given it a turn in between: it is greeted again."""
+UNKNOWN: Final = "not-greeted"
+"""A site's code for a key that has not said hello to this process of its agent: the coordinator greets it again."""
 _SIZE: Final = struct.Struct(">I")
 _SIGNATURE: Final = 64
 _LONGEST_HEAD: Final = 16384  # a certificate is about 2 kB

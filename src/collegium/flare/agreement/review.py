@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from collegium.site.gate import Gate, mechanism_for
 from collegium.site.ledger import Ledger
 from collegium.wire import tables
 from collegium.wire.orders import Request
+
+_MOST_RELEASES: Final = 100_000
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,10 @@ def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Ver
 
 def _of_budget(plan: Plan, algorithm: Algorithm, setup: SiteSetup, budget: Budget) -> Iterator[Verdict]:
     """Is there enough left for all that the plan is known to cost?"""
+    # to add more up would keep this site busy, and the coordinator writes these numbers
+    if sum(step.releases for step in plan.steps if step.kind != Nothing.kind) > _MOST_RELEASES:
+        yield Verdict("", "", "budget-exhausted", f"the plan has more than {_MOST_RELEASES} releases of this site")
+        return
     charges: list[Charge] = []
     try:
         for step in plan.steps:

@@ -203,7 +203,7 @@ class RemoteLink:
                         self._close_at(session, party)
 
     def _close_at(self, session: Session, party: str) -> str:
-        return _state(self._ask(session, party, {"do": "close", "run": self.run})[0])
+        return state_of(self._ask(session, party, {"do": "close", "run": self.run})[0])
 
     def close(self) -> None:
         """End the session, and all waiting for one."""
@@ -229,7 +229,7 @@ class RemoteLink:
                     wait = min(_POLL, max(0.1, clock.left))
                     words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
                     header, payload = self._ask(session, party, words, b"" if given else frame)
-                    state = _state(header)
+                    state = state_of(header)
             except PartyBarred as error:
                 self._tell_once(str(error))
                 state, payload = error.code, b""
@@ -300,7 +300,7 @@ class RemoteLink:
                     self._opened.add(party)
                 return None
             if header.get("state") != "needs-public" or self.public is None:
-                code = _state(header)
+                code = state_of(header)
                 self._tell_once(f"{party} {self._explained(code)}")
                 return code
             refusal = self._send_public(session, party, header.get("have"))
@@ -325,7 +325,7 @@ class RemoteLink:
         for offset in range(have, len(data), PIECE):
             header, _ = self._ask(session, party, words | {"offset": offset}, data[offset : offset + PIECE])
             if header.get("state") != "public":
-                return _state(header)
+                return state_of(header)
         return None
 
     def _cancel(self, party: str, frame: bytes) -> None:
@@ -407,7 +407,7 @@ class RemoteLink:
                 self._opened.discard(party)
 
 
-def _state(header: Mapping[str, Any]) -> str:
+def state_of(header: Mapping[str, Any]) -> str:
     """What a site says: its state, or the code of its refusal. It is shown to people, so only words will do."""
     word = header.get("code") if header.get("state") == "refused" else header.get("state")
     if not isinstance(word, str) or not re.fullmatch(r"[a-z0-9-]{1,64}", word):

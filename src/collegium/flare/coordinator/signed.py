@@ -7,26 +7,29 @@ when its agent was started anew.
 from __future__ import annotations
 
 import itertools
+import re
 import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from collegium import wire
 from collegium.errors import Refused, WireError
-from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, Envelope, enclose
+from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, UNKNOWN, Envelope, enclose
 from collegium.flare.coordinator.installations import Installations, OtherInstallation
-from collegium.flare.coordinator.link import PartyBarred, PartyLost, Session
+from collegium.flare.coordinator.link import PartyBarred, PartyLost, Session, state_of
 from collegium.flare.kits.identity import Installation
 from collegium.flare.kits.kit import Kit
 from collegium.flare.kits.revoked import Revoked
 from collegium.flare.kits.vouching import Authority, Member, Voucher
 from collegium.protocols.primitives import ed25519_public
 
-_GREETING_SECONDS, _LONGEST_CODE, _TRIES = 30.0, 32, 5
+_GREETING_SECONDS, _TRIES = 30.0, 5
+_PLACE: Final = re.compile(r"[0-9a-f]{64}")
+_TURN: Final = re.compile(r"([0-9a-f]{32})?")
 
 
 class LeadSignature:
@@ -61,6 +64,7 @@ class _Site:
 
     identity: bytes
     challenge: str
+    member: Member
 
 
 class SignedSession:
@@ -85,13 +89,15 @@ class SignedSession:
         try:
             self._lead.require_trusted()
             site = self._greeted(party, None)
-            letter = self._ask(party, site, {}, message, timeout)
-            if "unknown" in letter.head:  # its agent is another process than the one that was greeted
-                site = self._greeted(party, site)
+            for _ in range(_TRIES):
+                self._lead.require_trusted(site.member)
                 letter = self._ask(party, site, {}, message, timeout)
+                if "unknown" not in letter.head:
+                    return letter.message
+                site = self._greeted(party, site)  # its agent is another process than the one that was greeted
         except Refused as refusal:
             raise PartyBarred(f"{party} is not asked: {refusal}", refusal.code) from None
-        return letter.message
+        raise PartyLost(f"the agent of {party} is started again and again")
 
     def _greeted(self, party: str, stale: _Site | None) -> _Site:
         """The site, greeted if it has not been since it was `stale`."""
@@ -106,9 +112,9 @@ class SignedSession:
             if state == "turn":
                 self._lead.installations.kept(party, turn)
                 return site
-            if state != OTHER_TURN:
-                break
-        raise PartyBarred(f"{party} could not keep its turn: {state}", state)
+            if state not in (OTHER_TURN, UNKNOWN):
+                raise PartyBarred(f"{party} could not keep its turn: {state}", state)
+        raise PartyLost(f"{party} could not be given its turn")
 
     def _give_turn(self, party: str) -> tuple[_Site, str, str]:
         """Greet a site and give it the next turn; and what it says to that."""
@@ -119,7 +125,7 @@ class SignedSession:
             letter = Envelope.read(REPLY, reply)
             identity = letter.key("identity")
             if "voucher" not in letter.head:
-                code = str(wire.cut(letter.message)[0].get("code"))[:_LONGEST_CODE]
+                code = state_of(wire.cut(letter.message)[0])
                 raise PartyBarred(f"{party} did not accept this lead: {code}", code)
             member = self._lead.authority.check(Voucher.from_plain(letter.head["voucher"]), identity)
         except WireError:
@@ -129,8 +135,10 @@ class SignedSession:
         if member.kind != "site" or member.name != party or not _answers(letter, party, identity, name):
             raise PartyLost(f"{party} was answered for by somebody else")
         self._lead.require_trusted(member)
-        site = _Site(identity, letter.word("challenge"))
+        site = _Site(identity, letter.word("challenge"), member)
         found = Installation(identity.hex(), letter.word("place"), letter.word("turn"))
+        if not _PLACE.fullmatch(found.place) or not _TURN.fullmatch(found.turn):
+            raise WireError(f"{party} does not say which installation it is.")
         try:
             turn = self._lead.installations.meet(party, found)
         except OtherInstallation as error:
@@ -138,7 +146,7 @@ class SignedSession:
             raise PartyBarred(str(error), "other-installation") from None
         given = {"turn": turn, "after": found.turn}
         said = wire.cut(self._ask(party, site, given, b"", _GREETING_SECONDS).message)[0]
-        return site, turn, str(said.get("code") or said.get("state"))
+        return site, turn, state_of(said)
 
     def _ask(self, party: str, site: _Site, words: Mapping[str, Any], message: bytes, timeout: float) -> Envelope:
         raw, name = self._lead.enclose(party, site.challenge, words, message)

@@ -16,6 +16,8 @@ from collegium.protocols.primitives import bind
 from collegium.site.ledger import storage_errors
 
 AGENT: Final = "agent"
+RUN_LEAD, RUN_ENDED = "lead", "ended"
+"""Files in a run's folder: whose it is, and that the site's owner has ended it. Both hold for good."""
 _KEY: Final = "identity.key"
 _INSTANCE: Final = "instance"
 _TURN: Final = "turn"
@@ -87,7 +89,10 @@ def write_turn(folder: Path, turn: str) -> None:
 
 
 def write_private(file: Path, content: bytes) -> None:
-    """Write a whole file that only its owner can read: a killed process leaves the old one or the new one."""
+    """Write a whole file that only its owner can read: a killed process leaves the old one or the new one.
+
+    Once this has returned, a power cut leaves the new one: the folder is on disk as well.
+    """
     beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     with storage_errors(file, StorageError):
         try:
@@ -96,5 +101,10 @@ def write_private(file: Path, content: bytes) -> None:
                 stream.flush()
                 os.fsync(stream.fileno())
             beside.replace(file)
+            folder = os.open(file.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         finally:
             beside.unlink(missing_ok=True)

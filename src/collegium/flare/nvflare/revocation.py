@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Final
 
-from collegium.errors import CollegiumError
-from collegium.flare.kits.revoked import Revoked
+from collegium.errors import CollegiumError, Refused
+from collegium.flare.kits.revoked import Revoked, is_serial
 
 _MOST_LOGINS: Final = 1000
 
@@ -26,7 +27,9 @@ def shut_out_revoked(kit: Path) -> None:
         LoginModule.handle_cert_login,
         LoginModule.pre_command,
     )
-    serials: OrderedDict[str, str] = OrderedDict()  # of the certificate that each connection logged in with
+    serials: OrderedDict[str, str] = OrderedDict()  # of the certificate with which each session was begun
+
+    logging_in = threading.Lock()
 
     def verify_common_name(
         verifier: Any, asserted_cn: str, nonce: str, asserter_cert: Any, *rest: Any, **more: Any
@@ -35,12 +38,16 @@ def shut_out_revoked(kit: Path) -> None:
         return verify(verifier, asserted_cn, nonce, asserter_cert, *rest, **more)
 
     def handle_cert_login(module: Any, conn: Any, args: Any) -> None:
-        certificates = load_crt_chain_bytes(conn.get_prop(ConnProps.CMD_HEADERS).get("cert"))
-        request = conn.get_prop(ConnProps.REQUEST)
-        serials[request.get_header(MessageHeaderKey.ORIGIN)] = _serial(certificates[0])
+        certificate = load_crt_chain_bytes(conn.get_prop(ConnProps.CMD_HEADERS).get("cert"))[0]
+        origin = conn.get_prop(ConnProps.REQUEST).get_header(MessageHeaderKey.ORIGIN)
+        with logging_in:
+            before = {session.sess_id for session in module.session_mgr.get_sessions()}
+            log_in(module, conn, args)  # a session is begun only if the certificate's key has signed
+            for session in module.session_mgr.get_sessions():
+                if session.sess_id not in before and session.origin_fqcn == origin:
+                    serials[session.sess_id] = _serial(certificate)
         while len(serials) > _MOST_LOGINS:
             serials.popitem(last=False)
-        log_in(module, conn, args)
 
     def pre_command(module: Any, conn: Any, args: Any) -> bool:
         if not check_session(module, conn, args):
@@ -48,7 +55,9 @@ def shut_out_revoked(kit: Path) -> None:
         session = conn.get_prop(ConnProps.SESSION)  # none before the login
         try:
             if session is not None:
-                revoked.require(session.user_name, serials.get(session.origin_fqcn, session.user_name))
+                revoked.require(session.user_name, serials.get(session.sess_id, session.user_name))
+                if session.sess_id not in serials and any(map(is_serial, revoked.words())):
+                    raise Refused("revoked", "It is not known with which certificate this session began: log in again.")
         except CollegiumError as error:
             conn.append_error(str(error))
             return False

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,8 +18,8 @@ from typing import Any, Final
 
 from collegium import wire
 from collegium.errors import CollegiumError, Refused, StorageError, WireError
-from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, Envelope, enclose
-from collegium.flare.kits.identity import AGENT, Installation, read_turn, write_private, write_turn
+from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, UNKNOWN, Envelope, enclose
+from collegium.flare.kits.identity import AGENT, RUN_LEAD, Installation, read_turn, write_private, write_turn
 from collegium.flare.kits.kit import Kit
 from collegium.flare.kits.revoked import Revoked
 from collegium.flare.kits.vouching import Authority, Member, Voucher
@@ -29,8 +28,6 @@ from collegium.site.agent import SiteLog
 from collegium.site.ledger import storage_errors
 
 HELLO: Final = wire.join({"do": "hello"}, b"")
-UNKNOWN: Final = "not-greeted"
-"""The code for a key that has not said hello to this process: the coordinator greets again."""
 _MOST_CALLERS, _MOST_OUT_OF_ORDER = 64, 1024
 _HEX: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -65,7 +62,7 @@ class Door:
         self._authority, self._revoked = Authority(kit), Revoked(kit.folder)
         self._voucher = Voucher.of(kit, bytes.fromhex(keys.identity))
         self._challenge = secrets.token_hex(16)
-        self._callers: OrderedDict[bytes, _Caller] = OrderedDict()
+        self._callers: dict[bytes, _Caller] = {}
         self._lock = threading.Lock()
         self._log, self._said = SiteLog(self._folder / "site.log"), set[str]()
 
@@ -105,9 +102,10 @@ class Door:
             raise Refused("not-a-lead", f"{lead.name} is no lead, and gives no orders.")
         self._revoked.require_trusted(lead)
         with self._lock:
+            if key not in self._callers and len(self._callers) >= _MOST_CALLERS:
+                # Who is forgotten greets again. What it said under the old challenge must not count a second time.
+                self._callers, self._challenge = {}, secrets.token_hex(16)
             self._callers.setdefault(key, _Caller(lead))  # a replayed hello must not forget used numbers
-            while len(self._callers) > _MOST_CALLERS:
-                self._callers.popitem(last=False)
         here = self.installation
         words |= {"voucher": self._voucher.to_plain(), "identity": here.identity, "place": here.place}
         words |= {"turn": here.turn}
@@ -120,7 +118,6 @@ class Door:
             if caller is None or letter.word("challenge") != self._challenge:
                 raise Refused(UNKNOWN, "A key that has not said hello to this process.")
             caller.use(letter.head.get("number"))
-            self._callers.move_to_end(key)
         if caller.lead.expired:
             raise Refused("untrusted-certificate", f"The certificate of {caller.lead.name} has expired.")
         self._revoked.require_trusted(caller.lead)
@@ -143,7 +140,7 @@ class Door:
         """A run belongs to the lead that opened it, also over restarts; others cannot join in."""
         header, _ = wire.cut(message)
         run = header.get("run")
-        owner = self._folder / "runs" / run / "lead" if isinstance(run, str) and _HEX.fullmatch(run) else None
+        owner = self._folder / "runs" / run / RUN_LEAD if isinstance(run, str) and _HEX.fullmatch(run) else None
         with storage_errors(self._folder, StorageError):
             known = owner.read_text(encoding="utf-8") if owner is not None and owner.is_file() else lead
         if known != lead:

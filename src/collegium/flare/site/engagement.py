@@ -120,8 +120,12 @@ class Engagement:
                     del self._given[name]  # the ledger knows the reply
 
     def _carry_out(self, frame: bytes, admit: Admit) -> bytes:
-        with suppress(WireError):  # what cannot be read is refused by the agent
-            admit(self._agent.requests_in(frame))
+        try:
+            requests = self._agent.requests_in(frame)
+        except WireError:  # what cannot be read is refused by the agent
+            requests = None
+        if requests is not None:
+            admit(requests)
         self._agent.site.watch.seconds.clear()
         reply = self._agent.serve(frame)
         if self._agent.unstored is not None:

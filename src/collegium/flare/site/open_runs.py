@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from collegium.errors import ConfigError, Refused, StorageError
-from collegium.flare.kits.identity import AGENT, write_private
+from collegium.flare.kits.identity import AGENT, RUN_ENDED, write_private
 from collegium.flare.site.engagement import Engagement
 from collegium.site.ledger import storage_errors
 
 MOST_RUNS: Final = 32
 """Open at the same time, those that wait for their owner or for the public set included."""
-_OPEN, _ENDED = "open.json", "ended"
+_OPEN: Final = "open.json"
 _RUN: Final = re.compile(r"[0-9a-f]{32}")
 _HEARD_SECONDS: Final = 10.0
 State = Literal["open", "asleep", "ending"]
@@ -61,7 +61,7 @@ def end_run(kit: str | Path, run: str) -> None:
     folder = Path(kit) / AGENT / "runs" / run
     if not _RUN.fullmatch(run) or _read(folder) is None:
         raise ConfigError(f"No run {run!r} is open here: `collegium site status` lists those that are.")
-    write_private(folder / _ENDED, _now().isoformat(timespec="seconds").encode())
+    write_private(folder / RUN_ENDED, _now().isoformat(timespec="seconds").encode())
 
 
 class OpenRuns:
@@ -79,7 +79,8 @@ class OpenRuns:
 
     def __len__(self) -> int:
         """How many are awake."""
-        return sum(engagement is not None for engagement, _ in self._runs.values())
+        with self._lock:  # every connection asks, while others are heard
+            return sum(engagement is not None for engagement, _ in self._runs.values())
 
     def get(self, run: str) -> Engagement | None:
         """The run if it is awake. Whoever asks has been heard. Refused if its owner has ended it."""
@@ -135,7 +136,7 @@ class OpenRuns:
                 if time.monotonic() - heard > self._idle:
                     self._leave(run)
         for folder in _folders(self._folder):
-            if (folder / _ENDED).is_file():
+            if (folder / RUN_ENDED).is_file():
                 self.close(folder.name)
                 for state in folder.glob("state-*.pkl"):  # with the run's keys in it
                     state.unlink(missing_ok=True)
@@ -160,7 +161,7 @@ class OpenRuns:
         return True
 
     def _require_not_ended(self, run: str) -> None:
-        if (self._folder / run / _ENDED).is_file():
+        if (self._folder / run / RUN_ENDED).is_file():
             raise Refused("run-ended", f"The owner of this site has ended run {run}.")
 
 
@@ -176,7 +177,7 @@ def _read(folder: Path) -> OpenRun | None:
         file = folder / _OPEN
         facts, heard = json.loads(file.read_bytes()), datetime.fromtimestamp(file.stat().st_mtime, UTC)
         state: State = "open" if facts["state"] == "open" else "asleep"
-        if (folder / _ENDED).is_file():
+        if (folder / RUN_ENDED).is_file():
             state = "ending"
         since = datetime.fromisoformat(facts["since"])
         return OpenRun(folder.name, str(facts["study"]), str(facts["plan"]), since, heard, state)

@@ -13,7 +13,7 @@ from typing import Final
 
 from collegium.errors import StorageError
 from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, read_keys
+from collegium.flare.kits.identity import AGENT, RUN_ENDED, RUN_LEAD, read_keys
 from collegium.flare.site.file import SITE_FILE, SiteFile
 from collegium.flare.supervise.children import members
 from collegium.site.ledger import storage_errors
@@ -21,6 +21,7 @@ from collegium.site.ledger import storage_errors
 DAYS: Final = 90
 _JOB: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DAY: Final = 86400.0
+_MARKS: Final = {RUN_LEAD, RUN_ENDED}
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,11 @@ def site_leftovers(kit: Path, days: float, open_runs: Collection[str] = ()) -> l
     plans = {plan.digest for plan in needed}
     public = {plan.public_sha256 for plan in (*needed, *approvals.pending())}
     found = [
-        *_old((path for path in (agent / "runs").glob("*") if path.name not in open_runs), "run", days),
+        *_old(
+            (path for path in (agent / "runs").glob("*") if path.name not in open_runs and not _marked(path)),
+            "run",
+            days,
+        ),
         *_old((path for path in (agent / "plans").glob("*.json") if path.stem not in plans), "plan", days),
         *_old((agent / "orders").glob("*.json"), "order", days),
         *_old((path for path in (agent / "public").glob("*") if path.stem not in public), "public set", days),
@@ -61,13 +66,30 @@ def server_leftovers(kit: Path, days: float) -> list[Leftover]:
 
 
 def remove(leftovers: Collection[Leftover]) -> None:
-    """Delete them."""
+    """Delete them. Of a run, whose it was and that it was ended stays: nobody else takes it up, or goes on with it."""
     for each in leftovers:
         with storage_errors(each.path, StorageError):
-            if each.path.is_dir():
-                shutil.rmtree(each.path)
+            if each.what == "run" and not each.path.is_symlink():
+                for path in each.path.iterdir():
+                    if path.name not in _MARKS:
+                        _delete(path)
+                if not any(each.path.iterdir()):
+                    each.path.rmdir()
             else:
-                each.path.unlink(missing_ok=True)
+                _delete(each.path)
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _marked(run: Path) -> bool:
+    """Whether nothing is left of a run but its marks."""
+    names = {path.name for path in run.iterdir()}
+    return bool(names) and names <= _MARKS
 
 
 def _sessions(kit: Path, days: float) -> Iterator[Leftover]:

@@ -26,7 +26,7 @@ def is_own_process(connected: socket.socket) -> bool:
 
 def _descends(process: int, ancestor: int) -> bool:
     with suppress(OSError, ValueError, IndexError):  # it has ended
-        while process > 1:
+        while process > 0:  # in a container the supervisor may be process 1
             if process == ancestor:
                 return True
             # after the program's name, which may hold anything: state, parent, ...
