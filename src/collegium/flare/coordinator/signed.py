@@ -84,7 +84,8 @@ class SignedSession:
         """One question to one site. Raises PartyBarred where it is not to be asked."""
         try:
             self._lead.require_trusted()
-            site = self._greeted(party, None)
+            shut_out = self._lead.installations.is_shut_out(party)
+            site = self._greeted(party, self._sites.get(party) if shut_out else None)
             letter = self._ask(party, site, {}, message, timeout)
             if "unknown" in letter.head:  # its agent is another process than the one that was greeted
                 site = self._greeted(party, site)

@@ -31,6 +31,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
+from collegium.flare.nvflare.callers import say_which_process, shut_out_second
 from collegium.flare.nvflare.streams import hold_little
 from collegium.flare.supervise.peers import is_own_user
 
@@ -226,8 +227,12 @@ def _change_nvflare(kind: str) -> None:
     if kind == "server":
         from collegium.flare.nvflare.revocation import shut_out_revoked  # a job or a site has no need of it
 
+        kit = Path(sys.argv[sys.argv.index("-m") + 1])
         keep_sites_apart()
-        shut_out_revoked(Path(sys.argv[sys.argv.index("-m") + 1]))
+        shut_out_revoked(kit)
+        shut_out_second(kit)
+    else:
+        say_which_process()
     if kind == "site":
         close_doors()
         retry_soon()
