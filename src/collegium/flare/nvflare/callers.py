@@ -65,9 +65,7 @@ def shut_out_second(kit: Path) -> None:
     from nvflare.fuel.f3.sfm.conn_manager import ConnManager
     from nvflare.fuel.utils.admin_name_utils import is_valid_admin_client_name
 
-    from collegium.flare.coordinator.installations import Installations
-
-    callers, book, update = Callers(), Installations(kit / "coordinator"), ConnManager.update_endpoint
+    callers, update = Callers(), ConnManager.update_endpoint
 
     def update_endpoint(connections: Any, connection: Any, data: dict[str, Any]) -> None:
         update(connections, connection, data)  # raises where the certificate does not have the name
@@ -75,15 +73,20 @@ def shut_out_second(kit: Path) -> None:
         if is_valid_admin_client_name(name) or not is_mtls_connection(connection.conn.connector.params):
             return
         if callers.is_second(name, *_process(data.get(_KEY))):
-            site = name.partition(".")[0]
-            if book.shut_out(site):
-                print(  # noqa: T201 - read by the supervisor
-                    f"{NOTICE}{site} takes part twice at the same time: its kit is in use elsewhere. It is asked "
-                    f"nothing until a lead confirms one installation (collegium server confirm {kit} {site})",
-                    flush=True,
-                )
+            _shut_out(name.partition(".")[0], kit)
 
     ConnManager.update_endpoint = update_endpoint
+
+
+def _shut_out(site: str, kit: Path) -> None:
+    from collegium.flare.coordinator.installations import Installations  # 7 MB, which few servers need
+
+    if Installations(kit / "coordinator").shut_out(site):
+        print(  # noqa: T201 - read by the supervisor
+            f"{NOTICE}{site} takes part twice at the same time: its kit is in use elsewhere. It is asked nothing until "
+            f"a lead confirms one installation (collegium server confirm {kit} {site})",
+            flush=True,
+        )
 
 
 def _process(said: object) -> tuple[str, int]:
