@@ -79,7 +79,7 @@ def shut_out_second(kit: Path) -> None:
 
 
 def _shut_out(site: str, kit: Path) -> None:
-    from collegium.flare.coordinator.installations import Installations  # 7 MB, which few servers need
+    from collegium.flare.coordinator.installations import Installations  # not in sites and jobs
 
     if Installations(kit / "coordinator").shut_out(site):
         print(  # noqa: T201 - read by the supervisor

@@ -209,7 +209,11 @@ def main() -> None:
         die_with_parent()
         os.environ[PARENT] = str(os.getpid())  # of the jobs
         module = _MODULES[kind]
-    if kind != "agent":
+    if kind == "agent":
+        from collegium.flare.site.postponed import SELDOM_USED, postpone  # nobody else has these packages
+
+        postpone(SELDOM_USED)
+    else:
         _change_nvflare(kind)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
