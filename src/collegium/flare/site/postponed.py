@@ -58,9 +58,10 @@ class _Parts(MetaPathFinder, Loader):
             return None
         _load(package)
         part = sys.modules.get(name)
-        if part is not None:  # else Python would load it a second time, by its own specification
-            part.__spec__ = ModuleSpec(name, self, loader_state=part.__spec__)
-        return part and part.__spec__
+        if part is None:
+            return None
+        part.__spec__ = spec = ModuleSpec(name, self, loader_state=part.__spec__)
+        return spec  # by the part's own specification, Python would load it a second time
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return sys.modules[spec.name]
