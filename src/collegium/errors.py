@@ -86,3 +86,14 @@ class RecordError(StorageError):
 
 class CollegiumWarning(UserWarning):
     """Allowed, but probably not what you want."""
+
+
+def in_one_line(error: Exception) -> str:
+    """What a program says of an error before it ends, instead of a traceback."""
+    if isinstance(error, CollegiumError):
+        return "\n  ".join([str(error), *getattr(error, "__notes__", [])])
+    if isinstance(error, MemoryError):
+        return "not enough memory for this run. Use fewer sites at a time (engine.workers=1)."
+    if isinstance(error, OSError):
+        return f"{error.strerror or 'input or output failed'}: {error.filename or ''}"
+    return f"an unexpected {type(error).__name__}; run with --debug to see where."

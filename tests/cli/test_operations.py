@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests.cli.commands import collegium
 
-from collegium.cli.speaking import speaker
 from collegium.flare.coordinator.register import registered
 from collegium.flare.supervise.loopback import LoopbackFederation
+from collegium.flare.supervise.speaking import speaker
 
 
 @pytest.fixture(scope="module")

@@ -131,3 +131,35 @@ def test_a_copied_kit_joins_in_the_sites_place_until_a_lead_confirms_one(
     true = federation.console("site-2").rpartition("This one is ")[2][:12]
     Installations(federation.server_kit / "coordinator").confirm("site-2", true, LEAD)
     assert Coordinator(federation, study, tmp_path / "after").result().refusals.empty
+
+
+@pytest.mark.slow
+def test_a_copy_that_is_connected_beside_the_site_shuts_both_out(federation: FaultyFederation, tmp_path: Path) -> None:
+    """It need not answer anything: NVFlare would send one of them, at random, what is meant for the other."""
+    study, book = two_sites(federation, 1), Installations(federation.server_kit / "coordinator")
+    assert Coordinator(federation, study, tmp_path / "before").result().refusals.empty
+    federation.kill("site-2")
+    federation.start_site("site-2", timeout=seconds(60))
+    assert not book.is_shut_out("site-2"), "one that was killed, and is back at once, is one"
+    copy = tmp_path / "site-2"
+    shutil.copytree(federation.site_kit("site-2"), copy, ignore=shutil.ignore_patterns("*.sock", "*.lock", "*.pid"))
+    since = len(federation.console("server"))
+    federation._launch("copy", "site", "join", copy)
+    try:
+        federation.wait_for("server", "site-2 takes part twice at the same time", since, seconds(60))
+        stolen = Coordinator(federation, study, tmp_path / "twice").result()
+        assert set(stolen.refusals["party"]) == {"site-2"}
+    finally:
+        process = federation._running.pop("copy")
+        process.terminate()
+        process.wait(seconds(60))
+    shut_out = Coordinator(federation, study, tmp_path / "shut out").result()
+    assert set(shut_out.refusals["code"]) == {"other-installation"}, "until somebody has said which one it is"
+    federation.wait_for("site-2", "two installations", timeout=seconds(60))
+    true = federation.console("site-2").rpartition("This one is ")[2][:12]
+    book.confirm("site-2", true, LEAD)
+    assert Coordinator(federation, study, tmp_path / "after").result().refusals.empty
+    since = len(federation.console("site-2"))
+    federation.kill("site-2", "nvflare")
+    federation.wait_for("site-2", "connected to", since, seconds(60))
+    assert not book.is_shut_out("site-2")

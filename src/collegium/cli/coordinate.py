@@ -17,10 +17,10 @@ import typer
 from rich.console import Console
 
 from collegium.cli.demo import clear_demo, split_patients
-from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
-from collegium.cli.speaking import LogJson, speaker
+from collegium.cli.options import AsJson, Changes, Force, LogJson, Resume, RunFolder, StudyFile
 from collegium.cli.studies import carry_out, end_with, folder_for
 from collegium.errors import ConfigError, MissingExtra, QuorumLost
+from collegium.flare.supervise.speaking import speaker
 from collegium.reports.html import CODES, UNKNOWN
 from collegium.reports.tables import frame_table
 from collegium.runs.results import Run

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 
-from collegium.cli.options import KitFolder
-from collegium.cli.speaking import LogJson, speaker
+from collegium.cli.options import KitFolder, LogJson
 from collegium.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,18 +79,21 @@ def _show(made: Provisioned) -> None:
     )
 
 
-def start(kit: KitFolder, log_json: LogJson = False) -> None:
+def start(context: typer.Context, kit: KitFolder, log_json: LogJson = False) -> None:
     """Run the server in the foreground; Ctrl-C stops it."""
-    from collegium.flare.supervise.processes import run_server
-
-    run_server(kit, speaker("server", as_json=log_json))
+    _supervise(context, "server", kit, log_json)
 
 
-def join(kit: KitFolder, log_json: LogJson = False) -> None:
+def join(context: typer.Context, kit: KitFolder, log_json: LogJson = False) -> None:
     """Take part, in the foreground; reconnects by itself, Ctrl-C stops it."""
-    from collegium.flare.supervise.processes import run_site
+    _supervise(context, "site", kit, log_json)
 
-    run_site(kit, speaker(kit.resolve().name, as_json=log_json))
+
+def _supervise(context: typer.Context, kind: Literal["server", "site"], kit: Path, log_json: bool) -> None:
+    from collegium.flare.supervise.program import become
+
+    debug = context.find_root().params.get("debug", False)
+    become(kind, kit, *["--log-json"] * log_json, *["--debug"] * debug)
 
 
 def disable(

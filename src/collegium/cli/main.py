@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from collegium.errors import CollegiumError, ConfigError
+from collegium.errors import ConfigError, in_one_line
 
 
 class _LazyGroup(TyperGroup):
@@ -130,15 +130,5 @@ def main() -> None:
     except Exception as error:
         if _Debug.on:
             raise
-        typer.echo(f"collegium: {_in_one_line(error)}", err=True)
+        typer.echo(f"collegium: {in_one_line(error)}", err=True)
         sys.exit(2 if isinstance(error, ConfigError) else 1)
-
-
-def _in_one_line(error: Exception) -> str:
-    if isinstance(error, CollegiumError):
-        return "\n  ".join([str(error), *getattr(error, "__notes__", [])])
-    if isinstance(error, MemoryError):
-        return "not enough memory for this run. Use fewer sites at a time (engine.workers=1)."
-    if isinstance(error, OSError):
-        return f"{error.strerror or 'input or output failed'}: {error.filename or ''}"
-    return f"an unexpected {type(error).__name__}; run with --debug to see where."

@@ -16,4 +16,5 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the 
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, for programs.")]
 KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Print messages as JSON, one object per line.")]
 AtDelta = Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default: the budget's).")]

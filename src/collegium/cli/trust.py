@@ -42,7 +42,7 @@ def confirm(
                 f"Nothing to confirm: {site} is not shut out ({', '.join(book.waiting()) or 'nobody is'})."
             )
         for name, at in seen.items():
-            typer.echo(f"{name}  answered first at {at}")
+            typer.echo(f"{name}  first answered at {at}")
         typer.echo(f"Ask the owner of {site} which one it is (collegium site status KIT), then confirm that one.")
         return
     book.confirm(site, installation, by.name)

@@ -17,11 +17,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.compose import make_column_selector, make_column_transformer
-from sklearn.decomposition import PCA, TruncatedSVD
-from sklearn.impute import SimpleImputer
-from sklearn.kernel_approximation import Nystroem
-from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
 
@@ -74,6 +69,8 @@ class Familiar(Voters):
 
 def familiarity(own: Matrix, public: Matrix, threshold: float, rng: np.random.Generator) -> NDArray[np.bool_]:
     """Which public rows look like one's own (of one class), by logits of classifiers that did not see the row."""
+    from sklearn.linear_model import LogisticRegression  # 15 MB, here and below, for sites that are asked this
+
     mine, theirs = np.empty(len(own)), np.empty(len(public))
     own_fold, public_fold = rng.permutation(len(own)) % FOLDS, rng.permutation(len(public)) % FOLDS
     for fold in range(FOLDS):
@@ -88,6 +85,8 @@ def familiarity(own: Matrix, public: Matrix, threshold: float, rng: np.random.Ge
 
 def _view_of(U: Any) -> tuple[Pipeline, Matrix]:
     """Features in which rows are compared, fitted on public rows only; and all public rows in them."""
+    from sklearn.kernel_approximation import Nystroem
+
     U = _flat(U)
     rng = np.random.default_rng(0)
     some = tables.take(U, np.sort(rng.permutation(tables.n_rows(U))[:VIEW_ROWS]))
@@ -104,6 +103,9 @@ def _view_of(U: Any) -> tuple[Pipeline, Matrix]:
 
 
 def _to_numbers(U: Any) -> Any:
+    from sklearn.compose import make_column_selector, make_column_transformer
+    from sklearn.impute import SimpleImputer
+
     if sparse.issparse(U):
         return MaxAbsScaler()
     numeric = make_pipeline(
@@ -122,6 +124,8 @@ def _to_numbers(U: Any) -> Any:
 
 
 def _reducer(Z: Any) -> Any:
+    from sklearn.decomposition import PCA, TruncatedSVD
+
     components = min(COMPONENTS, min(Z.shape) - 1)
     if sparse.issparse(Z):
         return TruncatedSVD(max(1, components), random_state=0)

@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_extension_array_dtype, is_numeric_dtype
 from scipy import sparse
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils import get_tags
@@ -68,6 +66,8 @@ def _frame_steps(learner: Any, shown: list[pd.DataFrame], fills: bool) -> list[A
         numeric = [FunctionTransformer(as_numbers), *numeric]
     if not others and not numeric:
         return []
+    from sklearn.compose import ColumnTransformer  # with all of the linear models: not for those who need none
+
     parts: list[tuple[str, Any, list[Any]]] = []
     if numbers:
         parts.append(("numbers", make_pipeline(*numeric) if numeric else "passthrough", numbers))
@@ -88,8 +88,14 @@ def _is_number(column: Any, shown: list[pd.DataFrame]) -> bool:
 def _number_steps(learner: Any, has_gaps: bool, has_blank: bool) -> list[Any]:
     copes = takes_gaps(learner) and not (has_blank and type(learner).__name__ in _NEED_A_VALUE)
     fills = has_gaps and not copes
-    filled = [SimpleImputer(strategy="median", keep_empty_features=True)] if fills else []
+    filled = [_imputer()] if fills else []
     return [*filled, StandardScaler()] if type(learner).__name__ in _SCALED else filled
+
+
+def _imputer() -> Any:
+    from sklearn.impute import SimpleImputer  # with all that finds neighbours
+
+    return SimpleImputer(strategy="median", keep_empty_features=True)
 
 
 def takes_gaps(learner: Any) -> bool:

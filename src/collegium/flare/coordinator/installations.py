@@ -2,7 +2,8 @@
 
 A kit can be copied. A copy elsewhere has another place, one without the agent's folder another key; and one that is
 the same in everything has, sooner or later, an old turn: whoever answers is given a new one. When an installation is
-not the known one, nobody is asked anything under that name until a lead confirms which of them it is.
+not the known one, or two are connected at the same time, nobody is asked anything under that name until a lead
+confirms which of them it is.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Installations:
                 known = book[site] = _pinned(found)
                 self._note(f"{site} first answered, from installation {found.name}")
             is_known = (known["identity"], known["place"]) == (found.identity, found.place)
-            if not known["seen"] and is_known and found.turn in known["turns"]:
+            if not _is_shut_out(known) and is_known and found.turn in known["turns"]:
                 turn = secrets.token_hex(16)
                 # what was given since may still be on its way, or was never kept
                 later = known["turns"][known["turns"].index(found.turn) + 1 :]
@@ -52,12 +53,29 @@ class Installations:
                 return turn
             if found.name not in known["seen"] and len(known["seen"]) < _MOST_SEEN:
                 known["seen"][found.name] = {**asdict(found), "at": _now()}
-                self._note(f"{site} answered from installation {found.name}, which is not the known one; shut out")
+                self._note(f"{site} answered from installation {found.name}; shut out")
+            twice = "twice" in known
+        what = "while another is connected too" if twice else "which is not the one that took part before"
         raise OtherInstallation(
-            f"{site} answers from installation {found.name}, which is not the one that took part before: its kit is in "
-            f"use twice, or was moved or restored. It is asked nothing. Ask its owner which installation it has "
-            f"(collegium site status KIT), then: collegium server confirm SERVER-KIT {site} INSTALLATION --lead KIT"
+            f"{site} answers from installation {found.name}, {what}: its kit is in use twice, or was moved or "
+            f"restored. It is asked nothing. Ask its owner which installation it has (collegium site status KIT), "
+            f"then: collegium server confirm SERVER-KIT {site} INSTALLATION --lead KIT"
         )
+
+    def shut_out(self, site: str) -> bool:
+        """Two installations are connected at the same time; whether that is news."""
+        with self._changing() as book:
+            known = book.setdefault(site, _pinned(Installation("", "", "")))
+            if "twice" in known:
+                return False
+            known["twice"] = _now()
+            self._note(f"{site} was connected twice at the same time; shut out")
+            return True
+
+    def is_shut_out(self, site: str) -> bool:
+        """Whether nobody is asked under this name."""
+        with self._changing() as book:
+            return site in book and _is_shut_out(book[site])
 
     def kept(self, site: str, turn: str) -> None:
         """The site has kept this turn: whoever comes with an earlier one is a copy."""
@@ -72,23 +90,22 @@ class Installations:
             return sorted(book)
 
     def waiting(self) -> dict[str, dict[str, str]]:
-        """The installations that were seen of each site that is shut out, and when."""
+        """The installations that have answered of each site that is shut out, and since when."""
         with self._changing() as book:
             return {
-                site: {name: str(each["at"]) for name, each in known["seen"].items()}
+                site: {name: at for name, (_, at) in _candidates(known).items()}
                 for site, known in book.items()
-                if known["seen"]
+                if _is_shut_out(known)
             }
 
     def confirm(self, site: str, name: str, lead: str) -> None:
         """From now on this installation is the site's, and no other."""
         with self._changing() as book:
-            seen = book.get(site, {"seen": {}})["seen"]
-            if name not in seen:
-                found = ", ".join(f"{each} ({about['at']})" for each, about in seen.items())
-                raise ConfigError(f"{site} has not answered from installation {name!r} (waiting: {found or 'none'}).")
-            about = seen[name]
-            book[site] = _pinned(Installation(about["identity"], about["place"], about["turn"]))
+            found = _candidates(book[site]) if site in book and _is_shut_out(book[site]) else {}
+            if name not in found:
+                waiting = ", ".join(f"{each} ({at})" for each, (_, at) in found.items())
+                raise ConfigError(f"{site} has not answered from installation {name!r} (waiting: {waiting or 'none'}).")
+            book[site] = _pinned(found[name][0])
             self._note(f"{lead} confirmed installation {name} of {site}")
 
     @contextmanager
@@ -114,6 +131,19 @@ class Installations:
 
 def _pinned(found: Installation) -> dict[str, Any]:
     return {"identity": found.identity, "place": found.place, "turns": [found.turn], "since": _now(), "seen": {}}
+
+
+def _is_shut_out(known: dict[str, Any]) -> bool:
+    return bool(known["seen"]) or "twice" in known
+
+
+def _candidates(known: dict[str, Any]) -> dict[str, tuple[Installation, str]]:
+    """Whom a lead can confirm: the one that took part before, and those that answered since."""
+    before = [Installation(known["identity"], known["place"], turn) for turn in known["turns"] if known["identity"]]
+    found = {each.name: (each, str(known["since"])) for each in before}
+    for name, about in known["seen"].items():
+        found[name] = Installation(about["identity"], about["place"], about["turn"]), str(about["at"])
+    return found
 
 
 def _now() -> str:

@@ -88,7 +88,8 @@ class SignedSession:
         """One question to one site. Raises PartyBarred where it is not to be asked."""
         try:
             self._lead.require_trusted()
-            site = self._greeted(party, None)
+            shut_out = self._lead.installations.is_shut_out(party)
+            site = self._greeted(party, self._sites.get(party) if shut_out else None)
             for _ in range(_TRIES):
                 self._lead.require_trusted(site.member)
                 letter = self._ask(party, site, {}, message, timeout)

@@ -31,6 +31,7 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
+from collegium.flare.nvflare.callers import say_which_process, shut_out_second
 from collegium.flare.nvflare.streams import hold_little
 from collegium.flare.supervise.peers import is_own_user
 
@@ -208,7 +209,11 @@ def main() -> None:
         die_with_parent()
         os.environ[PARENT] = str(os.getpid())  # of the jobs
         module = _MODULES[kind]
-    if kind != "agent":
+    if kind == "agent":
+        from collegium.flare.site.postponed import SELDOM_USED, postpone  # nobody else has these packages
+
+        postpone(SELDOM_USED)
+    else:
         _change_nvflare(kind)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
@@ -226,8 +231,12 @@ def _change_nvflare(kind: str) -> None:
     if kind == "server":
         from collegium.flare.nvflare.revocation import shut_out_revoked  # a job or a site has no need of it
 
+        kit = Path(sys.argv[sys.argv.index("-m") + 1])
         keep_sites_apart()
-        shut_out_revoked(Path(sys.argv[sys.argv.index("-m") + 1]))
+        shut_out_revoked(kit)
+        shut_out_second(kit)
+    else:
+        say_which_process()
     if kind == "site":
         close_doors()
         retry_soon()

@@ -101,6 +101,7 @@ def run_server(folder: str | Path, say: Say) -> None:
 
 
 def _hear_server(line: str, said: set[str], say: Say) -> None:
+    _hear_notice(line, say)
     for pattern, words in _NEWS:
         if found := re.search(pattern, line):
             text = found.expand(words)
@@ -111,7 +112,7 @@ def _hear_server(line: str, said: set[str], say: Say) -> None:
             return
 
 
-def _hear_agent(line: str, say: Say) -> None:
+def _hear_notice(line: str, say: Say) -> None:
     if line.startswith(NOTICE):
         say(line.removeprefix(NOTICE))
 
@@ -130,7 +131,7 @@ class _SiteSupervisor(Supervisor):
         self._connection = Connection()
         self._nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, self._connection.hear)
         pid_file = kit.folder / "agent" / "agent.pid"
-        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: _hear_agent(line, say), pid_file)
+        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: _hear_notice(line, say), pid_file)
         super().__init__(kit, [agent, self._nvflare], say)
         self._was_up = False
         self._reason = ""

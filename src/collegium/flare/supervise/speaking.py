@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from datetime import datetime
-from typing import Annotated
-
-import typer
-from rich.console import Console
-
-LogJson = Annotated[bool, typer.Option("--log-json", help="Print messages as JSON, one object per line.")]
 
 
 def speaker(name: str, *, as_json: bool = False, stderr: bool = False) -> Callable[[str], None]:
     """A function that prints a message of `name`."""
-    console = Console(highlight=False, soft_wrap=True, stderr=stderr)
 
     def say(text: str) -> None:
         now = datetime.now().astimezone()
         if as_json:
             line = json.dumps({"time": now.isoformat(timespec="milliseconds"), "from": name, "message": text})
         else:
-            line = f"{now:%Y-%m-%d %H:%M:%S} {name}: {text}"
-        console.print(line, markup=False)
+            # what a site is called, or says, moves no cursor
+            shown = "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+            line = f"{now:%Y-%m-%d %H:%M:%S} {name}: {shown}"
+        print(line, file=sys.stderr if stderr else sys.stdout, flush=True)
 
     return say
