@@ -532,7 +532,7 @@ FAULTS = (
         "if False:\n                raise",
     ),
     _FLOODS.fault("public sets fill the disk", "            self._make_room(len(piece))\n", ""),
-    _FLOODS.fault("a run that was ended is opened", "if (self._folder / run / _ENDED).is_file():", "if False:"),
+    _FLOODS.fault("a run that was ended is opened", "if (self._folder / run / RUN_ENDED).is_file():", "if False:"),
     _FLOODS.fault("an idle run stays awake", "if time.monotonic() - heard > self._idle:", "if False:"),
     _FLOODS.fault("a header before a long message", "if len(payload) > self._longest_payload(what):", "if False:"),
     _of("link", "tests/flare/coordinator/test_hostile_sites.py").fault(
