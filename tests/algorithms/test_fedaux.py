@@ -319,9 +319,8 @@ def test_a_budget_pays_for_the_scores_and_ends_them(tmp_path):
 
     result = run(FedAUX(rounds=1), sites=sites(cg.Policy(unprotected=("Weights",))))
     assert result.privacy.query("kind == 'dp'")["epsilon"].tolist() == pytest.approx([0.1, 0.1], rel=1e-6)
-    with pytest.warns(cg.CollegiumWarning):
-        spent = run(FedAUX(rounds=1), sites=sites(cg.Policy(unprotected=("Weights",))))
-    assert set(spent.refusals["code"]) == {"budget-exhausted"}
+    with pytest.raises(QuorumLost, match="a: budget-exhausted, b: budget-exhausted"):
+        run(FedAUX(rounds=1), sites=sites(cg.Policy(unprotected=("Weights",))))
 
 
 def test_a_budget_alone_lets_no_weights_out(tmp_path):
