@@ -63,7 +63,7 @@ CODES: Final = {
     "too-many-runs": "Too many runs are open at the site.",
     "run-ended": "The site's owner has ended this run.",
     "no-room": "The site's public sets take all the room that they may.",
-    "other-installation": "Another installation answered in the site's name: a lead must confirm which one is the site.",
+    "other-installation": "Another installation answered in the site's name: a lead must confirm which is the site.",
     "revoked": "The lead or the site is revoked.",
     "not-a-lead": "The site takes orders from leads only.",
     "other-lead": "The run was begun by another lead.",
