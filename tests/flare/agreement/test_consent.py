@@ -59,6 +59,7 @@ def test_an_honest_plan_raises_no_warning(honest: Plan) -> None:
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_no_honest_plan_raises_a_warning(algorithm: dict[str, object]) -> None:
     cls = registry.lookup("algorithm", algorithm["name"])
     learner = {"name": "torch", "net": "linear"} if cls.needs else "decision_tree"

@@ -266,7 +266,7 @@ def test_logs_hold_no_tokens_and_no_keys():
 
 
 def test_a_disabled_site_stops_and_says_so_until_it_is_enabled(federation):
-    set_enabled(federation.lead_kit, "site-3", enabled=False)
+    set_enabled(federation.lead_kit, "site-3", enabled=False, absent=True)  # it may be connecting just now
     federation.wait_for("site-3", "site-3 was disabled at", timeout=seconds(60))
     assert "collegium server enable site-3" in federation.console("site-3")
     until(lambda: gone(federation.site_kit("site-3")))
