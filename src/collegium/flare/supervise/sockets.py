@@ -80,10 +80,14 @@ class Channel:
             parts += part
         return bytes(parts)
 
-    def close(self) -> None:
-        """Close this end, and wake a thread that waits for a message."""
+    def shut(self) -> None:
+        """End the connection, and wake a thread that waits for a message."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close this end, and wake a thread that waits for a message."""
+        self.shut()
         self._socket.close()
 
 
@@ -155,7 +159,8 @@ class _Served:
         with self._lock:
             silent = next(iter(self._silent), None)
             if len(self._all) >= MOST_CONNECTIONS and silent is not None:
-                self._drop(silent)
+                self._forget(silent)
+                silent.shut()  # its own thread closes it: another connection could get its number before that sees it
             if len(self._all) >= MOST_CONNECTIONS:
                 channel.close()
                 return
@@ -173,12 +178,12 @@ class _Served:
                     if channel in self._all:
                         self._silent[channel] = None
         with self._lock:
-            self._drop(channel)
+            self._forget(channel)
+        channel.close()
 
-    def _drop(self, channel: Channel) -> None:
+    def _forget(self, channel: Channel) -> None:
         self._all.discard(channel)
         self._silent.pop(channel, None)
-        channel.close()
 
 
 def connect(path: Path, limit: int = MAX_MESSAGE) -> Channel:
