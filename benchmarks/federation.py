@@ -28,7 +28,8 @@ import collegium as cg
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium import wire
 from collegium.algorithms import fedct
-from collegium.core.federation import Federation, Link
+from collegium.core.federation import Federation
+from collegium.core.link import Link
 from collegium.core.public_set import PublicSet
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.coordinator.link import RemoteLink

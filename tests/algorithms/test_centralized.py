@@ -18,7 +18,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.algorithms.centralized import hand_over
 from collegium.core import Federation
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.errors import ConfigError, QuorumLost
 from collegium.protocols.keyring import Keyring
 from collegium.site.factory import open_site

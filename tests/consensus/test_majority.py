@@ -15,7 +15,7 @@ from tests.core.exchanges import last_comes_first
 import collegium as cg
 from collegium import wire
 from collegium.core import Federation, Labels
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.errors import ConfigError
 from collegium.wire.replies import Reply, Row, write_reply
 

@@ -17,8 +17,8 @@ from collegium import registry
 from collegium.algorithms.fedct import label, train
 from collegium.consensus import Consensus, Voters
 from collegium.core import ActiveSite, Algorithm, Federation, HardLabels, Labels, step
-from collegium.core.federation import Answer
 from collegium.core.labels import code_dtype
+from collegium.core.link import Answer
 from collegium.core.public_set import PublicSet
 from collegium.errors import Refused
 from collegium.links.hosting import Hosting

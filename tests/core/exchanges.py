@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collegium import wire
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.links.local import LocalLink
 
 

@@ -12,7 +12,7 @@ from tests.waiting import seconds
 import collegium as cg
 from collegium import wire
 from collegium.core import ActiveSite, Count, Federation, HardLabels, Labels, Nothing, step
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.core.public_set import PublicSet
 from collegium.errors import ConfigError, QuorumLost, WireError
 from collegium.links.hosting import Hosting

@@ -16,8 +16,9 @@ from tests.wire.mutations import mutated_bytes, mutated_words
 import collegium as cg
 from collegium import wire
 from collegium.algorithms.fedct import label
-from collegium.core.federation import Answer, Federation
+from collegium.core.federation import Federation
 from collegium.core.labels import Labels
+from collegium.core.link import Answer
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import HardLabels
 from collegium.links.local import LocalLink

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.flare.offices import OfficeHost, OfficeSession, open_office
+from tests.flare.offices import OfficeHost, OfficeSession, open_office, write_data, write_site
 
 from collegium.flare.coordinator.signed import LeadSignature, SignedSession
 from collegium.flare.kits.federation_file import FederationFile, LeadSection, ServerSection, SiteSection
@@ -26,6 +27,15 @@ def make_kits(folder: Path, sites: tuple[str, ...]) -> Path:
         leads=[LeadSection(name=name, organisation="university") for name in LEADS],
     )
     provision(file, folder)
+    return folder
+
+
+def ready_kits(made: Path, folder: Path, sites: Sequence[str]) -> Path:
+    """A copy of these kits for one test, with data at every site."""
+    shutil.copytree(made, folder)
+    write_data(folder, sites)
+    for name in sites:
+        write_site(folder / name, name)
     return folder
 
 

@@ -17,7 +17,7 @@ from tests.flare.offices import OfficeHost, write_data
 import collegium as cg
 from collegium import registry
 from collegium.core import Federation
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
 from collegium.flare.coordinator.coordinate import coordinate

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from collegium.core.federation import Answer, Federation, OpenLink
+from collegium.core.federation import Federation
+from collegium.core.link import Answer, OpenLink
 from collegium.links.replay import ReplayLink
 from collegium.runs.record import Record
 

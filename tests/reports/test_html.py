@@ -16,7 +16,8 @@ import collegium as cg
 from collegium.core.labels import Labels
 from collegium.core.observations import Observations
 from collegium.reports.compare import render_comparison
-from collegium.reports.html import CODES, render_report
+from collegium.reports.html import render_report
+from collegium.reports.refusals import CODES
 from collegium.reports.tables import bytes_text
 from collegium.runs.results import Run
 from collegium.wire.replies import Row

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.core.observations import Notes
 from collegium.errors import RecordError, StorageError
 from collegium.runs.record import Record

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from collegium import wire
 from collegium.core.algorithm import Algorithm
-from collegium.core.federation import Answer, Federation
+from collegium.core.federation import Federation
 from collegium.core.labels import Labels, encode_labels
+from collegium.core.link import Answer
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
 from collegium.core.workbench import Workbench

@@ -21,7 +21,7 @@ from collegium.cli.options import AsJson, Changes, Force, LogJson, Resume, RunFo
 from collegium.cli.studies import carry_out, end_with, folder_for
 from collegium.errors import ConfigError, MissingExtra, QuorumLost
 from collegium.flare.supervise.speaking import speaker
-from collegium.reports.html import CODES, UNKNOWN
+from collegium.reports.refusals import CODES, UNKNOWN
 from collegium.reports.tables import frame_table
 from collegium.runs.results import Run
 from collegium.study.study import Study

@@ -8,15 +8,16 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium import wire
 from collegium.core.labels import Codes, Labels
+from collegium.core.link import Answer, Link, OpenLink
 from collegium.core.masking import SecretTotals, masking
-from collegium.core.observations import Notes, Observations
+from collegium.core.observations import Observations
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing, Release, Sum
 from collegium.core.settings import PositiveFloat, Probability, check
@@ -43,36 +44,6 @@ MISSING: Final = "missing"
 """The code of a site that did not answer."""
 # After these codes the site did not take in the labels it was sent.
 _NOT_TAKEN_IN: Final = {"bad-message", "storage-failed", "other-order", BAD_REPLY}
-
-
-class Answer(NamedTuple):
-    """What came from a party: its frame and, in a simulation, what it noted beside it."""
-
-    party: str
-    frame: bytes
-    notes: Notes | None = None
-
-
-class Link(Protocol):
-    """How orders reach sites and sealed releases come back."""
-
-    @property
-    def parties(self) -> tuple[str, ...]:
-        """The names of all sites."""
-        ...
-
-    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
-        """Send one frame to each named party; yield answers as they come. A party that does not answer is left out."""
-        ...
-
-
-@runtime_checkable
-class OpenLink(Link, Protocol):
-    """A link that sites may join later."""
-
-    def newcomers(self) -> tuple[str, ...]:
-        """Sites that have joined since the last call. Called when a round begins."""
-        ...
 
 
 class Replies(dict[str, R], Generic[R]):

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from threadpoolctl import threadpool_limits
 
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 from collegium.links.simulated import Kept, SimulatedLink
 from collegium.site.agent import Agent

@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores
 from collegium.links.packing import pack, split

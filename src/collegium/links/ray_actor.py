@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import cloudpickle
 
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.local import AgentPool

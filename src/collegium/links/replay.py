@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from collegium.core.federation import Answer, Link, OpenLink
+from collegium.core.link import Answer, Link, OpenLink
 from collegium.errors import RecordError
 
 if TYPE_CHECKING:

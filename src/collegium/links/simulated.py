@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final
 
 from collegium import registry
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.errors import ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel

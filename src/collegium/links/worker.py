@@ -19,7 +19,7 @@ import cloudpickle
 import joblib
 
 from collegium import wire
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.links.hosting import threads_per_site
 from collegium.links.local import AgentPool
 from collegium.links.packing import unpack

@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 
 from collegium import wire
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.core.observations import Notes
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores

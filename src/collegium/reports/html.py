@@ -13,6 +13,7 @@ from collegium.privacy.claims import UNPROTECTED
 from collegium.reports import compare, style, svg
 from collegium.reports.audits import audit_section
 from collegium.reports.compare import bytes_sent, count, percent, seconds_text
+from collegium.reports.refusals import CODES, UNKNOWN
 from collegium.reports.style import Markup, code, element, figure, join, number, paragraph
 from collegium.reports.tables import bytes_text
 
@@ -26,57 +27,6 @@ _HEAT_ROWS: Final = 30
 _TABLE_CELLS: Final = 400
 _LISTED: Final = 60
 """Releases and refusals are listed one by one up to this number."""
-
-CODES: Final = {
-    "step-failed": "The step raised an error. The site's own log has the text, which does not leave the site.",
-    "missing": "No answer (before the deadline).",
-    "unknown-step": "The site does not have this step.",
-    "other-version": "The site has another version of this step.",
-    "step-denied": "The site's policy does not allow this step.",
-    "unprotected": "The site's policy or budget does not let this kind of release leave without differential privacy.",
-    "budget-exhausted": "The site's privacy budget is spent: nothing more leaves.",
-    "budget-relation": "The site's budget cannot add up claims about replaced and about added or removed records.",
-    "ledger-damaged": "The site's ledger was changed or truncated: nothing more can be spent from it.",
-    "mechanism-denied": "The site cannot apply the privacy mechanism that it was asked for.",
-    "release-denied": "This kind of release never leaves a site outside a simulation.",
-    "not-a-release": "The step returned something that is not a release: nothing left.",
-    "not-declared": "The step returned another kind of release than it declares.",
-    "too-large": "The release is larger than the site allows.",
-    "bytes-exhausted": "The site has sent as many bytes as it allows for one run.",
-    "other-public-set": "The request is about another public set than the one that the site has pinned.",
-    "other-order": "The site has already answered another request with this number.",
-    "bad-message": "The message to the site could not be read.",
-    "bad-reply": "The site's reply could not be read.",
-    "storage-failed": "The site could not write its ledger, so nothing left: its disk is full or failing.",
-    "diverged": "The site's model has diverged: its weights are NaN or infinite.",
-    "mask-denied": "The site does not mask its answers as it was asked to.",
-    "algorithm-denied": "The site's policy does not allow this algorithm, or it is not installed there.",
-    "not-a-party": "The plan does not name this site.",
-    "other-classes": "The site has labels that are not among the study's classes.",
-    "wrong-data": "The site's data or learner does not fit the study.",
-    "no-public-set": "The site does not take the public set.",
-    "not-planned": "The plan that the site agreed to does not include this.",
-    "other-plan": "The site has begun this run with another plan.",
-    "approval-spent": "All runs that the site's owner approved have begun: the plan must be signed again.",
-    "approval-expired": "The day until which the site's owner approved is over: the plan must be signed again.",
-    "approvals-full": "Too many plans wait at the site: its owner must sign or reject some.",
-    "too-many-runs": "Too many runs are open at the site.",
-    "run-ended": "The site's owner has ended this run.",
-    "no-room": "The site's public sets take all the room that they may.",
-    "other-installation": "Another installation answered in the site's name: a lead must confirm which is the site.",
-    "revoked": "The lead or the site is revoked.",
-    "not-a-lead": "The site takes orders from leads only.",
-    "other-lead": "The run was begun by another lead.",
-    "untrusted-certificate": "A certificate is not of this federation, or not valid today.",
-    "bad-signature": "The message was not signed by whom it names.",
-    "replayed": "The message had been sent before.",
-    "other-instance": "The site answers from another installation than before.",
-    "no-held-out-rows": "The site holds out no rows to measure with.",
-    "failed": "The site met an error that it did not expect. Its own log has the text.",
-}
-"""Why a site did not answer, in plain words."""
-UNKNOWN: Final = "The site's own log says why."
-
 
 _KINDS: Final = {
     "dp": "differential privacy",

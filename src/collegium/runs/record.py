@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from collegium.core.federation import Answer
+from collegium.core.link import Answer
 from collegium.core.observations import Notes
 from collegium.errors import RecordError
 from collegium.site.ledger import storage_errors

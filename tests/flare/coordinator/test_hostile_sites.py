@@ -26,8 +26,8 @@ def raw(head: bytes, body: bytes = b"") -> bytes:
     return b"CLG2" + struct.pack(">II", len(head), len(body)) + head + body
 
 
-def released(payload: bytes) -> Callable[[bytes], bytes]:
-    """The site's own reply, with something else in the place of its release, and the right hash."""
+def altered(how: Callable[[Reply], tuple[dict[str, Any], bytes]]) -> Callable[[bytes], bytes]:
+    """The site's own reply, with another row or another release."""
 
     def change(answer: bytes) -> bytes:
         header, frame = wire.cut(answer)
@@ -35,25 +35,20 @@ def released(payload: bytes) -> Callable[[bytes], bytes]:
             return answer
         reply = read_reply(frame)
         assert isinstance(reply, Reply)
-        row = asdict(reply.row) | {"sha256": hashlib.sha256(payload).hexdigest(), "bytes": 0}
-        return wire.join(header, wire.join({"number": reply.number, "row": row}, payload))
+        row, payload = how(reply)
+        return wire.join(header, wire.join({"number": reply.number, "row": asdict(reply.row) | row}, payload))
 
     return change
+
+
+def released(payload: bytes) -> Callable[[bytes], bytes]:
+    """Something else in the place of its release, and the right hash."""
+    return altered(lambda reply: ({"sha256": hashlib.sha256(payload).hexdigest(), "bytes": 0}, payload))
 
 
 def priced(text: str) -> Callable[[bytes], bytes]:
-    """The site's own reply, which says something else of what it costs."""
-
-    def change(answer: bytes) -> bytes:
-        header, frame = wire.cut(answer)
-        if header["state"] != "done":
-            return answer
-        reply = read_reply(frame)
-        assert isinstance(reply, Reply)
-        words = {"number": reply.number, "row": asdict(reply.row) | {"privacy": text}}
-        return wire.join(header, wire.join(words, reply.payload))
-
-    return change
+    """It says something else of what it costs."""
+    return altered(lambda reply: ({"privacy": text}, reply.payload))
 
 
 DEEP = b'{"labels":' + b"[" * 700 + b"]" * 700 + b"}"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.flare.conftest import NAMES
 from tests.flare.coordinator.test_link import At, carry_out, released, study
-from tests.flare.doors import LEADS, SignedHost, make_kits
-from tests.flare.offices import write_data, write_site
+from tests.flare.doors import LEADS, SignedHost, make_kits, ready_kits
+from tests.flare.offices import write_site
 from typer.testing import CliRunner
 
 from collegium import wire
@@ -38,12 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def kits(made: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "kits"
-    shutil.copytree(made, folder)
-    write_data(folder, NAMES)
-    for name in NAMES:
-        write_site(folder / name, name)
-    return folder
+    return ready_kits(made, tmp_path / "kits", NAMES)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.flare.doors import LEADS, OpenDoor, SignedHost, make_kits
-from tests.flare.offices import write_data, write_site
+from tests.flare.doors import LEADS, OpenDoor, SignedHost, make_kits, ready_kits
 from tests.waiting import seconds, until
 
 from collegium import wire
@@ -50,12 +48,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def kits(made: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "kits"
-    shutil.copytree(made, folder)
-    write_data(folder, SITES)
-    for name in SITES:
-        write_site(folder / name, name)
-    return folder
+    return ready_kits(made, tmp_path / "kits", SITES)
 
 
 @pytest.fixture

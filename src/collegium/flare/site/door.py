@@ -172,11 +172,9 @@ class Door:
             self._note("other-installation", text)
 
     def _note(self, code: str, text: str) -> None:
-        """For the owner. Once for each kind: whoever is refused tries again and again."""
-        line = f"door: {code}: {text}"
+        """For the owner; whoever is refused tries again and again."""
         with suppress(OSError, CollegiumError):  # a full disk must not keep the site from refusing
-            if line not in self._log.lines and len(self._log.lines) < _MOST_OUT_OF_ORDER:
-                self._log.write(line)
+            self._log.write_again(f"door: {code}: {text}")
 
 
 def _refusal(code: str) -> bytes:

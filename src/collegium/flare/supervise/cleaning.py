@@ -18,7 +18,6 @@ from collegium.flare.site.file import SITE_FILE, SiteFile
 from collegium.flare.supervise.children import members
 from collegium.site.ledger import storage_errors
 
-DAYS: Final = 90
 _JOB: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _DAY: Final = 86400.0
 _MARKS: Final = {RUN_LEAD, RUN_ENDED}

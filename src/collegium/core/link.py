@@ -1,0 +1,38 @@
+"""How a federation reaches its sites: one interface, whatever lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from collegium.core.observations import Notes
+
+
+class Answer(NamedTuple):
+    """What came from a party: its frame and, in a simulation, what it noted beside it."""
+
+    party: str
+    frame: bytes
+    notes: Notes | None = None
+
+
+class Link(Protocol):
+    """How orders reach sites and sealed releases come back."""
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """The names of all sites."""
+        ...
+
+    def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        """Send one frame to each named party; yield answers as they come. A party that does not answer is left out."""
+        ...
+
+
+@runtime_checkable
+class OpenLink(Link, Protocol):
+    """A link that sites may join later."""
+
+    def newcomers(self) -> tuple[str, ...]:
+        """Sites that have joined since the last call. Called when a round begins."""
+        ...
