@@ -34,6 +34,7 @@ class _Group:
         return Fault(f"{self.name}: {name}", old, new, tests or self.tests)
 
 
+_DOOR = _of("door", "tests/flare/site/test_door.py")
 _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
 _EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
@@ -126,6 +127,30 @@ FAULTS = (
     ),
     _of("sensitivity", "tests/flare/site/test_office.py").fault(
         "a plan may name other noise", "if not same_setting(planned.mechanism, noise_on(step, algorithm)):", "if False:"
+    ),
+    _DOOR.fault(
+        "an old message counts again", '            caller.use(letter.head.get("number"))\n', "            pass\n"
+    ),
+    _DOOR.fault("anybody with a certificate is a lead", 'if lead.kind != "lead":', "if False:"),
+    _DOOR.fault("any signature will do", "self._name or not letter.is_from(key):", "self._name:"),
+    _DOOR.fault("a run has many leads", "if known != lead:", "if False:"),
+    _DOOR.fault(
+        "who is revoked goes on",
+        "        self._revoked.require_trusted(caller.lead)\n",
+        "        pass\n",
+    ),
+    _DOOR.fault("anybody answers for a site", " and letter.is_from(identity)\n", "\n"),
+    _of("installations", "tests/flare/coordinator/test_installations.py").fault(
+        "an old turn is as good as the last", 'and found.turn in known["turns"]:', "and True:"
+    ),
+    _of("installations", "tests/flare/nvflare/test_callers.py").fault(
+        "who was replaced may come back", "            return process in replaced\n", "            return False\n"
+    ),
+    _of("records", "tests/runs/test_record.py", "tests/flare/coordinator/test_bad_days.py").fault(
+        "a lost record is a new run", "        known = self._read_head()\n", "        known = None\n"
+    ),
+    _of("exit codes", "tests/cli/test_studies.py", "tests/cli/test_coordinate.py").fault(
+        "a study that lost sites is whole", "        raise typer.Exit(INCOMPLETE)\n", "        pass\n"
     ),
     _of("consent", "tests/flare/agreement/test_consent.py", "tests/cli/test_site.py").fault(
         "more than the method needs is not said", "        if step.most > found.most:\n", "        if False:\n"
