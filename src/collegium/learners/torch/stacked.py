@@ -29,7 +29,9 @@ class Stack:
     def __init__(self, nets: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self._nets, self._optimizers = nets, optimizers
         self.names = [name for name, _ in nets[0].named_parameters()]
-        self.parameters = [torch.stack([p.detach() for p in each]) for each in zip(*(n.parameters() for n in nets), strict=True)]
+        self.parameters = [
+            torch.stack([p.detach() for p in each]) for each in zip(*(n.parameters() for n in nets), strict=True)
+        ]
         self.buffers = {
             name: torch.stack([net.get_buffer(name) for net in nets]) for name, _ in nets[0].named_buffers()
         }
