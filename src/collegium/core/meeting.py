@@ -20,6 +20,13 @@ Cohort = Literal["auto", "on", "off"]
 """Whether sites are trained together: where their learner is on a GPU, wherever they can be, or nowhere."""
 
 
+@dataclass(frozen=True)
+class Alone:
+    """Instead of an outcome: a work could not be done with others."""
+
+    why: str
+
+
 class Work(Protocol[T]):
     """Something that a site does, and that could be done with others of its kind."""
 
@@ -34,8 +41,8 @@ class Work(Protocol[T]):
     def alone(self) -> T:
         """Do it."""
 
-    def together(self, others: Sequence[Any]) -> list[T | Exception]:
-        """Do these, of which it is the first: what came of each, or what went wrong with it."""
+    def together(self, others: Sequence[Any]) -> Sequence[T | Alone]:
+        """Do these, of which it is the first: what came of each, or why it must be done alone after all."""
 
 
 @dataclass(eq=False)

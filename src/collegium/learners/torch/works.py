@@ -1,0 +1,93 @@
+"""What a net's learner brings to a meeting of sites: an update, or rows to answer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import NDArray
+
+from collegium.core.meeting import Alone
+from collegium.core.terms import UpdateReport
+from collegium.learners.torch import together
+from collegium.learners.torch.answers import Said, answers_of_several
+from collegium.learners.torch.batches import Rows
+from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.together import stacks_well
+from collegium.learners.torch.training import Training, Update
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateWork:
+    """One update of one net."""
+
+    trains: ClassVar[bool] = True
+    update: Update
+
+    @cached_property
+    def _why_not(self) -> str | None:
+        return together.why_not(self.update)
+
+    @cached_property
+    def kind(self) -> Hashable | None:
+        """Equal for updates that are the same computation on other numbers."""
+        return (
+            None
+            if self._why_not is not None
+            else ("update", self.update.training.layers, together.kind_of(self.update))
+        )
+
+    @property
+    def why_alone(self) -> str:
+        """Why it is carried out alone."""
+        return self._why_not or "no other site's net and settings are like it"
+
+    def alone(self) -> UpdateReport:
+        """Carry it out."""
+        return self.update.carry_out()
+
+    def together(self, others: Sequence[UpdateWork]) -> list[UpdateReport | Alone]:
+        """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
+        return together.train_together([each.update for each in others])
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerWork:
+    """What one net says of rows."""
+
+    trains: ClassVar[bool] = False
+    why_alone: ClassVar[str] = "no other site's net is like it"
+    training: Training
+    rows: Rows
+    device: torch.device
+    said: Said
+
+    @property
+    def kind(self) -> Hashable | None:
+        """Equal for answers of nets with the same layers, of the same rows."""
+        if not stacks_well(self.training.net, self.device):
+            return None
+        shapes = tuple(each.shape for each in self.training.net.parameters())
+        return "answer", self.training.layers, shapes, self.rows.identity, self.device, self.said
+
+    def alone(self) -> NDArray[Any]:
+        """Ask the net."""
+        return self.training.answers(self.rows, self.device, self.said)
+
+    def together(self, others: Sequence[AnswerWork]) -> Sequence[NDArray[Any] | Alone]:
+        """Ask all of them, of which it is the first."""
+        with turn(self.device):
+            for each in others:
+                each.training.to(self.device)
+        head = self.training.head if self.said == "features" else ""
+        layers = copy.deepcopy(self.training.net).to("meta")
+        try:
+            return answers_of_several(
+                [each.training.net for each in others], layers, head, self.rows, self.device, self.said
+            )
+        except Exception as error:  # a net of the user's own may do what cannot be done for several at once
+            return [Alone(f"its net cannot be computed with others ({type(error).__name__})")] * len(others)
