@@ -9,6 +9,7 @@ Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Ne
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
@@ -17,12 +18,14 @@ from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from collegium.core.link import Answer
+from collegium.core.meeting import Attendance
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores
+from collegium.links.local import Exchange
 from collegium.links.packing import pack, split
 from collegium.links.ray_actor import Host, SitesActor
 from collegium.links.ray_cluster import connected
-from collegium.links.simulated import Kept, SimulatedLink
+from collegium.links.simulated import Collected, SimulatedLink
 
 _START_SECONDS: Final = 120.0
 _SHARED_BYTES: Final = 100_000
@@ -41,6 +44,7 @@ class RayLink(SimulatedLink):
     def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
         super().__init__(hosting, workers, address)
         self._has_states = hosting.folder is not None
+        self._exchange = 0
         self._stack = ExitStack()
         self._ray = self._stack.enter_context(
             connected(address, cpus=min(workers or available_cores(), len(self.parties)))
@@ -74,13 +78,17 @@ class RayLink(SimulatedLink):
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """One frame to each party; answers as they come. An actor that died leaves its parties out."""
         self._revive(orders, deadline)
+        self._exchange += 1
         stored: dict[bytes, Any] = {}
+        at_host = Counter(self._home[party] for party in orders)
         pending: dict[Future[Answer | None], str] = {}
         for party, frame in orders.items():
             if len(frame) >= _SHARED_BYTES and frame not in stored:
                 stored[frame] = self._ray.put(frame)
-            if self._home[party].alive:
-                pending[self._home[party].ask(party, stored.get(frame, frame), deadline)] = party
+            host = self._home[party]
+            if host.alive:
+                exchange = Exchange(self._exchange, at_host[host], deadline)
+                pending[host.ask(party, stored.get(frame, frame), exchange)] = party
         try:
             for future in as_completed(list(pending), timeout=deadline):
                 answer = self._home[pending.pop(future)].answer(future)
@@ -101,8 +109,13 @@ class RayLink(SimulatedLink):
             _start(dead, _START_SECONDS if deadline is None else deadline)
 
     @cached_property
-    def _collected(self) -> dict[str, Kept]:
-        return {party: kept for host in self._hosts for party, kept in host.collect().items()}
+    def _collected(self) -> Collected:
+        collected = Collected({}, Attendance())
+        for host in self._hosts:
+            sites, attendance = host.collect()
+            collected.sites.update(sites)
+            collected.attendance.add(attendance)
+        return collected
 
     def close(self) -> None:
         """End the actors, and Ray, if it was started here."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from collegium import registry
 from collegium.core.link import Answer
+from collegium.core.meeting import Attendance
 from collegium.errors import ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
@@ -16,6 +17,13 @@ from collegium.links.hosting import Hosting
 AUTO: Final = "auto"
 Kept = tuple[SiteModel | None, Labelled | None, list[str]]
 """What a site has at the end: its model, the labels of its own unlabeled points, its log."""
+
+
+class Collected(NamedTuple):
+    """What the sites have at the end, and who of them was trained with whom."""
+
+    sites: dict[str, Kept]
+    attendance: Attendance
 
 
 class SimulatedLink(ABC):
@@ -36,7 +44,7 @@ class SimulatedLink(ABC):
 
     @property
     @abstractmethod
-    def _collected(self) -> Mapping[str, Kept]:
+    def _collected(self) -> Collected:
         """What the sites have at the end; a site that is gone may be left out."""
 
     @abstractmethod
@@ -58,8 +66,13 @@ class SimulatedLink(ABC):
         """The sites' logs."""
         return {party: lines for party, (_, _, lines) in self._in_order()}
 
+    @property
+    def attendance(self) -> Attendance:
+        """Who was trained with whom."""
+        return self._collected.attendance
+
     def _in_order(self) -> list[tuple[str, Kept]]:
-        collected = self._collected
+        collected = self._collected.sites
         return [(party, collected[party]) for party in self.parties if party in collected]
 
 

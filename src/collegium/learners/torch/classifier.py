@@ -29,7 +29,7 @@ from collegium.core.settings import (
     check_parameters,
     checked,
 )
-from collegium.core.terms import LocalTerms, Optimizer, Part, SoftTargets, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
 from collegium.learners.torch.batches import (
     Beside,
@@ -75,6 +75,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device
         Where to train: "cpu" or "cuda". Without CUDA, it falls back to the CPU with a `CollegiumWarning`;
         `last_update_.device` is the device used.
+    precision
+        How precisely the net computes: "float32"; "tf32", which is faster on GPUs that have it, with products of 10
+        binary digits (elsewhere it is float32); or "bfloat16", the forward pass with 7 digits. Weights stay float32.
     image_shape
         (channels, height, width), if the rows of X are flat but the net takes images.
     random_state
@@ -103,6 +106,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     augment: bool = False
     warm_start: bool = False
     device: str = "cpu"
+    precision: Precision = "float32"
     image_shape: Sequence[int] | None = None
     random_state: NonNegativeInt | None = None
     _training: Training = field(init=False)
@@ -207,13 +211,14 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The net's outputs before the softmax, with columns in the order of `classes_`."""
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
-        return self._training.logits(rows, len(self.classes_), find_device(self.device, quietly=True))
+        device = find_device(self.device, quietly=True)
+        return self._training.logits(rows, len(self.classes_), device, self.precision)
 
     def embed(self, X: Any) -> Floats:
         """The features of each row: the input of the net's last linear layer."""
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
-        return self._training.embed(rows, find_device(self.device, quietly=True))
+        return self._training.embed(rows, find_device(self.device, quietly=True), self.precision)
 
     def get_weights(self, part: Part = "all") -> dict[str, NDArray[np.float32]]:
         """A copy of the weights by name; `part` may be "features" or "head" (the last linear layer).
@@ -348,7 +353,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight_decay: NonNegativeFloat,
     ) -> Schedule:
         check_parameters(self)
-        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
+        device = find_device(self.device)
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, device, bool(self.augment), self.precision)
 
 
 class _Given(NamedTuple):

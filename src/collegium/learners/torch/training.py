@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from collegium.core.terms import LocalTerms, Part, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Part, Precision, Trained, UpdateReport, Weights
 from collegium.errors import ConfigError
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import Batch, Batches, Beside, Floats, Labelled, Rows
 from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
-from collegium.learners.torch.devices import CPU, RandomStream
+from collegium.learners.torch.devices import CPU, RandomStream, computing, passing
 from collegium.registry import lookup
 
 OPTIMIZERS: Final[dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]] = {
@@ -43,6 +43,7 @@ class Schedule:
     device: torch.device
     augment: bool = False
     """Whether to train on a random view of each row."""
+    precision: Precision = "float32"
 
     def draw(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Iterator[Batch]:
         """The mini-batches of these sets."""
@@ -91,7 +92,7 @@ class Training:
     ) -> UpdateReport:
         """Continue training with equal shares of all sets in each batch; the terms may reset the `optimizer`."""
         self._check_batch_norm([*sets, *([] if beside is None else [beside])], schedule, terms.train)
-        with turn(schedule.device):
+        with turn(schedule.device), computing(schedule.device, schedule.precision):
             self.to(schedule.device)
             if not terms.keep_optimizer:
                 self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
@@ -102,7 +103,7 @@ class Training:
     def distill(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> UpdateReport:
         """Train the net to predict these targets, from its current weights, with a new Adam optimizer."""
         self._check_batch_norm([soft], schedule, terms.train)
-        with turn(schedule.device):
+        with turn(schedule.device), computing(schedule.device, schedule.precision):
             self.to(schedule.device)
             adam = torch.optim.Adam(self._net.parameters())
             put_optimizer(adam, self._device)
@@ -126,7 +127,8 @@ class Training:
                     lookup("local_loss", term.loss)(term, self._net, lambda part: schedule.applied_to(make(part)))
                     for term in terms.added
                 ]
-            descent = Descent(self._net, schedule.applied_to(optimizer), losses, augment=schedule.augment)
+            tuned, augment = schedule.applied_to(optimizer), schedule.augment
+            descent = Descent(self._net, tuned, losses, augment=augment, precision=schedule.precision)
             draws = self._is_random or not descent.recordable
             with stepping(descent, device, recorded=not draws) as step:
                 for batch in batches:
@@ -164,11 +166,11 @@ class Training:
         """The name of the last linear layer."""
         return named.find_head(self._net, self._input_shape)
 
-    def logits(self, rows: Rows, n_classes: int, device: torch.device) -> Floats:
+    def logits(self, rows: Rows, n_classes: int, device: torch.device, precision: Precision) -> Floats:
         """The net's outputs, in eval mode."""
-        return self._answers(rows, n_classes, device, self._net)
+        return self._answers(rows, n_classes, device, precision, self._net)
 
-    def embed(self, rows: Rows, device: torch.device) -> Floats:
+    def embed(self, rows: Rows, device: torch.device, precision: Precision) -> Floats:
         """The input of the last linear layer, in eval mode."""
         head = named.head_of(self._net, self.head)
         seen: list[torch.Tensor] = []
@@ -179,20 +181,25 @@ class Training:
 
         hook = head.register_forward_pre_hook(lambda _layer, given: seen.append(given[0]))
         try:
-            return self._answers(rows, head.in_features, device, features)
+            return self._answers(rows, head.in_features, device, precision, features)
         finally:
             hook.remove()
 
     def _answers(
-        self, rows: Rows, width: int, device: torch.device, answer: Callable[[torch.Tensor], torch.Tensor]
+        self,
+        rows: Rows,
+        width: int,
+        device: torch.device,
+        precision: Precision,
+        answer: Callable[[torch.Tensor], torch.Tensor],
     ) -> Floats:
         answers = np.empty((len(rows), width), dtype=np.float32)
-        with turn(device):
+        with turn(device), computing(device, precision):
             self.to(device)  # not in inference mode: what is moved there cannot be trained any more
             self._net.eval()
-            with torch.inference_mode():
+            with torch.inference_mode(), passing(device, precision):
                 for chunk in rows.chunks():
-                    answers[chunk] = answer(rows.tensor(chunk, device)).cpu().numpy()
+                    answers[chunk] = answer(rows.tensor(chunk, device)).float().cpu().numpy()
         return answers
 
     def to(self, device: torch.device) -> None:
