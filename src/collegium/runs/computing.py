@@ -25,6 +25,7 @@ class Computing:
             "precision": check(Precision | None, precision, "precision"),
         }
         self._wanted = {name: value for name, value in given.items() if value is not None}
+        self._found: set[str] = set()
         self._changed: dict[int, tuple[Any, Any]] = {}  # with the learner itself, so that its id stays its own
 
     def on_this_machine(self) -> None:
@@ -60,6 +61,7 @@ class Computing:
                 for name in learner.get_params(deep=True)
                 if (last := name.rpartition("__")[2]) in self._wanted
             }
+            self._found |= {name.rpartition("__")[2] for name in settings}
             # Not a clone, which would forget what a pre-trained learner knows.
             made = copy.deepcopy(learner).set_params(**settings) if settings else learner
             self._changed[id(learner)] = learner, made
@@ -68,7 +70,7 @@ class Computing:
     def warn_if_ignored(self) -> None:
         """Say so where no learner has such a setting."""
         for name, value in self._wanted.items():
-            if not any(hasattr(last_step(made), name) for _, made in self._changed.values()):
+            if name not in self._found:
                 text = f"{name}={value!r} changes nothing: no learner of this run has a {name}."
                 warnings.warn(text, CollegiumWarning, stacklevel=3)
 
