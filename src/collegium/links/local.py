@@ -114,8 +114,8 @@ class AgentPool:
 class LocalLink(SimulatedLink):
     """Sites in this process; `workers` of them work at a time (0: one per core)."""
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        super().__init__(hosting, workers, address)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        super().__init__(hosting, workers, address, gpus)
         self._limits = ExitStack()
         self._limits.enter_context(threads_per_site())
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.

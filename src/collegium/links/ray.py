@@ -15,14 +15,15 @@ from concurrent.futures import Future, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
 from contextlib import ExitStack, suppress
 from functools import cached_property
+from math import ceil
 from typing import Any, ClassVar, Final
 
 from collegium.core.link import Answer
 from collegium.core.meeting import Attendance
-from collegium.errors import CollegiumError
+from collegium.errors import CollegiumError, ConfigError
 from collegium.links.hosting import Hosting, available_cores
 from collegium.links.local import Exchange
-from collegium.links.packing import pack, split
+from collegium.links.packing import pack, split, split_alike
 from collegium.links.ray_actor import Host, SitesActor
 from collegium.links.ray_cluster import connected
 from collegium.links.simulated import Collected, SimulatedLink
@@ -35,14 +36,17 @@ _SHARED_BYTES: Final = 100_000
 class RayLink(SimulatedLink):
     """Sites in Ray actors: `workers` of them, by default one per CPU of the cluster.
 
+    With `gpus`, there are at least as many actors, each with a GPU or a share of one. Sites with the same learner go to
+    the same actors, where they can be trained together.
+
     Without an address, Ray is started on this machine, for this run and this machine only. An actor that dies leaves
     its sites out of that exchange. If the run has a folder, it is restarted and its sites continue from their state.
     """
 
-    takes_address: ClassVar[bool] = True
+    has_cluster: ClassVar[bool] = True
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        super().__init__(hosting, workers, address)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        super().__init__(hosting, workers, address, gpus)
         self._has_states = hosting.folder is not None
         self._exchange = 0
         self._stack = ExitStack()
@@ -50,23 +54,28 @@ class RayLink(SimulatedLink):
             connected(address, cpus=min(workers or available_cores(), len(self.parties)))
         )
         try:
-            self._hosts = self._launch(hosting, workers)
+            self._hosts = self._launch(hosting, workers, gpus)
         except BaseException:
             self.close()
             raise
         self._home = {party: host for host in self._hosts for party in host.parties}
 
-    def _launch(self, hosting: Hosting, workers: int) -> list[Host]:
+    def _launch(self, hosting: Hosting, workers: int, gpus: float) -> list[Host]:
         ray = self._ray
-        cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-        actors = min(workers or cpus, len(self.parties))
+        resources = ray.cluster_resources()
+        cpus = max(1, int(resources.get("CPU", 1)))
+        actors = min(max(workers, ceil(gpus)) or cpus, len(self.parties))
+        share = share_of_gpu(gpus, actors, resources.get("GPU", 0.0))
         threads = max(2, cpus // actors)  # a site that hangs does not hold up all others of its actor
         public = ray.put(None if hosting.public is None else hosting.public.X)
         hosts = []
-        for part in split(hosting, actors):
+        for part in split_alike(hosting, actors) if gpus else split(hosting, actors):
             mine = {site.name for site in part.sites}
             make = ray.remote(SitesActor).options(
-                num_cpus=min(1.0, cpus / actors), scheduling_strategy="SPREAD", max_concurrency=2 * len(mine) + 8
+                num_cpus=min(1.0, cpus / actors),
+                num_gpus=share,
+                scheduling_strategy="SPREAD",
+                max_concurrency=2 * len(mine) + 8,
             )
             packed = io.BytesIO()
             pack(part, packed)
@@ -120,6 +129,15 @@ class RayLink(SimulatedLink):
     def close(self) -> None:
         """End the actors, and Ray, if it was started here."""
         self._stack.close()
+
+
+def share_of_gpu(gpus: float, actors: int, available: float) -> float:
+    """The share of a GPU that each actor gets: whole GPUs have equally many actors each, but for the last."""
+    if gpus > 1 and gpus != int(gpus):
+        raise ConfigError(f"gpus must be a whole number, or a share of one GPU, got {gpus:g}.")
+    if gpus > available:
+        raise ConfigError(f"gpus={gpus:g}, but Ray knows of {available:g} here: use that many, or start Ray with more.")
+    return gpus / actors if gpus <= 1 else 1 / ceil(actors / gpus)
 
 
 def _start(hosts: list[Host], seconds: float) -> None:

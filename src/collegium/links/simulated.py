@@ -29,13 +29,18 @@ class Collected(NamedTuple):
 class SimulatedLink(ABC):
     """A link to sites that it hosts itself: a simulation can read their models, labels and logs at the end."""
 
-    takes_address: ClassVar[bool] = False
+    has_cluster: ClassVar[bool] = False
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        """Host the sites with so many workers (0: as many as there are cores), on the cluster at an address."""
-        if address is not None and not self.takes_address:
-            me = type(self).__name__
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        """Host the sites with so many workers (0: as many as there are cores), on the cluster at an address.
+
+        They share so many GPUs of the cluster, each GPU for some of them.
+        """
+        me = type(self).__name__
+        if address is not None and not self.has_cluster:
             raise ConfigError(f"{me} runs on this machine only: address is for a cluster, as in link='ray'.")
+        if gpus and not self.has_cluster:
+            raise ConfigError(f"{me} spreads nothing over GPUs: gpus is for link='ray'. One GPU is device='cuda'.")
         self.parties = tuple(site.name for site in hosting.sites)
 
     @abstractmethod

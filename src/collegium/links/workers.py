@@ -41,8 +41,8 @@ _START_SECONDS = 120.0
 class WorkersLink(SimulatedLink):
     """Sites in `workers` processes (0: one per core); each process serves its sites in threads."""
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        super().__init__(hosting, workers, address)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        super().__init__(hosting, workers, address, gpus)
         self._folder = tempfile.TemporaryDirectory(prefix="collegium-")
         self._exchange = 0
         self._connections: list[Connection] = []

@@ -21,7 +21,7 @@ from collegium.core.labels import Labels
 from collegium.core.meeting import Attendance, Cohort, resumed
 from collegium.core.observations import Disclosure
 from collegium.core.samples import LabelledData
-from collegium.core.settings import NonNegativeInt, check
+from collegium.core.settings import NonNegativeFloat, NonNegativeInt, check
 from collegium.core.site import Exam, Site
 from collegium.core.terms import Precision
 from collegium.core.workbench import Workbench
@@ -65,6 +65,7 @@ def run(
     cohort: Cohort = "auto",
     device: str | None = None,
     precision: Precision | None = None,
+    gpus: float = 0.0,
     global_learner: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -93,6 +94,7 @@ def run(
             everywhere, 'off' nowhere. Results agree up to rounding; `run.about["cohort"]` says who was.
         device: 'cpu', 'cuda' or 'cuda:1' for all learners that have a device (default: each learner's own).
         precision: 'float32', 'tf32' or 'bfloat16' for all nets (default: each net's own, which is float32).
+        gpus: With link='ray': spread the sites over so many GPUs of the cluster, or use that share of one (0.5).
         global_learner: The learner of `run.global_model` (default: the algorithm's, or the first site's learner).
         out: A folder for record, ledger and results. A run with a folder can be resumed.
         resume: Continue the run in `out`, or start it if there is none.
@@ -118,7 +120,9 @@ def run(
     link, make_link = link_class(link, workers)
     checks.check_callbacks(callbacks)
     computing = Computing(device, precision)
-    computing.on_this_machine()
+    gpus = check(NonNegativeFloat, gpus, "gpus")
+    if not gpus:  # those are where the actors are
+        computing.on_this_machine()
     checked = computing.sites(checked)
     choice = (global_learner, algorithm.final_learner(), public_part(checked[0].learner))
     learners = [computing.learner(each) for each in choice]
@@ -144,7 +148,7 @@ def run(
             record = Record(folder.path / "record", about, resume=resume, begun_by=[ledger])
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
-        live = make_link(hosting, workers, address)
+        live = make_link(hosting, workers, address, gpus)
         stack.callback(live.close)
         fed = Federation(
             live if record is None else ReplayLink(live, record),
@@ -158,7 +162,12 @@ def run(
             quorum=quorum,
             deadline=deadline,
         )
-        engine = {"workers": workers, "link": link, "cohort": trained(Attendance().to_plain(cohort, parties))}
+        engine = {
+            "workers": workers,
+            "link": link,
+            "gpus": gpus,
+            "cohort": trained(Attendance().to_plain(cohort, parties)),
+        }
         course = Course(fed, hosting, about | {"run": hosting.run} | engine, folder, callbacks, study)
         try:
             global_models = course.complete(algorithm, learners, progress=progress)

@@ -98,6 +98,7 @@ class EngineSection(Section):
         "auto", description="whether alike nets are trained in one computation: on a GPU (auto), everywhere or nowhere"
     )
     device: str | None = Field(None, description="cpu, cuda or cuda:N for all learners that have a device")
+    gpus: float = Field(0.0, ge=0, description="with link ray: over how many GPUs sites are spread, or a share of one")
     precision: Precision | None = Field(None, description="float32, tf32 or bfloat16 for all nets")
 
 
