@@ -255,6 +255,11 @@ def is_iterative(learner: Any) -> bool:
     return hasattr(learner, "partial_fit") and hasattr(learner, "max_iter")
 
 
+def last_step(learner: Any) -> Any:
+    """What learns in it: the final estimator of a Pipeline."""
+    return last_step(learner.steps[-1][1]) if isinstance(learner, Pipeline) else learner
+
+
 def learner_name(learner: Any) -> str:
-    """Its name in tables: that of the final estimator for a Pipeline."""
-    return type(learner.steps[-1][1] if isinstance(learner, Pipeline) else learner).__name__
+    """Its name in tables."""
+    return type(last_step(learner)).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.func import functional_call, vmap
 
+from collegium.core.terms import Precision
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import Rows
 from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.devices import computing, passing
 from collegium.learners.torch.stacked_layers import prepared
 
 Said = Literal["logits", "features", "classes"]
@@ -24,28 +26,41 @@ AT_ONCE: Final = 2**19
 """Rows times nets that are computed at a time."""
 
 
-def answers(net: nn.Module, head: str, rows: Rows, device: torch.device, said: Said) -> NDArray[Any]:
-    """What one net, which is on this device, says of these rows, in eval mode."""
+class Question(NamedTuple):
+    """What is asked of a net."""
+
+    rows: Rows
+    device: torch.device
+    precision: Precision
+    said: Said
+
+
+def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
+    """What one net, which is on the device, says of these rows, in eval mode."""
     net.eval()
-    with turn(device), torch.inference_mode(), _saying(net, head, said) as answer:
-        return np.concatenate([answer(rows.tensor(chunk, device)).cpu().numpy() for chunk in rows.chunks()])
+    with _asking(asked), _saying(net, head, asked.said) as answer:
+        chunks = [answer(asked.rows.tensor(chunk, asked.device)) for chunk in asked.rows.chunks()]
+        return np.concatenate([chunk.cpu().numpy() for chunk in chunks])
 
 
-def answers_of_several(
-    nets: Sequence[nn.Module], layers: nn.Module, head: str, rows: Rows, device: torch.device, said: Said
-) -> list[NDArray[Any]]:
+def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[NDArray[Any]]:
     """What several nets with the same layers say of the same rows; `layers` is a net of them, and is changed."""
     layers = prepared(layers).eval()
-    with turn(device), torch.inference_mode():
+    with _asking(asked):
         weights = _stacked([dict(net.named_parameters()) for net in nets])
         buffers = _stacked([dict(net.named_buffers()) for net in nets])
 
         def one(own: dict[str, torch.Tensor], its_buffers: dict[str, torch.Tensor], X: torch.Tensor) -> torch.Tensor:
-            with _saying(layers, head, said, lambda X: functional_call(layers, (own, its_buffers), (X,))) as answer:
+            def compute(X: torch.Tensor) -> torch.Tensor:
+                logits: torch.Tensor = functional_call(layers, (own, its_buffers), (X,))
+                return logits
+
+            with _saying(layers, head, asked.said, compute) as answer:
                 return answer(X)
 
         every = vmap(one, in_dims=(0, 0, None))
-        parts = [every(weights, buffers, rows.tensor(chunk, device)) for chunk in rows.chunks(AT_ONCE // len(nets))]
+        chunks = asked.rows.chunks(AT_ONCE // len(nets))
+        parts = [every(weights, buffers, asked.rows.tensor(chunk, asked.device)) for chunk in chunks]
         return list(torch.cat(parts, dim=1).cpu().numpy())
 
 
@@ -54,11 +69,18 @@ def _stacked(given: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor
 
 
 @contextmanager
+def _asking(asked: Question) -> Iterator[None]:
+    device, precision = asked.device, asked.precision
+    with turn(device), torch.inference_mode(), computing(device, precision), passing(device, precision):
+        yield
+
+
+@contextmanager
 def _saying(net: nn.Module, head: str, said: Said, compute: Answer | None = None) -> Iterator[Answer]:
     """A function that gives this answer for a batch."""
     compute = net if compute is None else compute
     if said == "logits":
-        yield compute
+        yield lambda X: compute(X).float()
     elif said == "classes":
         yield lambda X: _codes(compute(X))
     else:
@@ -67,7 +89,7 @@ def _saying(net: nn.Module, head: str, said: Said, compute: Answer | None = None
 
         def features(X: torch.Tensor) -> torch.Tensor:
             compute(X)
-            return seen.pop()
+            return seen.pop().float()
 
         try:
             yield features

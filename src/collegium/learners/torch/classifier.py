@@ -32,9 +32,9 @@ from collegium.core.settings import (
     check_parameters,
     checked,
 )
-from collegium.core.terms import LocalTerms, Optimizer, Part, SoftTargets, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
-from collegium.learners.torch.answers import Said
+from collegium.learners.torch.answers import Question, Said
 from collegium.learners.torch.batches import (
     Beside,
     Floats,
@@ -80,6 +80,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device
         Where to train: "cpu" or "cuda". Without CUDA, it falls back to the CPU with a `CollegiumWarning`;
         `last_update_.device` is the device used.
+    precision
+        How precisely the net computes: "float32"; "tf32", which is faster on GPUs that have it, with products of 10
+        binary digits (elsewhere it is float32); or "bfloat16", the forward pass with 7 digits. Weights stay float32.
     image_shape
         (channels, height, width), if the rows of X are flat but the net takes images.
     random_state
@@ -108,6 +111,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     augment: bool = False
     warm_start: bool = False
     device: str = "cpu"
+    precision: Precision = "float32"
     image_shape: Sequence[int] | None = None
     random_state: NonNegativeInt | None = None
     _training: Training = field(init=False)
@@ -224,7 +228,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         device = find_device(self.device, quietly=True)
-        return meet(AnswerWork(self._training, rows, device, said))
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said)))
 
     def _carry_out(self, update: Update) -> UpdateReport:
         return meet(UpdateWork(update))
@@ -377,7 +381,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight_decay: NonNegativeFloat,
     ) -> Schedule:
         check_parameters(self)
-        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
+        device = find_device(self.device)
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, device, bool(self.augment), self.precision)
 
 
 class _Given(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from collegium.core.terms import Precision
 from collegium.errors import CollegiumWarning, ConfigError
 
 CPU: Final = torch.device("cpu")
@@ -37,6 +38,29 @@ def find_device(name: str, *, quietly: bool = False) -> torch.device:
     if number >= torch.cuda.device_count():
         raise ConfigError(f"device={name!r}, but the CUDA devices here are 0 to {torch.cuda.device_count() - 1}.")
     return torch.device("cuda", number)
+
+
+@contextmanager
+def computing(device: torch.device, precision: Precision) -> Iterator[None]:
+    """Products of float32 numbers on a GPU in TF32, or in all their digits; only where it is this thread's `turn`.
+
+    The setting is one for the whole process, so it is put back.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32
+    products.allow_tf32 = convolutions.allow_tf32 = precision == "tf32"
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32 = before
+
+
+def passing(device: torch.device, precision: Precision) -> torch.autocast:
+    """Around a net's forward pass and its loss: in bfloat16 where that is wanted, which has the range of float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
 
 
 class RandomStream:

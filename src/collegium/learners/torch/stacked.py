@@ -17,8 +17,9 @@ from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
+from collegium.core.terms import Precision
 from collegium.learners.torch.batches import Batch
-from collegium.learners.torch.devices import CPU
+from collegium.learners.torch.devices import CPU, passing
 from collegium.learners.torch.losses import LocalLoss
 from collegium.learners.torch.stacked_layers import prepared
 
@@ -109,8 +110,8 @@ class Stack:
 class Part:
     """The first nets of a stack, and their steps. It has what a loss needs of a net: parameters by name."""
 
-    def __init__(self, stack: Stack, n: int) -> None:
-        self._stack, self._n = stack, n
+    def __init__(self, stack: Stack, n: int, precision: Precision) -> None:
+        self._stack, self._n, self._precision = stack, n, precision
         self._all = {name: nn.Parameter(value[:n]) for name, value in stack.weights.items()}
         for name, parameter in self._all.items():
             parameter.requires_grad_(name in stack.trained)
@@ -158,8 +159,9 @@ class Part:
 
         def loss(weights: Tensors, frozen: Tensors, buffers: Tensors, parts: Tensors, count: Any) -> torch.Tensor:
             own = Batch(**{name: parts.get(name) for name in Batch._fields})  # type: ignore[arg-type]
-            logits = functional_call(self._stack.net, (weights | frozen, buffers), (own.X,))
-            return _loss(own, logits, count, self.losses)
+            with passing(own.X.device, self._precision):
+                logits = functional_call(self._stack.net, (weights | frozen, buffers), (own.X,))
+                return _loss(own, logits, count, self.losses)
 
         dims = (0, 0, 0, 0, None if counts is None else 0)
         both = vmap(grad_and_value(loss), in_dims=dims, randomness="different")

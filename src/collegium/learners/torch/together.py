@@ -18,7 +18,7 @@ from collegium.core.meeting import Alone
 from collegium.core.terms import LocalTerm, UpdateReport
 from collegium.errors import CollegiumWarning
 from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
-from collegium.learners.torch.devices import CPU
+from collegium.learners.torch.devices import CPU, computing
 from collegium.learners.torch.feeding import DeviceFeed, Fed, Feed, HostFeed, Shape, Tables
 from collegium.learners.torch.losses import LocalLoss
 from collegium.learners.torch.stacked import Member, Part, Stack
@@ -164,7 +164,7 @@ class Cohort:
     def _part(self, n: int, updates: Sequence[Update]) -> Part:
         key = n, self._stack.even
         if key not in self._parts:
-            part = self._parts[key] = Part(self._stack, n)
+            part = self._parts[key] = Part(self._stack, n, updates[0].schedule.precision)
             part.losses = [_loss(place, updates[:n], part) for place in range(len(updates[0].terms.added))]
         return self._parts[key]
 
@@ -254,7 +254,7 @@ def warn_of_memory(nets: int, half: int) -> None:
 
 def _train(updates: Sequence[Update], done: dict[int, UpdateReport]) -> None:
     device = updates[0].schedule.device
-    with turn(device), on_side_stream(device):
+    with turn(device), computing(device, updates[0].schedule.precision), on_side_stream(device):
         cohort = _cohort_for(updates)
         try:
             cohort.train(updates, done)

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from collegium.core.terms import LocalTerms, Part, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Part, Precision, Trained, UpdateReport, Weights
 from collegium.errors import ConfigError
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.answers import Said, answers
-from collegium.learners.torch.batches import Batch, Batches, Beside, Labelled, Rows, batches_of
+from collegium.learners.torch.answers import Question, answers
+from collegium.learners.torch.batches import Batch, Batches, Beside, Labelled, batches_of
 from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
-from collegium.learners.torch.devices import CPU, RandomStream
+from collegium.learners.torch.devices import CPU, RandomStream, computing
 from collegium.learners.torch.hands import Hands
 from collegium.registry import lookup
 
@@ -47,6 +47,7 @@ class Schedule:
     device: torch.device
     augment: bool = False
     """Whether to train on a random view of each row."""
+    precision: Precision = "float32"
 
     def deal(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Hands:
         """The rows of the mini-batches of these sets."""
@@ -169,7 +170,7 @@ class Training:
         """One mini-batch step per batch, with what the terms' losses add."""
         schedule, terms, device = update.schedule, update.terms, update.schedule.device
         total = torch.zeros((), device=device)
-        with turn(device), self.learning(terms.train):
+        with turn(device), computing(device, schedule.precision), self.learning(terms.train):
             with self.stream.playing(device) if terms.added else nullcontext():  # a loss may draw its first values
                 losses = [
                     lookup("local_loss", term.loss)(
@@ -177,7 +178,8 @@ class Training:
                     )
                     for term in terms.added
                 ]
-            descent = Descent(self.net, schedule.applied_to(update.optimizer), losses, augment=schedule.augment)
+            tuned, augment = schedule.applied_to(update.optimizer), schedule.augment
+            descent = Descent(self.net, tuned, losses, augment=augment, precision=schedule.precision)
             draws = self.is_random or not descent.recordable
             with stepping(descent, device, recorded=not draws) as step:
                 for batch in update.batches:
@@ -221,11 +223,11 @@ class Training:
         """The name of the last linear layer."""
         return named.find_head(self.net, self._input_shape)
 
-    def answers(self, rows: Rows, device: torch.device, said: Said) -> NDArray[Any]:
+    def answers(self, asked: Question) -> NDArray[Any]:
         """The net's logits, features or most probable classes, in eval mode."""
-        with turn(device):
-            self.to(device)  # not in inference mode: what is moved there cannot be trained any more
-        return answers(self.net, self.head if said == "features" else "", rows, device, said)
+        with turn(asked.device):
+            self.to(asked.device)  # not in inference mode: what is moved there cannot be trained any more
+        return answers(self.net, self.head if asked.said == "features" else "", asked)
 
     def to(self, device: torch.device) -> None:
         """Move the net and the optimizer's state to a device."""

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
-import torch
 from numpy.typing import NDArray
 
 from collegium.core.meeting import Alone
 from collegium.core.terms import UpdateReport
 from collegium.learners.torch import together
-from collegium.learners.torch.answers import Said, answers_of_several
-from collegium.learners.torch.batches import Rows
+from collegium.learners.torch.answers import Question, answers_of_several
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.together import stacks_well
 from collegium.learners.torch.training import Training, Update
@@ -62,32 +60,29 @@ class AnswerWork:
     trains: ClassVar[bool] = False
     why_alone: ClassVar[str] = "no other site's net is like it"
     training: Training
-    rows: Rows
-    device: torch.device
-    said: Said
+    asked: Question
 
     @property
     def kind(self) -> Hashable | None:
         """Equal for answers of nets with the same layers, of the same rows."""
-        if not stacks_well(self.training.net, self.device):
+        if not stacks_well(self.training.net, self.asked.device):
             return None
         shapes = tuple(each.shape for each in self.training.net.parameters())
-        return "answer", self.training.layers, shapes, self.rows.identity, self.device, self.said
+        return "answer", self.training.layers, shapes, self.asked.rows.identity, *self.asked[1:]
 
     def alone(self) -> NDArray[Any]:
         """Ask the net."""
-        return self.training.answers(self.rows, self.device, self.said)
+        return self.training.answers(self.asked)
 
     def together(self, others: Sequence[AnswerWork]) -> Sequence[NDArray[Any] | Alone]:
         """Ask all of them, of which it is the first."""
-        with turn(self.device):
+        with turn(self.asked.device):
             for each in others:
-                each.training.to(self.device)
-        head = self.training.head if self.said == "features" else ""
+                each.training.to(self.asked.device)
+        head = self.training.head if self.asked.said == "features" else ""
         layers = copy.deepcopy(self.training.net).to("meta")
         try:
-            return answers_of_several(
-                [each.training.net for each in others], layers, head, self.rows, self.device, self.said
-            )
+            nets = [each.training.net for each in others]
+            return answers_of_several(nets, layers, head, self.asked)
         except Exception as error:  # a net of the user's own may do what cannot be done for several at once
             return [Alone(f"its net cannot be computed with others ({type(error).__name__})")] * len(others)
