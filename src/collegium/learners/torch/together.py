@@ -57,9 +57,12 @@ def why_not(update: Update) -> str | None:
     return None
 
 
+_OF_SCHEDULE: Final = ("params", "lr", "weight_decay")
+
+
 def kind_of(update: Update) -> Hashable:
     """Equal for updates that are the same computation on other numbers."""
-    group = {name: value for name, value in update.optimizer.param_groups[0].items() if name not in ("params", "lr")}
+    group = {name: value for name, value in update.optimizer.param_groups[0].items() if name not in _OF_SCHEDULE}
     weights = tuple((name, each.shape, each.requires_grad) for name, each in update.training.net.named_parameters())
     return (
         update.training.layers,
@@ -115,7 +118,6 @@ class Cohort:
         """Take all steps of these, of which the first has the most. `reports` has, by place, those that are done."""
         first = updates[0]
         device, members = first.schedule.device, [_member(each) for each in updates]
-        first.schedule.applied_to(self._stack.optimizer)
         fed = [Fed(each.hands, each.sets, each.beside) for each in updates]
         lengths = np.array([len(each.hands) for each in updates])
         shapes = _shapes(fed, lengths)
@@ -165,6 +167,7 @@ class Cohort:
         key = n, self._stack.even
         if key not in self._parts:
             part = self._parts[key] = Part(self._stack, n, updates[0].schedule.precision)
+            updates[0].schedule.applied_to(part.optimizer)
             part.losses = [_loss(place, updates[:n], part) for place in range(len(updates[0].terms.added))]
         return self._parts[key]
 
