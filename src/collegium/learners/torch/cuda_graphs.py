@@ -126,6 +126,10 @@ class Recorder:
         self._seen: Counter[Hashable] = Counter()
         self._recordings: dict[Hashable, Any] = {}
 
+    def knows(self, key: Hashable) -> bool:
+        """Whether something was recorded under this key."""
+        return key in self._recordings
+
     def __call__(self, key: Hashable, run: Callable[[], None], optimizer: torch.optim.Optimizer) -> None:
         """Run it, or replay what was recorded under this key."""
         if key not in self._recordings:

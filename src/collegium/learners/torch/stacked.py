@@ -161,7 +161,7 @@ class Part:
             own = Batch(**{name: parts.get(name) for name in Batch._fields})  # type: ignore[arg-type]
             with passing(own.X.device, self._precision):
                 logits = functional_call(self._stack.net, (weights | frozen, buffers), (own.X,))
-                return _loss(own, logits, count, self.losses)
+                return _loss(own, logits.float() if logits.dtype == torch.bfloat16 else logits, count, self.losses)
 
         dims = (0, 0, 0, 0, None if counts is None else 0)
         both = vmap(grad_and_value(loss), in_dims=dims, randomness="different")

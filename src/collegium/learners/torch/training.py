@@ -32,6 +32,7 @@ OPTIMIZERS: Final[dict[str, MakeOptimizer]] = {
     "sgd": torch.optim.SGD,
     "momentum": partial(torch.optim.SGD, momentum=0.9),
 }
+_IMAGE: Final = 3  # dimensions
 NO_TERMS: Final = LocalTerms(keep_optimizer=True)
 
 
@@ -82,6 +83,13 @@ class Update:
     def every(self) -> list[Labelled | Beside]:
         """All its rows: those with labels first."""
         return [*self.sets, *([] if self.beside is None else [self.beside])]
+
+    @property
+    def recordable(self) -> bool:
+        """Whether every step runs the same operations, without reading values back to Python."""
+        images = len(self.every[0].rows.shape) == _IMAGE
+        random = self.schedule.augment and not images
+        return not random and all(lookup("local_loss", term.loss).recordable for term in self.terms.added)
 
     @property
     def batches(self) -> Iterator[Batch]:
@@ -141,7 +149,9 @@ class Training:
     def _reset(self, name: str) -> None:
         """A new optimizer, or, where that is the same, the old one that has forgotten everything."""
         if name == self._optimizer_name:
-            self._optimizer.state.clear()
+            for kept in self._optimizer.state.values():  # in its place: what was recorded on a GPU changes it there
+                for value in filter(torch.is_tensor, kept.values()):
+                    value.zero_()
         else:
             self._optimizer, self._optimizer_name = OPTIMIZERS[name](self.net.parameters()), name
             put_optimizer(self._optimizer, self._device)
@@ -166,24 +176,34 @@ class Training:
         if optimizer is self._optimizer:
             self.taken += steps
 
+    def descent(self, update: Update) -> Descent:
+        """The mini-batch steps of an update, with what the terms' losses add."""
+        schedule, terms = update.schedule, update.terms
+        with self.stream.playing(schedule.device) if terms.added else nullcontext():  # a loss may draw its first values
+            losses = [
+                lookup("local_loss", term.loss)(
+                    term, self.net, lambda part: schedule.applied_to(update.make_optimizer(part))
+                )
+                for term in terms.added
+            ]
+        return Descent(
+            self.net,
+            schedule.applied_to(update.optimizer),
+            losses,
+            augment=schedule.augment,
+            precision=schedule.precision,
+            has_random_layers=self.is_random,
+        )
+
     def carry_out(self, update: Update) -> UpdateReport:
-        """One mini-batch step per batch, with what the terms' losses add."""
+        """One mini-batch step per batch."""
         schedule, terms, device = update.schedule, update.terms, update.schedule.device
         total = torch.zeros((), device=device)
         with turn(device), computing(device, schedule.precision), self.learning(terms.train):
-            with self.stream.playing(device) if terms.added else nullcontext():  # a loss may draw its first values
-                losses = [
-                    lookup("local_loss", term.loss)(
-                        term, self.net, lambda part: schedule.applied_to(update.make_optimizer(part))
-                    )
-                    for term in terms.added
-                ]
-            tuned, augment = schedule.applied_to(update.optimizer), schedule.augment
-            descent = Descent(self.net, tuned, losses, augment=augment, precision=schedule.precision)
-            draws = self.is_random or not descent.recordable
-            with stepping(descent, device, recorded=not draws) as step:
+            descent = self.descent(update)
+            with stepping(descent, device, recorded=not descent.draws) as step:
                 for batch in update.batches:
-                    with self.stream.playing(device) if draws else nullcontext():
+                    with self.stream.playing(device) if descent.draws else nullcontext():
                         total += step(batch)
                     self.note_steps(update.optimizer, 1)
         taken = len(update.hands)

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
+import torch
 from numpy.typing import NDArray
 
 from collegium.core.meeting import Alone
 from collegium.core.terms import UpdateReport
-from collegium.learners.torch import together
+from collegium.learners.torch import lanes, together
 from collegium.learners.torch.answers import Question, answers_of_several
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.together import stacks_well
@@ -32,12 +33,11 @@ class UpdateWork:
 
     @cached_property
     def kind(self) -> Hashable | None:
-        """Equal for updates that are the same computation on other numbers."""
-        return (
-            None
-            if self._why_not is not None
-            else ("update", self.update.training.layers, together.kind_of(self.update))
-        )
+        """Equal for updates that are the same computation on other numbers, or that are trained side by side."""
+        if self._why_not is None:
+            return together.kind_of(self.update)
+        schedule = self.update.schedule
+        return ("side by side", schedule.device, schedule.precision) if lanes.has_lane(self.update) else None
 
     @property
     def why_alone(self) -> str:
@@ -46,11 +46,27 @@ class UpdateWork:
 
     def alone(self) -> UpdateReport:
         """Carry it out."""
-        return self.update.carry_out()
+        return _side_by_side([self.update])[0] if lanes.has_lane(self.update) else self.update.carry_out()
 
-    def together(self, others: Sequence[UpdateWork]) -> list[UpdateReport | Alone]:
+    def together(self, others: Sequence[UpdateWork]) -> Sequence[UpdateReport | Alone]:
         """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
-        return together.train_together([each.update for each in others])
+        updates = [each.update for each in others]
+        return together.train_together(updates) if self._why_not is None else _side_by_side(updates)
+
+
+def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
+    """As many at a time as fit into memory."""
+    backup = lanes.Backup(updates)
+    try:
+        return lanes.train_side_by_side(updates)
+    except torch.cuda.OutOfMemoryError:
+        backup.restore()
+        torch.cuda.empty_cache()
+        if len(updates) == 1:
+            raise
+    half = len(updates) // 2
+    together.warn_of_memory(len(updates), half)
+    return _side_by_side(updates[:half]) + _side_by_side(updates[half:])
 
 
 @dataclass(frozen=True, eq=False)
