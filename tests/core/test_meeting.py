@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import seconds, until
 
-from collegium.core.meeting import NOBODY_ALIKE, Attendance, Meeting, attendance_in_words, meet, meet_all
+from collegium.core.meeting import NOBODY_ALIKE, Alone, Attendance, Meeting, attendance_in_words, meet, meet_all
 
 
 @dataclass
@@ -143,6 +143,33 @@ def test_an_error_of_one_is_its_own() -> None:
     found = hold([lambda: meet(Square(2)), lambda: meet_all([Square(1), Square(-5, kind=None)]), lambda: 0])
     assert (found[0], found[2]) == (4, 0)
     assert isinstance(found[1], ValueError)
+
+
+def test_what_cannot_be_done_with_the_others_after_all_is_done_alone() -> None:
+    class Shy(Square):
+        def together(self, others: Sequence[Square]) -> list[int | Alone]:
+            return [each.value**2 if each.value > 1 else Alone("it is small") for each in others]
+
+    attendance = Attendance()
+    assert hold([lambda n=n: meet(Shy(n)) for n in (1, 2, 3)], attendance) == [1, 4, 9]
+    assert attendance == Attendance({"b", "c"}, 2, {"a": "it is small"})
+    assert hold([lambda n=n: meet(Shy(n)) for n in (0, 1, 2)], attendance) == [0, 1, 4]
+    assert attendance == Attendance({"b", "c"}, 2, {"a": "it is small", "b": "it is small", "c": NOBODY_ALIKE})
+
+
+def test_works_that_are_alone_of_their_kind_are_done_side_by_side() -> None:
+    at_once = threading.Barrier(3)
+
+    class Slow(Square):
+        def alone(self) -> int:
+            at_once.wait(seconds(30))
+            return super().alone()
+
+        def together(self, others: Sequence[Square]) -> list[int | Exception]:
+            at_once.wait(seconds(30))
+            return super().together(others)
+
+    assert hold([lambda n=n: meet(Slow(n, kind=n // 2)) for n in (0, 1, 2, 4)]) == [0, 1, 4, 16]
 
 
 def test_an_error_of_the_whole_computation_reaches_everybody() -> None:
