@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.waiting import seconds, until
 
-from collegium.core.meeting import NOBODY_ALIKE, Alone, Attendance, Meeting, attendance_in_words, meet, meet_all
+from collegium.core.meeting import NOBODY_ALIKE, Alone, Attendance, Meeting, Places, attendance_in_words, meet, meet_all
 
 
 @dataclass
@@ -204,8 +204,10 @@ def test_no_more_sites_are_at_work_than_there_are_places() -> None:
             total += meet(Square(1))
         return total
 
-    assert hold([visit] * 12, places=threading.Semaphore(3)) == [5] * 12
+    places = Places(3)
+    assert hold([visit] * 12, places=places) == [5] * 12
     assert 1 <= most[0] <= 3
+    assert places._free == 3
 
 
 def test_those_who_wait_are_let_go_when_nobody_else_will_come() -> None:
@@ -224,19 +226,19 @@ def test_those_who_wait_are_let_go_when_nobody_else_will_come() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_order_of_arrival_leaves_anybody_waiting(seed: int) -> None:
-    chance = random.Random(seed)
-    gate = threading.Barrier(20)
+    chance, places = random.Random(seed), Places(4)
 
     def wander(times: int, naps: list[float]) -> int:
-        gate.wait(seconds(30))
         total = 0
         for nap in naps[:times]:
             threading.Event().wait(nap)
-            total += meet(Square(2))
+            total += sum(meet_all([Square(2, kind=times), Square(0)]))
         return total
 
     plans = [(chance.randrange(5), [chance.random() / 500 for _ in range(5)]) for _ in range(20)]
-    assert hold([lambda p=p: wander(*p) for p in plans]) == [4 * times for times, _ in plans]
+    found = hold([lambda p=p: wander(*p) for p in plans], places=places)
+    assert found == [4 * times for times, _ in plans]
+    assert places._free == 4
 
 
 def test_attendance_in_words() -> None:

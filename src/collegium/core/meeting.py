@@ -8,6 +8,7 @@ at once by one of those who brought them. Work that nobody can share is done alo
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -108,6 +109,13 @@ def _some(parties: Sequence[str]) -> str:
     return ", ".join(parties) if len(parties) <= 3 else f"{', '.join(parties[:2])} and {len(parties) - 2} others"
 
 
+def locked() -> threading.Lock:
+    """A lock that somebody else releases: the least that a thread can wait for."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False)
 class _Brought:
     """What a site waits for, and what it does for others meanwhile."""
@@ -118,22 +126,49 @@ class _Brought:
     unsettled: int = field(init=False)
     leads: list[_Group] = field(default_factory=list)
     """Works that it does, its own among them."""
-    wake: threading.Event = field(default_factory=threading.Event)
-    """Set when there is something to do, or nothing more to wait for."""
+    waits: bool = False
+    """Whether it is to be called, when there is something to do or nothing more to wait for."""
+    turn: threading.Lock = field(default_factory=locked)
 
     def __post_init__(self) -> None:
         self.outcomes = [None] * len(self.works)
         self.unsettled = len(self.works)
 
-    def settle(self, number: int, outcome: Any) -> None:
-        self.outcomes[number] = outcome
-        self.unsettled -= 1
-        if not self.unsettled:
-            self.wake.set()
-
 
 _Group = list[tuple[_Brought, int]]
 """Alike works: what each was brought with, and its number there."""
+
+
+class Places:
+    """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._queue: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Wait for a place."""
+        turn = locked()
+        self.call(turn)
+        turn.acquire()
+
+    def call(self, turn: threading.Lock) -> None:
+        """Release this lock when there is a place for the thread that waits for it."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.release()
+            else:
+                self._queue.append(turn)
+
+    def give_back(self) -> None:
+        """Let somebody else have one's place."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._free += 1
 
 
 class Meeting:
@@ -144,11 +179,11 @@ class Meeting:
     """
 
     def __init__(
-        self, expected: int, attendance: Attendance, places: threading.Semaphore | None = None, why_alone: str = ""
+        self, expected: int, attendance: Attendance, places: Places | None = None, why_alone: str = ""
     ) -> None:
         self._expected = expected
         self._attendance = attendance
-        self._places = places or threading.Semaphore(expected)
+        self._places = places or Places(expected)
         self._why_alone = why_alone
         self._brought: list[tuple[_Brought, list[Hashable | None]]] = []
         self._lock = threading.Lock()
@@ -162,13 +197,14 @@ class Meeting:
         token = _current.set((self, party) if joins else None)
         if not joins:
             self._leave()
+        self._places.take()
         try:
-            with self._places:
-                yield
+            yield
         finally:
             _current.reset(token)
             if joins:
                 self._leave()
+            self._places.give_back()
 
     def disperse(self) -> None:
         """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
@@ -188,15 +224,15 @@ class Meeting:
         with self._lock:
             self._brought.append((own, kinds))
             self._begin_if_complete()
-        while True:
-            while own.leads:
-                self._do(own.leads.pop())
-            if not own.unsettled:
-                break
-            self._places.release()
-            own.wake.wait()
-            self._places.acquire()
-            own.wake.clear()
+        while own.unsettled or own.leads:
+            with self._lock:
+                group = own.leads.pop() if own.leads else None
+                waits = own.waits = group is None and own.unsettled > 0
+            if group is not None:
+                self._do(group)
+            elif waits:
+                self._places.give_back()
+                own.turn.acquire()
         results: list[T] = []
         for work, outcome in zip(works, own.outcomes, strict=True):
             if isinstance(outcome, BaseException):
@@ -223,7 +259,7 @@ class Meeting:
             else:
                 leader = min((own for own, _ in group), key=lambda own: len(own.leads))
                 leader.leads.append(group)
-                leader.wake.set()
+                self._call(leader)
 
     def _do(self, group: _Group) -> None:
         works = [own.works[number] for own, number in group]
@@ -243,9 +279,17 @@ class Meeting:
                     self._note([own.party], outcome.why)
                 else:
                     together[own.party] = None
-            own.settle(number, outcome)
+            own.outcomes[number] = outcome
+            own.unsettled -= 1
+            if not own.unsettled:
+                self._call(own)
         if together:
             self._note(list(together), "")
+
+    def _call(self, own: _Brought) -> None:
+        if own.waits:
+            own.waits = False
+            self._places.call(own.turn)
 
     def _note(self, parties: Sequence[str], why_alone: str) -> None:
         self._attendance.note(parties, self._why_alone or why_alone or NOBODY_ALIKE)
