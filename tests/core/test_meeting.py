@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from tests.waiting import seconds, until
 
-from collegium.core.meeting import NOBODY_ALIKE, Alone, Attendance, Meeting, Places, attendance_in_words, meet, meet_all
+from collegium.core.meeting import (
+    NOBODY_ALIKE,
+    Alone,
+    Attendance,
+    Meeting,
+    Places,
+    _current,
+    attendance_in_words,
+    meet,
+    meet_all,
+)
 
 
 @dataclass
@@ -49,7 +59,13 @@ def hold(tasks: Sequence[Callable[[], Any]], attendance: Attendance | None = Non
 
 def test_alike_works_are_done_at_once_in_the_order_of_the_sites() -> None:
     attendance, groups = Attendance(), list[list[int]]()
-    found = hold([lambda n=n: meet(Square(n, groups=groups)) for n in range(8)], attendance)
+
+    def come_after_the_next(n: int) -> int:
+        meeting, _ = _current.get() or pytest.fail("nobody meets")
+        until(lambda: len(meeting._brought) == 7 - n, every=0.001)
+        return meet(Square(n, groups=groups))
+
+    found = hold([lambda n=n: come_after_the_next(n) for n in range(8)], attendance)
     assert found == [n**2 for n in range(8)]
     assert groups == [list(range(8))]
     assert attendance == Attendance(set("abcdefgh"), 8)
