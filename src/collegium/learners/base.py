@@ -67,6 +67,9 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
+        if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`
+            known: Codes = self.estimator_codes[self.estimator.predict_positions(X)]
+            return known
         answers = np.asarray(self.estimator.predict(X)).reshape(-1)
         return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
 

@@ -9,7 +9,7 @@ from functools import partial, reduce
 import torch
 from torch import nn
 
-from collegium.core.terms import Precision, Weights
+from collegium.core.terms import LocalTerm, Precision, Weights
 from collegium.learners.torch import views
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.devices import passing
@@ -27,14 +27,20 @@ class Descent:
         *,
         augment: bool,
         precision: Precision = "float32",
+        has_random_layers: bool = False,
     ) -> None:
         self.optimizer, self._precision = optimizer, precision
         self._net, self._losses = net, losses
         self._augment = augment or any(each.augments for each in losses)
-        self.recordable = not self._augment and all(each.recordable for each in losses)
+        self.draws = self._augment or has_random_layers or not all(each.recordable for each in losses)
+        """Whether a step draws random numbers."""
         self.step: Callable[[Batch], torch.Tensor] = self._go_down
         for each in losses:
             self.step = partial(each.step, take=self.step)
+
+    def renew(self, terms: Sequence[LocalTerm]) -> bool:
+        """Take the terms of another update, of the same kinds; False if it cannot."""
+        return all(loss.renew(term) for loss, term in zip(self._losses, terms, strict=True))
 
     def parts(self) -> dict[str, Weights]:
         """Weights besides the net's own, by name."""
