@@ -63,6 +63,8 @@ _BOUNDARY = _of(
     "boundary", "tests/wire/test_replies.py", "tests/wire/test_orders.py", "tests/core/test_hostile_replies.py",
     "tests/core/test_federation.py",
 )  # fmt: skip
+_COHORTS = _of("cohorts", "tests/core/test_meeting.py", "tests/links/test_cohorts.py")
+_COMPUTING = _of("computing", "tests/runs/test_computing.py")
 _ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
 
 FAULTS = (
@@ -700,4 +702,33 @@ FAULTS = (
     ),
     _PROCESSES.fault("messages are remembered for ever", "while self._due[0][0] <= now:", "while False:"),
     _PROCESSES.fault("every message takes a megabyte", "if stream.get_size() > 0:", "if False:"),
+    # Cohorts, and where and how precisely nets compute.
+    _COHORTS.fault(
+        "the first to come is the first net",
+        "brought, self._brought = sorted(self._brought, key=lambda each: each[0].party), []",
+        "brought, self._brought = list(self._brought), []",
+    ),
+    _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
+    _COHORTS.fault(
+        "sites with a deadline wait for each other",
+        "if self._everybody is not None and exchange.deadline is None:",
+        "if self._everybody is not None:",
+        "tests/links/test_cohorts.py",
+    ),
+    _COHORTS.fault(
+        "a place for every site",
+        "self._places = Places(self._size)",
+        "self._places = Places(len(self.agents))",
+        "tests/links/test_cohorts.py",
+    ),
+    _COMPUTING.fault(
+        "a pre-trained learner forgets",
+        "made = copy.deepcopy(learner).set_params(",
+        "made = type(learner)(**learner.get_params(deep=False)).set_params(",
+    ),
+    _COMPUTING.fault(
+        "TF32 stays as the last net had it",
+        "        products.allow_tf32, convolutions.allow_tf32 = before\n",
+        "        pass\n",
+    ),
 )

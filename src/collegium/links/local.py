@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from threadpoolctl import ThreadpoolController
 
 from collegium.core.link import Answer
-from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting
+from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting, Places
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 from collegium.links.simulated import Collected, SimulatedLink
 
@@ -40,7 +40,7 @@ class AgentPool:
         self._joining = self.agents.keys() - alone.keys()
         self._attendance = Attendance(alone=alone)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
-        self._places = threading.Semaphore(self._size)
+        self._places = Places(self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
         self._everybody = self._start(len(self.agents)) if len(self._joining) > 1 else None
