@@ -19,6 +19,7 @@ from collegium.core.site import Exam, Site
 from collegium.protocols.keyring import Keyring
 from collegium.site.agent import Agent
 from collegium.site.factory import open_site
+from collegium.site.states import Pace
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +41,15 @@ class Hosting:
         if not self.parties:
             object.__setattr__(self, "parties", tuple(site.name for site in self.sites))
 
-    def agents(self, public: Any = None) -> dict[str, Agent]:
-        """One running agent per site; `public` are the rows of a public set that came by another way."""
-        shared = self.public if public is None else PublicSet(public)
-        return {site.name: self._agent(site, shared) for site in self.sites}
+    def agents(self, public: Any = None, pace: Pace | None = None) -> dict[str, Agent]:
+        """One running agent per site; `public` are the rows of a public set that came by another way.
 
-    def _agent(self, site: Site, public: PublicSet | None) -> Agent:
+        A `pace` is for a link whose sites can be sent orders again after a kill.
+        """
+        shared = self.public if public is None else PublicSet(public)
+        return {site.name: self._agent(site, shared, pace) for site in self.sites}
+
+    def _agent(self, site: Site, public: PublicSet | None, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(
             site,
@@ -58,6 +62,7 @@ class Hosting:
             ledger=own or (None if self.folder is None else self.folder / "ledger.db"),
             folder=None if self.folder is None else self.folder / "sites" / site.name,
             exam=self.exam,
+            pace=pace,
         )
 
 

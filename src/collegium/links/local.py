@@ -15,6 +15,7 @@ from collegium.core.link import Answer
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 from collegium.links.simulated import Kept, SimulatedLink
 from collegium.site.agent import Agent
+from collegium.site.states import Pace
 
 
 class AgentPool:
@@ -60,7 +61,7 @@ class AgentPool:
         self._executor.shutdown(wait=False, cancel_futures=True)
         for party, agent in self.agents.items():
             if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
-                agent.gate.ledger.close()
+                agent.close()
 
 
 class LocalLink(SimulatedLink):
@@ -72,7 +73,7 @@ class LocalLink(SimulatedLink):
         self._limits.enter_context(threads_per_site())
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
         self._limits.enter_context(warnings.catch_warnings())
-        self._pool = AgentPool(hosting.agents(), workers)
+        self._pool = AgentPool(hosting.agents(pace=Pace()), workers)
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """One frame to each party; answers as they come."""
@@ -86,6 +87,11 @@ class LocalLink(SimulatedLink):
                     yield answer
         except DeadlinePassed:
             self._pool.abandon()
+
+    @property
+    def behind(self) -> dict[str, tuple[int, ...]]:
+        """The orders that each site must do again before it can go on."""
+        return {party: agent.behind for party, agent in self._pool.agents.items() if agent.behind}
 
     @property
     def _collected(self) -> dict[str, Kept]:

@@ -15,6 +15,7 @@ from collegium.privacy.learners.base import require_secret_noise
 from collegium.site.agent import Agent
 from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
+from collegium.site.states import Pace
 
 if TYPE_CHECKING:
     from collegium.protocols.keyring import Keyring
@@ -34,6 +35,7 @@ def open_site(
     exam: Exam | None = None,
     held_out: LabelledData | None = None,
     records: int | None = None,
+    pace: Pace | None = None,
 ) -> Agent:
     """The agent of a site, with its ledger, gate and active site, in the state in which it left the run, if it did.
 
@@ -42,6 +44,7 @@ def open_site(
     and no real site's private learner may draw its noise from a seed. Without a `ledger` file the ledger is in memory;
     without a `folder` for log and state the run cannot be resumed. `exam` and `held_out` are test rows: those of a
     simulation, and a real site's own. `records` is how many the site has, if its rows were left out before.
+    With a `pace`, a simulated site without a budget or a private learner writes its state with some orders only.
     """
     every = len(site)
     if not simulation:
@@ -52,7 +55,8 @@ def open_site(
     gate = Gate(site.name, site.policy, book, simulation=simulation, budget=site.budget)
     active = ActiveSite(site, classes, public, seed, simulation=simulation)
     active.keyring, active.held_out, active.size = keyring, held_out, every if records is None else records
-    agent = Agent(active, gate, folder=folder, exam=exam)
+    seldom = pace if simulation and site.budget is None and not active.has_private_learner else None
+    agent = Agent(active, gate, folder=folder, exam=exam, pace=seldom)
     if left_out := every - len(site):
         agent.log.write(f"left out {left_out} rows: their labels are not classes of the study")
     agent.restore(run)

@@ -170,6 +170,14 @@ class Ledger:
         row = self._fetch(query, run, number)
         return Sent(*row) if row else None
 
+    def answered_after(self, run: str, number: int) -> list[int]:
+        """The orders of a run that were answered after this one, in that order."""
+        query = """SELECT number FROM outbox WHERE party = ? AND run = ? AND rowid > (
+            SELECT rowid FROM outbox WHERE party = ? AND run = ? AND number = ?) ORDER BY rowid"""
+        with self._lock, storage_errors(self.path, LedgerError):
+            rows = self._db.execute(query, (self.party, run, self.party, run, number))
+            return [each for (each,) in rows]
+
     def keep_reply(self, run: str, number: int, sent: Sent) -> None:
         """Remember an answer. Call inside a transaction."""
         if not self._keep_replies:
