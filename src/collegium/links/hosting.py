@@ -19,6 +19,7 @@ from collegium.core.site import Exam, Site
 from collegium.protocols.keyring import Keyring
 from collegium.site.agent import Agent
 from collegium.site.factory import open_site
+from collegium.site.run_ledger import LedgerFile
 from collegium.site.states import Pace
 
 
@@ -47,9 +48,10 @@ class Hosting:
         A `pace` is for a link whose sites can be sent orders again after a kill.
         """
         shared = self.public if public is None else PublicSet(public)
-        return {site.name: self._agent(site, shared, pace) for site in self.sites}
+        ledger = LedgerFile(None if self.folder is None else self.folder / "ledger.db")
+        return {site.name: self._agent(site, shared, ledger, pace) for site in self.sites}
 
-    def _agent(self, site: Site, public: PublicSet | None, pace: Pace | None) -> Agent:
+    def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(
             site,
@@ -59,7 +61,7 @@ class Hosting:
             self.run,
             simulation=True,
             keyring=partial(Keyring.simulated, self.run, site.name, self.parties),
-            ledger=own or (None if self.folder is None else self.folder / "ledger.db"),
+            ledger=own or ledger,
             folder=None if self.folder is None else self.folder / "sites" / site.name,
             exam=self.exam,
             pace=pace,

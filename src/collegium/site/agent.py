@@ -216,7 +216,9 @@ class Agent:
                 self.gate.ledger.keep_reply(last.run, last.number, Sent(digest, reply, notes))
                 if state is not None:
                     self.gate.ledger.keep_state(last.run, *state)
-        except StorageError:
+        except Refused:
+            raise
+        except Exception:
             # Memory has the effects of an order that was not done. With the next one they are stored, or else lost.
             self._pace = self._unwritten = None
             raise
@@ -312,8 +314,10 @@ class Agent:
     def close(self) -> None:
         """Store what no stored state has yet, and release the files."""
         if self._unwritten is not None:
-            with contextlib.suppress(StorageError):  # then those orders are done again
+            try:
                 self._replace_state(*self._unwritten)
+            except Exception:  # then those orders are done again
+                self.log.write(f"cannot store its state:\n{traceback.format_exc()}")
         self.gate.ledger.close()
 
     def end(self, run: str) -> None:

@@ -20,7 +20,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -55,6 +55,7 @@ _KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
 )  # fmt: skip
+_INSERT: Final = f"INSERT INTO ledger VALUES ({', '.join('?' * (len(_COLUMNS) + 3))})"  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Ledger:
         self._keep_replies = keep_replies and path is not None
         self._lock = threading.RLock()
         with storage_errors(path, LedgerError):
-            self._db = _open(path, durable=durable)
+            self._db = open_ledger(path, durable=durable)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -121,10 +122,9 @@ class Ledger:
         """Chain one row; returns its hash. Call inside a transaction."""
         seq, prev = self._end()
         row = {"party": self.party, "seq": seq + 1, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        row |= asdict(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
+        row |= vars(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
         digest = row_hash(row, prev)
-        values = [*(row[column] for column in _COLUMNS), prev, digest, row["salt"]]
-        self._db.execute(f"INSERT INTO ledger VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
+        self._db.execute(_INSERT, [*(row[column] for column in _COLUMNS), prev, digest, row["salt"]])
         self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, seq + 1, digest))
         return digest
 
@@ -296,7 +296,8 @@ def _tables(db: sqlite3.Connection) -> set[str]:
     return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
+def open_ledger(path: Path | None, *, durable: bool) -> sqlite3.Connection:
+    """A ledger's file, or one in memory, with all its tables."""
     db = sqlite3.connect(path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False)
     if path is not None:
         db.execute("PRAGMA journal_mode=WAL")
