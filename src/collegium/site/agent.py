@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from collegium import wire
+from collegium.core.labels import Labels
 from collegium.core.observations import Notes
 from collegium.core.releases import Nothing
 from collegium.core.site import ActiveSite, Exam
@@ -104,6 +105,8 @@ class Agent:
         self._exam = exam
         self._simulation = gate.simulation
         self._known = wire.KnownLabels(keep=1)
+        self._sent_labels: tuple[Labels, ...] = ()
+        """Those of the last reply, kept until the next: a coordinator in this process reads them meanwhile."""
         self.notes: Notes | None = None
         """What was recorded beside the last reply; a real site records nothing."""
         self.unstored: StorageError | None = None
@@ -243,6 +246,7 @@ class Agent:
 
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
+        self._sent_labels = sealed.packed.labels
         return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.packed.data))
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
