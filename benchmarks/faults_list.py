@@ -468,7 +468,7 @@ FAULTS = (
         "tests/privacy/test_budget.py -k same_time",
         "tests/site/test_ledger.py",
     ),
-    _LEDGER.fault("refusals fill the disk", "((added or 0) - _KEPT_REFUSALS,)", "(0,)"),
+    _LEDGER.fault("refusals fill the disk", "((added or 0) - KEPT_REFUSALS,)", "(0,)"),
     _POLICY.fault(
         "a star allows the unprotected",
         'for pattern in self.unprotected if not (strict and pattern == "*"))',

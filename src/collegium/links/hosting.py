@@ -52,7 +52,7 @@ class Hosting:
         A `pace` is for a link whose sites can be sent orders again after a kill.
         """
         shared = self.public if public is None else PublicSet(public)
-        ledger = LedgerFile(None if self.folder is None else self.folder / "ledger.db")
+        ledger = None if self.folder is None else LedgerFile(self.folder / "ledger.db")
         return {site.name: self._agent(site, shared, ledger, pace) for site in self.sites}
 
     def alone(self) -> dict[str, str]:
@@ -60,7 +60,7 @@ class Hosting:
         reasons = {site.name: _why_alone(site.learner, self.cohort) for site in self.sites}
         return {party: reason for party, reason in reasons.items() if reason is not None}
 
-    def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile, pace: Pace | None) -> Agent:
+    def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile | None, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(
             site,

@@ -9,7 +9,6 @@ either done an order or not. A simulated site may store its state more seldom, a
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 import traceback
 from collections import OrderedDict, deque
@@ -31,7 +30,7 @@ from collegium.site.exposure import Exposure
 from collegium.site.gate import Gate
 from collegium.site.ledger import Sent
 from collegium.site.states import Pace, StateFiles
-from collegium.wire.orders import Request, read_header, read_orders
+from collegium.wire.orders import OrderReader, Request, read_header, read_orders
 from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply, write_refusal, write_reply
 
 _TOLD: Final = frozenset(
@@ -42,6 +41,8 @@ _TOLD: Final = frozenset(
 _MOST_UNWRITTEN: Final = 100
 _LONGEST, _KEPT_LINES, _LARGEST_LOG = 10_000, 1000, 8 << 20
 _STATE_FIELDS: Final = 7
+_READER: Final = OrderReader(shares=True)
+"""That of all simulated sites: most of them are sent the same."""
 
 
 class SiteLog:
@@ -104,6 +105,7 @@ class Agent:
         self._lacking: deque[int] = deque()
         self._exam = exam
         self._simulation = gate.simulation
+        self._reader = _READER if self._simulation else OrderReader(shares=False)
         self._known = wire.KnownLabels(keep=1)
         self._sent_labels: tuple[Labels, ...] = ()
         """Those of the last reply, kept until the next: a coordinator in this process reads them meanwhile."""
@@ -121,9 +123,8 @@ class Agent:
         """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
         self.notes = self.unstored = None
-        digest = hashlib.sha256(frame).hexdigest()
         try:
-            header, orders = read_header(frame)
+            digest, header, orders = self._reader.begin(frame)
             done = self.gate.ledger.sent(header.run, header.last)
             if done is not None and done.request != digest:
                 return self._refusal(header.run, header.last, "", "other-order")
@@ -132,7 +133,7 @@ class Agent:
                 return done.reply
             if self._lacking and header.last != self._lacking[0]:
                 raise StorageError(f"{self.site.name} must first do order {self._lacking[0]} again: resume the run.")
-            requests = read_orders(header, orders, self._known)
+            requests = self._reader.orders(header, orders, self._known)
         except WireError:
             self.log.write(f"refused a message that it cannot read:\n{traceback.format_exc()}")
             return self._refusal("", UNREAD, "", "bad-message")

@@ -15,7 +15,7 @@ from collegium.privacy.learners.base import require_secret_noise
 from collegium.site.agent import Agent
 from collegium.site.gate import Gate
 from collegium.site.ledger import Ledger
-from collegium.site.run_ledger import LedgerFile, RunLedger
+from collegium.site.run_ledger import LedgerFile, MemoryLedger, RunLedger
 from collegium.site.states import Pace
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ def open_site(
         require_secret_noise(site.name, site.learner)
         if site.requires_dp:  # to refuse them would tell that they are here
             site = site.within(classes)
-    kept = folder is not None
     if isinstance(ledger, LedgerFile):
-        book: Ledger = RunLedger(site.name, ledger, keep_replies=kept)
+        book: Ledger = RunLedger(site.name, ledger)
+    elif ledger is None and simulation:
+        book = MemoryLedger(site.name)
     else:
-        book = Ledger(site.name, ledger, keep_replies=kept, durable=not simulation)
+        book = Ledger(site.name, ledger, keep_replies=folder is not None, durable=not simulation)
     gate = Gate(site.name, site.policy, book, simulation=simulation, budget=site.budget)
     active = ActiveSite(site, classes, public, seed, simulation=simulation)
     active.keyring, active.held_out, active.size = keyring, held_out, every if records is None else records

@@ -51,7 +51,7 @@ _ADDED_LATER: Final = {"outbox": "notes", "ledger": "salt"}
 """Columns that files of earlier versions lack. A row without a salt was written before there were any."""
 _SALT_BYTES: Final = 32
 _CANONICAL: Final = json.JSONEncoder(separators=(",", ":"))  # made once: a ledger of years is verified at every start
-_KEPT_REFUSALS: Final = 10_000
+KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
 )  # fmt: skip
@@ -121,12 +121,15 @@ class Ledger:
     def append(self, entry: Entry) -> str:
         """Chain one row; returns its hash. Call inside a transaction."""
         seq, prev = self._end()
-        row = {"party": self.party, "seq": seq + 1, "time": datetime.now(UTC).isoformat(timespec="seconds")}
+        row = {"party": self.party, "seq": seq + 1, "time": now()}
         row |= vars(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
         digest = row_hash(row, prev)
-        self._db.execute(_INSERT, [*(row[column] for column in _COLUMNS), prev, digest, row["salt"]])
-        self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, seq + 1, digest))
+        self._insert(row | {"prev": prev, "hash": digest})
         return digest
+
+    def _insert(self, row: dict[str, Any]) -> None:
+        self._db.execute(_INSERT, [row[column] for column in (*_COLUMNS, "prev", "hash", "salt")])
+        self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, row["seq"], row["hash"]))
 
     def _fetch(self, query: str, *args: object) -> Any:
         """The first row that a query about this party finds; None if there is none."""
@@ -162,7 +165,7 @@ class Ledger:
     def rows(self) -> list[dict[str, Any]]:
         """This party's rows, oldest first, without their salts."""
         with self._lock, storage_errors(self.path, LedgerError):
-            return [_unsalted(row) for row in _rows(self._db, self.party)]
+            return [unsalted(row) for row in _rows(self._db, self.party)]
 
     def sent(self, run: str, number: int) -> Sent | None:
         """What this order was answered with, if it was."""
@@ -196,12 +199,12 @@ class Ledger:
 
     def note_refusal(self, run: str, number: int, step: str, code: str) -> None:
         """Record that an order was refused. Only the latest are kept, so that nobody can fill the disk."""
-        values = (self.party, datetime.now(UTC).isoformat(timespec="seconds"), run[:64], number, step[:128], code)
+        values = (self.party, now(), run[:64], number, step[:128], code)
         with self._lock, storage_errors(self.path, LedgerError):
             added = self._db.execute(
                 "INSERT INTO refusal (party, time, run, number, step, code) VALUES (?, ?, ?, ?, ?, ?)", values
             ).lastrowid
-            self._db.execute("DELETE FROM refusal WHERE id <= ?", ((added or 0) - _KEPT_REFUSALS,))
+            self._db.execute("DELETE FROM refusal WHERE id <= ?", ((added or 0) - KEPT_REFUSALS,))
 
     def refusals(self) -> list[dict[str, Any]]:
         """What this party refused, oldest first."""
@@ -211,6 +214,11 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def now() -> str:
+    """The time, as rows say it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def row_hash(row: dict[str, Any], prev: str) -> str:
@@ -228,7 +236,7 @@ def genesis(party: str) -> str:
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """All rows of a ledger file, of every party in it, without their salts."""
     with _reading(Path(path)) as db:
-        return [_unsalted(row) for row in _rows(db)]
+        return [unsalted(row) for row in _rows(db)]
 
 
 def read_refusals(path: str | Path) -> list[dict[str, Any]]:
@@ -281,7 +289,7 @@ def _rows(db: sqlite3.Connection, party: str | None = None) -> Iterator[dict[str
     return (dict(row) for row in db.execute(query, args))
 
 
-def _unsalted(row: dict[str, Any]) -> dict[str, Any]:
+def unsalted(row: dict[str, Any]) -> dict[str, Any]:
     """A row as it may be shown: whoever has a row and its salt can show that a hash is the row's."""
     return {name: value for name, value in row.items() if name != "salt"}
 

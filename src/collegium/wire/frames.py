@@ -231,7 +231,7 @@ class _Writer:
         if reference is not None and (len(reference), reference.n_classes) != (len(labels), labels.n_classes):
             reference = None
         codes = None if reference is None else reference.codes
-        header, content = label_packing.encode(labels.codes, labels.n_classes, codes)
+        header, content = label_packing.encode_valid(labels.codes, labels.n_classes, codes)
         named = reference.digest if reference is not None and label_packing.is_difference(header) else None
         _READ[labels.n_classes, named, *header, content.tobytes()] = labels
         described = [labels.n_classes, content.size, header]
