@@ -60,6 +60,11 @@ class Hosting:
         reasons = {site.name: _why_alone(site.learner, self.cohort) for site in self.sites}
         return {party: reason for party, reason in reasons.items() if reason is not None}
 
+    def is_on_gpu(self) -> bool:
+        """Whether all sites' learners are trained on a GPU: then more of them at work in Python are only in each
+        other's way."""
+        return all(_why_alone(site.learner, "auto") is None for site in self.sites)
+
     def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile | None, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(

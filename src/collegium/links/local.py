@@ -41,7 +41,7 @@ class AgentPool:
         self._joining = self.agents.keys() - alone.keys()
         self._attendance = Attendance(alone=alone)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
-        self._places = Places(self._size)
+        self._places = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
         self._everybody = self._start(len(self.agents)) if len(self._joining) > 1 else None

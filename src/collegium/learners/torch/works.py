@@ -83,10 +83,9 @@ class AnswerWork:
     @property
     def kind(self) -> Hashable | None:
         """Equal for answers of nets with the same layers, of the same rows."""
-        if not stacks_well(self.training.net, self.asked.device):
+        if not stacks_well(self.training, self.asked.device):
             return None
-        shapes = tuple(each.shape for each in self.training.net.parameters())
-        return "answer", self.training.layers, shapes, self.asked.rows.identity, *self.asked[1:]
+        return "answer", self.training.layers, self.training.shapes, self.asked.rows.identity, *self.asked[1:]
 
     def alone(self) -> NDArray[Any]:
         """Ask the net."""
