@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -82,6 +83,27 @@ def test_sites_of_one_process_are_trained_together_with_the_same_result(digits):
     assert on.trained_together == "5 of 5 sites were trained together."
     assert trained(off) == {"together": 0, "largest": 0, "alone": dict.fromkeys(off.about["parties"], "cohort is off")}
     assert off.trained_together == ""
+
+
+@pytest.mark.parametrize("algorithm", [cg.FedCT(rounds=2), cg.FedAvg(rounds=2)], ids=lambda each: type(each).__name__)
+def test_nets_learn_the_same_together_as_alone(digits, algorithm, monkeypatch):
+    stacked = pytest.importorskip("collegium.learners.torch.stacked")
+    steps = []
+    monkeypatch.setattr(
+        stacked.Part, "step", lambda part, *batch, go=stacked.Part.step: steps.append(1) or go(part, *batch)
+    )
+    net = cg.TorchClassifier("linear", steps=5, lr=0.1)
+    off, auto = (digits.run(algorithm, net, cohort=cohort) for cohort in ("off", "auto"))
+    assert same(off, auto)
+    assert not steps
+    on = digits.run(algorithm, net, cohort="on")
+    assert steps
+    assert auto.about["cohort"]["alone"] == dict.fromkeys(auto.about["parties"], "its device is the CPU")
+    assert trained(on) == {"together": 5, "largest": 5, "alone": {}}
+    for party, model in off.models.items():
+        other = on.models[party].estimator.get_weights()
+        for name, weights in model.estimator.get_weights().items():
+            np.testing.assert_allclose(other[name], weights, atol=1e-4)
 
 
 def test_auto_asks_each_learner(digits):
