@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +15,13 @@ import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from tests.waiting import seconds
 
 import collegium as cg
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE, meet
 from collegium.errors import CollegiumWarning, ConfigError
 
+ROOT = Path(__file__).resolve().parents[2]
 NOT_A_NET = "DecisionTreeClassifier is not a net that trains with others"
 
 
@@ -205,6 +212,34 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_result(digits, tmp_path, l
     assert rest.about["cohort"].get("before") == (None if later == "on" else "on")
     again = digits.run(cg.FedCT(rounds=4), Sociable(), cohort=later, out=tmp_path, resume=True)
     assert again.about["cohort"] == rest.about["cohort"]  # nobody is trained again
+
+
+class Mortal(Sociable):
+    """Its process dies at a prediction, when other sites may have answered and others not, where it is told to."""
+
+    predictions = itertools.count(1)
+
+    def predict(self, X):
+        if next(Mortal.predictions) == int(os.environ.get("DIES_AT", "0")):
+            os._exit(9)
+        return super().predict(X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prediction", [3, 13, 18])
+def test_a_killed_run_goes_on_with_the_same_result(digits, tmp_path, prediction):
+    whole = digits.run(cg.FedCT(rounds=3), Mortal(), cohort="on")
+    command = (
+        "import sys; import collegium as cg; from tests.conftest import digits; "
+        "from tests.links.test_cohorts import Mortal; "
+        "digits.__wrapped__().run(cg.FedCT(rounds=3), Mortal(), cohort='on', out=sys.argv[1])"
+    )
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    told = os.environ | {"DIES_AT": str(prediction), "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", command, str(tmp_path / "run")], env=told, timeout=seconds(300))
+    assert done.returncode == 9
+    rest = digits.run(cg.FedCT(rounds=3), Mortal(), cohort="on", out=tmp_path / "run", resume=True)
+    assert same(whole, rest)
 
 
 def test_an_unknown_mode_is_an_error(digits):
