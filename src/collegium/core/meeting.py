@@ -60,12 +60,12 @@ class Attendance:
     together: set[str] = field(default_factory=set)
     """The sites that were trained with others."""
     largest: int = 0
-    """The most sites in one computation."""
+    """The most sites that were trained at once. Their nets may have been computed in several parts."""
     alone: dict[str, str] = field(default_factory=dict)
     """The sites that were trained alone, if only once, and why."""
 
     def note(self, parties: Sequence[str], why_alone: str) -> None:
-        """These sites were trained in one computation."""
+        """These sites were trained at once."""
         if len(parties) == 1:
             self.alone[parties[0]] = why_alone
         else:
