@@ -129,6 +129,11 @@ def compared(what: str, sites: int, unit: str, turns: float | None, together: fl
     }
 
 
+def last_of(run: cg.Run, metric: str) -> float:
+    """The last value of one of the run's metrics."""
+    return float(run.metrics[run.metrics["metric"] == metric]["value"].iloc[-1])
+
+
 def random_rows(n: int, shape: Shape, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Noise around the mean of its class."""
     rng = np.random.default_rng(seed)
@@ -279,11 +284,11 @@ def ledger(
         short = whole("off", few, precision)
         turns = short.seconds + (rounds - few) * short.clock.round_seconds
         long = whole("on", rounds, precision)
-        accuracy = long.run.metrics.query("metric == 'global_accuracy'")["value"].iloc[-1]
+        quality = last_of(long.run, "consensus_quality")
         yield compared(f"FedCT, T = {rounds * steps:,}, with a run folder", m, "s", turns, long.seconds, 8.0) | {
             "precision": precision,
             "joined": long.joined,
-            "note": f"in turns: from {few} of {rounds} rounds; accuracy together {accuracy:.4f}",
+            "note": f"in turns: from {few} of {rounds} rounds; consensus quality together {quality:.4f}",
         }
 
 
@@ -347,7 +352,7 @@ def fedkt(
     short, longer = (whole("off", length).seconds for length in few)
     turns = short + (epochs - few[0]) * (longer - short) / (few[1] - few[0])
     together = whole("on", epochs)
-    accuracy = together.run.metrics.query("metric == 'global_accuracy'")["value"].iloc[-1]
+    accuracy = last_of(together.run, "global_accuracy")
     yield compared(f"FedKT, MNIST, {epochs} epochs", parties, "s", turns, together.seconds, 20.0) | {
         "precision": "float32",
         "joined": together.joined,
@@ -434,8 +439,8 @@ TINY: dict[str, dict[str, Any]] = {
     "cnn": {"sites": (2,), "rows": 20, "lengths": lambda _: Lengths((1, 2), (1, 2)), "precisions": ["float32"]},
     "resnet": {"m": 2, "rows": 20, "lengths": lambda _: Lengths((1, 2), (1, 2)), "precisions": ["float32"]},
     "ledger": {"private": 100, "public": 50, "steps": 2, "rounds": 5, "few": 4, "precisions": ["float32"]},
-    "fedaux": {"m": 5, "rows": 16, "distilled": 48, "precisions": ["float32"]},
-    "simclr": {"rows": 32, "batch": 16, "epochs": 3},
+    "fedaux": {"m": 5, "rows": 16, "distilled": 48, "rounds": WARM + 1, "precisions": ["float32"]},
+    "simclr": {"rows": 8, "batch": 4, "epochs": 2},
     "fedkt": {"parties": 2, "rows": 120, "public": 20, "epochs": 3, "few": (1, 2)},
     "curve": {"sites": (1, 2), "rows": 70, "lengths": lambda _: Lengths((1, 2), (1, 2))},
     "equality": {"m": 2, "rows": 40, "steps": 4},
