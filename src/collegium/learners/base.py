@@ -67,6 +67,9 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
+        if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`
+            known: Codes = self.estimator_codes[self.estimator.predict_positions(X)]
+            return known
         answers = np.asarray(self.estimator.predict(X)).reshape(-1)
         return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
 
@@ -252,6 +255,11 @@ def is_iterative(learner: Any) -> bool:
     return hasattr(learner, "partial_fit") and hasattr(learner, "max_iter")
 
 
+def last_step(learner: Any) -> Any:
+    """What learns in it: the final estimator of a Pipeline."""
+    return last_step(learner.steps[-1][1]) if isinstance(learner, Pipeline) else learner
+
+
 def learner_name(learner: Any) -> str:
-    """Its name in tables: that of the final estimator for a Pipeline."""
-    return type(learner.steps[-1][1] if isinstance(learner, Pipeline) else learner).__name__
+    """Its name in tables."""
+    return type(last_step(learner)).__name__

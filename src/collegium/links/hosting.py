@@ -14,8 +14,10 @@ from typing import Any
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from collegium.core.meeting import Cohort
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Exam, Site
+from collegium.learners.base import last_step, learner_name
 from collegium.protocols.keyring import Keyring
 from collegium.site.agent import Agent
 from collegium.site.factory import open_site
@@ -35,6 +37,8 @@ class Hosting:
     """The run's folder; without one nothing is stored and the run cannot be resumed."""
     parties: tuple[str, ...] = ()
     """The names of all sites of the run, wherever they are hosted."""
+    cohort: Cohort = "off"
+    """Whether sites of one process are trained together."""
 
     def __post_init__(self) -> None:
         if not self.parties:
@@ -44,6 +48,11 @@ class Hosting:
         """One running agent per site; `public` are the rows of a public set that came by another way."""
         shared = self.public if public is None else PublicSet(public)
         return {site.name: self._agent(site, shared) for site in self.sites}
+
+    def alone(self) -> dict[str, str]:
+        """The sites whose learners are never trained with those of others, and why."""
+        reasons = {site.name: _why_alone(site.learner, self.cohort) for site in self.sites}
+        return {party: reason for party, reason in reasons.items() if reason is not None}
 
     def _agent(self, site: Site, public: PublicSet | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
@@ -59,6 +68,19 @@ class Hosting:
             folder=None if self.folder is None else self.folder / "sites" / site.name,
             exam=self.exam,
         )
+
+
+def _why_alone(learner: Any, cohort: Cohort) -> str | None:
+    """Why a learner does not join a cohort; None if it does."""
+    if cohort == "off":
+        return "cohort is off"
+    if learner is None:
+        return "it has no learner"
+    joins = getattr(last_step(learner), "joins_cohort", None)
+    if joins is None:
+        return f"{learner_name(learner)} is not a net that trains with others"
+    reason: str | None = joins(cohort)
+    return reason
 
 
 def available_cores() -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from collegium.errors import ConfigError, StorageError
 from collegium.runs.results import Run
@@ -53,6 +54,12 @@ class RunFolder:
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
+
+    def earlier(self) -> dict[str, Any]:
+        """What the run that is continued here wrote about itself; nothing if it wrote nothing."""
+        with suppress(OSError, ValueError, KeyError):
+            return dict(json.loads((self.path / "run.json").read_text(encoding="utf-8"))["about"])
+        return {}
 
     def close(self) -> None:
         """Let other processes have it. Where nothing came of the run, the folder is left as it was."""

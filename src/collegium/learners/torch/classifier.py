@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from math import prod
 from typing import Any, Literal, NamedTuple
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -21,6 +23,7 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingExtra("torch", "TorchClassifier") from missing
 
+from collegium.core.meeting import meet
 from collegium.core.settings import (
     NonNegativeFloat,
     NonNegativeInt,
@@ -29,8 +32,9 @@ from collegium.core.settings import (
     check_parameters,
     checked,
 )
-from collegium.core.terms import LocalTerms, Optimizer, Part, SoftTargets, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
+from collegium.learners.torch.answers import Question, Said
 from collegium.learners.torch.batches import (
     Beside,
     Floats,
@@ -42,7 +46,8 @@ from collegium.learners.torch.batches import (
     weights_of,
 )
 from collegium.learners.torch.devices import find_device
-from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_output
+from collegium.learners.torch.training import NO_TERMS, Schedule, Training, Update, check_output
+from collegium.learners.torch.works import AnswerWork, UpdateWork
 
 
 @dataclass(eq=False, repr=False)
@@ -75,6 +80,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device
         Where to train: "cpu" or "cuda". Without CUDA, it falls back to the CPU with a `CollegiumWarning`;
         `last_update_.device` is the device used.
+    precision
+        How precisely the net computes: "float32"; "tf32", which is faster on GPUs that have it, with products of 10
+        binary digits (elsewhere it is float32); or "bfloat16", the forward pass with 7 digits. Weights stay float32.
     image_shape
         (channels, height, width), if the rows of X are flat but the net takes images.
     random_state
@@ -103,6 +111,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     augment: bool = False
     warm_start: bool = False
     device: str = "cpu"
+    precision: Precision = "float32"
     image_shape: Sequence[int] | None = None
     random_state: NonNegativeInt | None = None
     _training: Training = field(init=False)
@@ -189,14 +198,18 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         soft = Beside(self._rows(X, self.input_shape_), targets, len(self.classes_))
         if steps is None:
             soft.check(schedule.device)
-        self.last_update_ = self._training.distill(soft, schedule, terms)
+        self.last_update_ = self._carry_out(self._training.begin_distilling(soft, schedule, terms))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        logits = self.predict_logits(X)
-        labels: NDArray[Any] = self.classes_[logits.argmax(axis=1)]
+        positions = self.predict_positions(X)
+        labels: NDArray[Any] = self.classes_[positions]
         return labels
+
+    def predict_positions(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row, as its position in `classes_`."""
+        return self._answers(X, "classes")
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, with columns in the order of `classes_`."""
@@ -205,15 +218,31 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_logits(self, X: Any) -> Floats:
         """The net's outputs before the softmax, with columns in the order of `classes_`."""
-        check_is_fitted(self)
-        rows = self._rows(X, self.input_shape_)
-        return self._training.logits(rows, len(self.classes_), find_device(self.device, quietly=True))
+        return self._answers(X, "logits")
 
     def embed(self, X: Any) -> Floats:
         """The features of each row: the input of the net's last linear layer."""
+        return self._answers(X, "features")
+
+    def _answers(self, X: Any, said: Said) -> NDArray[Any]:
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
-        return self._training.embed(rows, find_device(self.device, quietly=True))
+        device = find_device(self.device, quietly=True)
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said)))
+
+    def _carry_out(self, update: Update) -> UpdateReport:
+        return meet(UpdateWork(update))
+
+    @property
+    def _layers(self) -> str:
+        """Equal for classifiers whose nets have the same layers; a net of the user's own may hold anything."""
+        return self.net if isinstance(self.net, str) else hashlib.sha256(cloudpickle.dumps(self.net)).hexdigest()
+
+    def joins_cohort(self, mode: str) -> str | None:
+        """Why this classifier is not trained with those of other sites in this mode; None if it is."""
+        if mode == "auto" and find_device(self.device, quietly=True).type == "cpu":
+            return "its device is the CPU"
+        return None
 
     def get_weights(self, part: Part = "all") -> dict[str, NDArray[np.float32]]:
         """A copy of the weights by name; `part` may be "features" or "head" (the last linear layer).
@@ -307,7 +336,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 beside.check(schedule.device)
         training = self._new_training(input_shape, len(classes)) if anew else self._training
         sets = [each for each in sets if len(each) > 0]
-        self.last_update_ = training.train(sets, schedule, terms, beside, optimizer=self.optimizer)
+        update = training.begin(sets, schedule, terms, beside, optimizer=self.optimizer)
+        self.last_update_ = self._carry_out(update)
         self._training, self.classes_, self.input_shape_ = training, classes, input_shape
         return self
 
@@ -325,6 +355,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             optimizer=self.optimizer,
             seed=self.random_state,
             deterministic=isinstance(self.net, str),
+            layers=(self.net, self.norm)
+            if isinstance(self.net, str)
+            else hashlib.sha256(cloudpickle.dumps(self.net)).hexdigest(),
         )
 
     def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
@@ -348,7 +381,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weight_decay: NonNegativeFloat,
     ) -> Schedule:
         check_parameters(self)
-        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
+        device = find_device(self.device)
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, device, bool(self.augment), self.precision)
 
 
 class _Given(NamedTuple):
