@@ -130,8 +130,9 @@ def compared(what: str, sites: int, unit: str, turns: float | None, together: fl
 
 
 def last_of(run: cg.Run, metric: str) -> float:
-    """The last value of one of the run's metrics."""
-    return float(run.metrics[run.metrics["metric"] == metric]["value"].iloc[-1])
+    """The last value of one of the run's metrics; NaN where it has none."""
+    values = run.metrics[run.metrics["metric"] == metric]["value"]
+    return float(values.iloc[-1]) if len(values) else float("nan")
 
 
 def random_rows(n: int, shape: Shape, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -342,7 +343,7 @@ def fedkt(
     assert data.test is not None
     X, test = (np.asarray(part, dtype=np.float32)[:, None] / 255 for part in (data.X, data.test[0]))
     dealt = dirichlet(data.y[:rows], parties, np.random.RandomState(0))
-    exam = {"public": test[:public], "test": (test[public:], data.test[1][public:]), "test_sites": False}
+    exam = {"public": test[:public], "test": (test[public:], data.test[1][public:])}
 
     def whole(cohort: str, length: int) -> Trial:
         net = cg.TorchClassifier("lenet", lr=1e-3, batch_size=32, epochs=length, weight_decay=1e-6)
