@@ -53,7 +53,7 @@ class Lengths:
 
 def dense(m: int) -> Lengths:
     """About half a second between the two for a small dense net at m sites, on a GPU."""
-    return Lengths((5, 5 + 1000 // m), (50, 50 + min(500, 20_000 // m)))
+    return Lengths((5, 5 + 1000 // m), (50, 50 + max(100, min(500, 20_000 // m))))
 
 
 def convolved(m: int) -> Lengths:
@@ -129,6 +129,11 @@ def compared(what: str, sites: int, unit: str, turns: float | None, together: fl
     }
 
 
+def in_turns_at(precision: str, row: Row) -> Row:
+    """The row of this precision: sites in turns were measured in float32 alone."""
+    return row | {"precision": precision} | ({} if precision == "float32" else {"turns": None, "ratio": None})
+
+
 def last_of(run: cg.Run, metric: str) -> float:
     """The last value of one of the run's metrics; NaN where it has none."""
     values = run.metrics[run.metrics["metric"] == metric]["value"]
@@ -159,9 +164,9 @@ def step_ms(
     seconds, joined = [], 0
     for each in steps:
         if public is None:
-            algorithm: cg.Algorithm = cg.Local(rounds=WARM + 3, steps=each)
+            algorithm: cg.Algorithm = cg.Local(rounds=WARM + 2, steps=each)
         else:
-            algorithm = cg.FedCT(rounds=WARM + 3, steps=each)
+            algorithm = cg.FedCT(rounds=WARM + 2, steps=each)
         trial = tried(place, algorithm, sites, cohort, public=public, precision=precision)
         seconds.append(trial.clock.round_seconds)
         joined = trial.joined
@@ -193,7 +198,7 @@ def mlp(
         aim = {5: 0.25, 20: 0.4, 100: 1.3}.get(m)
         parts = random_sites(m, rows, PIXELS, cg.TorchClassifier("mlp", batch_size=64, random_state=0))
         yield step_row(place, "step, MLP", parts, lengths(m), aim=aim)
-        for precision in ("float32", "tf32"):
+        for precision in PRECISIONS[:2]:
             beside = {"public": public, "precision": precision, "aim": aim}
             yield step_row(place, "step, MLP, public rows beside", parts, lengths(m), **beside)
 
@@ -221,15 +226,12 @@ def fedct(
     for m in sites:
         parts, data = clothes(place, m, private, public)
         aim = {5: 0.4, 20: 0.8, 100: 3.0}.get(m)
-        for precision in ("float32", "tf32"):
-            found = [
-                tried(place, cg.FedCT(rounds=n, steps=steps), parts, cohort, precision=precision, **data)
-                for cohort, n in zip(("off", "on"), rounds, strict=True)
-            ]
-            turns, together = (1000 * trial.clock.round_seconds / steps for trial in found)
-            yield compared("round of FedCT, per step", m, "ms", turns, together, aim) | {
-                "precision": precision,
-                "joined": found[1].joined,
+        turns = tried(place, cg.FedCT(rounds=rounds[0], steps=steps), parts, "off", **data)
+        for precision in PRECISIONS[:2]:
+            together = tried(place, cg.FedCT(rounds=rounds[1], steps=steps), parts, "on", precision=precision, **data)
+            both = [1000 * trial.clock.round_seconds / steps for trial in (turns, together)]
+            yield in_turns_at(precision, compared("round of FedCT, per step", m, "ms", both[0], both[1], aim)) | {
+                "joined": together.joined,
                 "note": f"{steps} steps a round, {public:,} public rows",
             }
 
@@ -271,23 +273,23 @@ def ledger(
     steps: int = 50,
     rounds: int = 400,
     few: int = 10,
-    precisions: Sequence[str] = ("float32", "tf32"),
+    precisions: Sequence[str] = PRECISIONS[:2],
 ) -> Iterator[Row]:
     """FedCT on Fashion-MNIST from end to end, with a folder: record, ledger and results."""
     parts, data = clothes(place, m, private, public)
 
     def whole(cohort: str, n: int, precision: str) -> Trial:
+        algorithm = cg.FedCT(rounds=n, steps=steps)
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "run"
-            return tried(place, cg.FedCT(rounds=n, steps=steps), parts, cohort, out=out, precision=precision, **data)
+            return tried(place, algorithm, parts, cohort, out=Path(folder) / "run", precision=precision, **data)
 
+    short = whole("off", few, "float32")
+    turns = short.seconds + (rounds - few) * short.clock.round_seconds
     for precision in precisions:
-        short = whole("off", few, precision)
-        turns = short.seconds + (rounds - few) * short.clock.round_seconds
         long = whole("on", rounds, precision)
         quality = last_of(long.run, "consensus_quality")
-        yield compared(f"FedCT, T = {rounds * steps:,}, with a run folder", m, "s", turns, long.seconds, 8.0) | {
-            "precision": precision,
+        row = compared(f"FedCT, T = {rounds * steps:,}, with a run folder", m, "s", turns, long.seconds, 8.0)
+        yield in_turns_at(precision, row) | {
             "joined": long.joined,
             "note": f"in turns: from {few} of {rounds} rounds; consensus quality together {quality:.4f}",
         }
@@ -298,7 +300,7 @@ def fedaux(
     m: int = 40,
     rows: int = 1_250,
     distilled: int = 48_000,
-    rounds: int = WARM + 3,
+    rounds: int = WARM + 2,
     precisions: Sequence[str] = PRECISIONS,
 ) -> Iterator[Row]:
     """A round of FedAUX: .4 of the sites train for an epoch, all of them teach, the coordinator distills."""
@@ -306,13 +308,11 @@ def fedaux(
     negatives = distilled // 24
     public = random_rows(distilled + negatives, PICTURE, seed=1)[0]
     algorithm = cg.FedAUX(rounds=rounds, participation=0.4, negatives=negatives / len(public), epsilon=1.0, ridge=0.01)
+    turns = tried(place, algorithm, parts, "off", public=public).clock.round_seconds
     for precision in precisions:
-        turns, together = (
-            tried(place, algorithm, parts, cohort, public=public, precision=precision) for cohort in ("off", "on")
-        )
-        seconds = turns.clock.round_seconds, together.clock.round_seconds
-        yield compared("round of FedAUX, ResNet-8", m, "s", *seconds, 2.0) | {
-            "precision": precision,
+        together = tried(place, algorithm, parts, "on", public=public, precision=precision)
+        row = compared("round of FedAUX, ResNet-8", m, "s", turns, together.clock.round_seconds, 2.0)
+        yield in_turns_at(precision, row) | {
             "joined": together.joined,
             "note": f"{round(0.4 * m)} of {m} sites, {distilled:,} public rows distilled",
         }

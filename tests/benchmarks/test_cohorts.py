@@ -71,7 +71,7 @@ def test_the_difference_is_the_largest_of_all_weights() -> None:
 def test_what_was_found_is_kept_when_another_measure_fails(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     with pytest.raises(cg.ConfigError, match="mnist"):
-        cohorts.report(only="fedkt,curve", data=str(tmp_path), out=str(file), small=1)
+        cohorts.report(only="fedkt,curve", data=str(tmp_path), out=str(file), tiny=1)
     kept = [json.loads(line) for line in file.read_text().splitlines()]
     assert {row["measure"] for row in kept} == {"curve"}
     shown = cohorts.report(out=str(file), measure=0)
