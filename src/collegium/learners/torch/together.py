@@ -8,7 +8,7 @@ import warnings
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from torch import nn
 
 from collegium.core.meeting import Alone
 from collegium.core.terms import LocalTerm, UpdateReport
-from collegium.errors import CollegiumWarning
+from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.torch.batches import Labelled
 from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
 from collegium.learners.torch.devices import CPU, computing
 from collegium.learners.torch.feeding import DeviceFeed, Fed, Feed, HostFeed, Shape, Tables
@@ -120,7 +121,7 @@ class Cohort:
         device, members = first.schedule.device, [_member(each) for each in updates]
         fed = [Fed(each.hands, each.sets, each.beside) for each in updates]
         lengths = np.array([len(each.hands) for each in updates])
-        shapes = _shapes(fed, lengths)
+        shapes = shapes_of(updates)
         feed: Feed = HostFeed(fed, device) if device == CPU else self._fed_there(fed, shapes)
         self._stack.load(members)
         self._renew_losses(updates)
@@ -180,15 +181,16 @@ class Cohort:
                 self._recorder = Recorder(can_record(self._totals.device))
 
 
-def _shapes(fed: Sequence[Fed], lengths: Any) -> list[Shape]:
+def shapes_of(updates: Sequence[Update]) -> list[Shape]:
     """The shape of each step: few different numbers of nets, so that few different computations are recorded."""
-    levels = [len(fed)]
+    lengths = np.array([len(each.hands) for each in updates])
+    levels = [len(updates)]
     while levels[-1] > 1:
         levels.append(min(levels[-1] - 1, max(1, int(levels[-1] * USEFUL))))
     shapes = []
     for step in range(int(lengths[0])):
         active = int(np.searchsorted(-lengths, -step))  # those with more steps
-        sizes = [int(each.hands.sizes[step]) for each in fed[:active]]
+        sizes = [int(each.hands.sizes[step]) for each in updates[:active]]
         nets = min(level for level in levels if level >= active)
         shapes.append(Shape(nets, max(sizes), min(sizes) < max(sizes)))
     return shapes
@@ -241,12 +243,26 @@ def train_together(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
             warn_of_memory(len(left), half)
             for at in left:
                 outcomes[at] = Alone("there is no memory for more than one net")
+        except ConfigError:  # somebody's rows: they are refused where they were brought
+            sound = [at for at in group if _has_sound_rows(updates[at])]
+            waiting += [sound] if len(sound) < len(group) else []
         except Exception as error:  # a net of the user's own may do what cannot be done for several at once
             for at in group:
                 outcomes[at] = Alone(f"its net cannot be computed with others ({type(error).__name__})")
         for place, report in done.items():
             outcomes[group[place]] = report
     return outcomes
+
+
+def _has_sound_rows(update: Update) -> bool:
+    try:
+        for each, rows in zip(update.every, update.hands.rows, strict=True):
+            each.rows.take(np.unique(rows))
+            if isinstance(each, Labelled):
+                each.codes(rows)
+    except ConfigError:
+        return False
+    return True
 
 
 def warn_of_memory(nets: int, half: int) -> None:
