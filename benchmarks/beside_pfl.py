@@ -25,7 +25,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,15 @@ CONFIG, FIRST_PORT = "image_classification/configs/baseline.yaml", 29_610
 ROWS_PER_USER, EVERY, LAST = 50, 10, 10
 """Rows of a user, rounds between evaluations, evaluations of which the accuracy is the mean."""
 SMALL: dict[str, Any] = {"rounds": 12, "train": 300, "tests": 100, "cohort": 2}
+
+
+class Setting(NamedTuple):
+    """What both do: on which files, for how many rounds, with how many users each, and where."""
+
+    data: Path
+    rounds: int
+    cohort: int
+    device: str
 
 
 def report(
@@ -74,8 +83,8 @@ def report(
             with tempfile.TemporaryDirectory() as folder:
                 write_pickles(source, Path(folder), train, tests, scrambled=form == "scrambled")
                 for way in ways:
-                    setting = Path(folder), rounds, cohort, device
-                    found = by_us(*setting, way) if isinstance(way, str) else by_pfl(*theirs, way, *setting)
+                    setting = Setting(Path(folder), rounds, cohort, device)
+                    found = by_us(setting, way) if isinstance(way, str) else by_pfl(setting, *theirs, way)
                     rows.append({"pixels": form, "rounds": rounds, "machine": in_words()} | found)
                     print(json.dumps(rows[-1]), flush=True)
                     if file is not None:
@@ -142,12 +151,12 @@ def read_pickles(folder: Path) -> tuple[Images, Images]:
     return both[0], both[1]
 
 
-def by_pfl(pfl: Path, python: str, processes: int, data: Path, rounds: int, cohort: int, device: str) -> Found:
+def by_pfl(setting: Setting, pfl: Path, python: str, processes: int) -> Found:
     """pfl's own program with its own settings."""
-    ours = {"PYTHONPATH": f"{pfl}{os.pathsep}{pfl.parent}", "PFL_PYTORCH_DEVICE": device}
+    ours = {"PYTHONPATH": f"{pfl}{os.pathsep}{pfl.parent}", "PFL_PYTORCH_DEVICE": setting.device}
     addresses = ",".join(f"127.0.0.1:{FIRST_PORT + number}" for number in range(processes))
-    settings = ["--args_config", str(pfl / CONFIG), "--data_path", str(data)]
-    settings += ["--central_num_iterations", str(rounds), "--cohort_size", str(cohort)]
+    settings = ["--args_config", str(pfl / CONFIG), "--data_path", str(setting.data)]
+    settings += ["--central_num_iterations", str(setting.rounds), "--cohort_size", str(setting.cohort)]
     number = "1 process" if processes == 1 else f"{processes} processes"
     with tempfile.TemporaryDirectory() as scratch:
         begun = time.perf_counter()
@@ -227,20 +236,20 @@ def simple_cnn(input_shape: tuple[int, ...], n_classes: int) -> Any:
     return net
 
 
-def by_us(data: Path, rounds: int, cohort: int, device: str, precision: str) -> Found:
+def by_us(setting: Setting, precision: str) -> Found:
     """FedAvg with the same settings."""
-    (X, y), test = read_pickles(data)
+    (X, y), test = read_pickles(setting.data)
     order = np.random.default_rng(0).permutation(len(X))
     net = cg.TorchClassifier(simple_cnn, optimizer="sgd", lr=0.1, batch_size=10, epochs=1, random_state=0)
     users = [order[start : start + ROWS_PER_USER] for start in range(0, len(order), ROWS_PER_USER)]
     sites = [cg.Site(f"u{number:04}", X[rows], y[rows], learner=net) for number, rows in enumerate(users)]
-    judge = cg.TorchClassifier(simple_cnn, device=device, random_state=0).initialize(test[0], np.arange(10))
+    judge = cg.TorchClassifier(simple_cnn, device=setting.device, random_state=0).initialize(test[0], np.arange(10))
     test[0].flags.writeable = False  # so that it stays on the GPU
     evaluation = Evaluation(judge, test)
-    settings: dict[str, Any] = {"cohort": "on", "device": device, "precision": precision}
-    algorithm = cg.FedAvg(rounds=rounds, participation=cohort / len(sites), weighting="equal")
+    where: dict[str, Any] = {"cohort": "on", "device": setting.device, "precision": precision}
+    algorithm = cg.FedAvg(rounds=setting.rounds, participation=setting.cohort / len(sites), weighting="equal")
     begun = time.perf_counter()
-    run = cg.run(algorithm, sites=sites, classes=np.arange(10), callbacks=[evaluation], progress=False, **settings)
+    run = cg.run(algorithm, sites=sites, classes=np.arange(10), callbacks=[evaluation], progress=False, **where)
     whole = time.perf_counter() - begun
     together = undisturbed(run).about["cohort"]["together"]
     return {

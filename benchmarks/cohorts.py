@@ -25,7 +25,7 @@ from benchmarks.cohorts_measures import MEASURES, TINY, Place
 from benchmarks.data import data_folder
 from benchmarks.machine import in_words
 from benchmarks.pool import machines
-from benchmarks.report import Column, Report, Row, print_with_options
+from benchmarks.report import Column, Report, print_with_options
 
 NEEDS_DATA = ("fedct", "ledger", "fedkt")
 SMALL: dict[str, Any] = {"only": "mlp,curve,equality", "tiny": 1}
@@ -69,7 +69,7 @@ def report(
     return Report(f"Nets together, {device}", COLUMNS, rows, NOTES, machine=machines(rows))
 
 
-def _measured(names: list[str], place: Place, tiny: bool, out: Path | None) -> Iterator[Row]:
+def _measured(names: list[str], place: Place, tiny: bool, out: Path | None) -> Iterator[dict[str, Any]]:
     """The rows of all measures as they are found; one that fails is told of, and the others go on."""
     where, failed = in_words(), []
     for name in names:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from collegium.data.sources import load_source
 from collegium.runs.callbacks import RoundReport
 
 Row = dict[str, Any]
+Cohort = Literal["auto", "on", "off"]
 Shape = tuple[int, ...]
 CLASSES = np.arange(10)
 WARM = 2
@@ -75,10 +76,10 @@ class Clock(cg.Callback):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
 
-    @property
-    def round_seconds(self) -> float:
-        """The median of the rounds after the first ones."""
-        return median(np.diff(self.ends)[WARM - 1 :].tolist())
+    def round_seconds(self, *, with_last: bool = True) -> float:
+        """The median of the rounds after the first ones. In the last of some methods sites receive the final model."""
+        seconds: list[float] = np.diff(self.ends)[WARM - 1 :].tolist()
+        return median(seconds if with_last else seconds[:-1])
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Trial:
         return int(self.run.about["cohort"]["together"])
 
 
-def tried(place: Place, algorithm: cg.Algorithm, sites: Sequence[cg.Site], cohort: str, **options: Any) -> Trial:
+def tried(place: Place, algorithm: cg.Algorithm, sites: Sequence[cg.Site], cohort: Cohort, **options: Any) -> Trial:
     """Run it with the sites in turns ("off"), together ("on"), or as it comes ("auto")."""
     clock = Clock(place.device)
     with warnings.catch_warnings():
@@ -158,7 +159,7 @@ def random_sites(m: int, rows: int, shape: Shape, net: cg.TorchClassifier) -> li
 
 
 def step_ms(
-    place: Place, sites: Sequence[cg.Site], public: Any, cohort: str, steps: tuple[int, int], precision: str
+    place: Place, sites: Sequence[cg.Site], public: Any, cohort: Cohort, steps: tuple[int, int], precision: str
 ) -> tuple[float, int]:
     """Milliseconds of a step of all sites, and how many sites trained together."""
     seconds, joined = [], 0
@@ -168,7 +169,7 @@ def step_ms(
         else:
             algorithm = cg.FedCT(rounds=WARM + 2, steps=each)
         trial = tried(place, algorithm, sites, cohort, public=public, precision=precision)
-        seconds.append(trial.clock.round_seconds)
+        seconds.append(trial.clock.round_seconds())
         joined = trial.joined
     return 1000 * (seconds[1] - seconds[0]) / (steps[1] - steps[0]), joined
 
@@ -199,7 +200,7 @@ def mlp(
         parts = random_sites(m, rows, PIXELS, cg.TorchClassifier("mlp", batch_size=64, random_state=0))
         yield step_row(place, "step, MLP", parts, lengths(m), aim=aim)
         for precision in PRECISIONS[:2]:
-            beside = {"public": public, "precision": precision, "aim": aim}
+            beside: dict[str, Any] = {"public": public, "precision": precision, "aim": aim}
             yield step_row(place, "step, MLP, public rows beside", parts, lengths(m), **beside)
 
 
@@ -229,7 +230,7 @@ def fedct(
         turns = tried(place, cg.FedCT(rounds=rounds[0], steps=steps), parts, "off", **data)
         for precision in PRECISIONS[:2]:
             together = tried(place, cg.FedCT(rounds=rounds[1], steps=steps), parts, "on", precision=precision, **data)
-            both = [1000 * trial.clock.round_seconds / steps for trial in (turns, together)]
+            both = [1000 * trial.clock.round_seconds() / steps for trial in (turns, together)]
             yield in_turns_at(precision, compared("round of FedCT, per step", m, "ms", both[0], both[1], aim)) | {
                 "joined": together.joined,
                 "note": f"{steps} steps a round, {public:,} public rows",
@@ -278,13 +279,13 @@ def ledger(
     """FedCT on Fashion-MNIST from end to end, with a folder: record, ledger and results."""
     parts, data = clothes(place, m, private, public)
 
-    def whole(cohort: str, n: int, precision: str) -> Trial:
+    def whole(cohort: Cohort, n: int, precision: str) -> Trial:
         algorithm = cg.FedCT(rounds=n, steps=steps)
         with tempfile.TemporaryDirectory() as folder:
             return tried(place, algorithm, parts, cohort, out=Path(folder) / "run", precision=precision, **data)
 
     short = whole("off", few, "float32")
-    turns = short.seconds + (rounds - few) * short.clock.round_seconds
+    turns = short.seconds + (rounds - few) * short.clock.round_seconds()
     for precision in precisions:
         long = whole("on", rounds, precision)
         quality = last_of(long.run, "consensus_quality")
@@ -300,7 +301,7 @@ def fedaux(
     m: int = 40,
     rows: int = 1_250,
     distilled: int = 48_000,
-    rounds: int = WARM + 2,
+    rounds: int = WARM + 3,
     precisions: Sequence[str] = PRECISIONS,
 ) -> Iterator[Row]:
     """A round of FedAUX: .4 of the sites train for an epoch, all of them teach, the coordinator distills."""
@@ -308,10 +309,11 @@ def fedaux(
     negatives = distilled // 24
     public = random_rows(distilled + negatives, PICTURE, seed=1)[0]
     algorithm = cg.FedAUX(rounds=rounds, participation=0.4, negatives=negatives / len(public), epsilon=1.0, ridge=0.01)
-    turns = tried(place, algorithm, parts, "off", public=public).clock.round_seconds
+    turns = tried(place, algorithm, parts, "off", public=public).clock.round_seconds(with_last=False)
     for precision in precisions:
         together = tried(place, algorithm, parts, "on", public=public, precision=precision)
-        row = compared("round of FedAUX, ResNet-8", m, "s", turns, together.clock.round_seconds, 2.0)
+        seconds = together.clock.round_seconds(with_last=False)
+        row = compared("round of FedAUX, ResNet-8", m, "s", turns, seconds, 2.0)
         yield in_turns_at(precision, row) | {
             "joined": together.joined,
             "note": f"{round(0.4 * m)} of {m} sites, {distilled:,} public rows distilled",
@@ -345,7 +347,7 @@ def fedkt(
     dealt = dirichlet(data.y[:rows], parties, np.random.RandomState(0))
     exam = {"public": test[:public], "test": (test[public:], data.test[1][public:])}
 
-    def whole(cohort: str, length: int) -> Trial:
+    def whole(cohort: Cohort, length: int) -> Trial:
         net = cg.TorchClassifier("lenet", lr=1e-3, batch_size=32, epochs=length, weight_decay=1e-6)
         sites = [cg.Site(f"party{i}", X[own], data.y[own], learner=net) for i, own in enumerate(dealt)]
         return tried(place, cg.FedKT(), sites, cohort, **exam)
@@ -402,7 +404,7 @@ def difference(one: cg.Run, other: cg.Run) -> float:
 
 
 def cpu(
-    place: Place, sites: Sequence[int] = (5, 20), rows: int = 200, steps: int = 20, repeats: int = 3, cores: int = 2
+    place: Place, sites: Sequence[int] = (5, 20), rows: int = 200, steps: int = 10, repeats: int = 3, cores: int = 2
 ) -> Iterator[Row]:
     """Rounds of FedCT with small nets on the CPU: "auto" may not be slower than sites in turns."""
     here = Place("cpu", place.data)
@@ -411,16 +413,16 @@ def cpu(
             public = random_rows(500, shape, seed=1)[0]
             for m in sites:
                 parts = random_sites(m, rows, shape, cg.TorchClassifier(name, batch_size=32, random_state=0))
-                algorithm = cg.FedCT(rounds=WARM + 6, steps=steps)
-                found: dict[str, list[float]] = {"off": [], "auto": [], "on": []}
+                algorithm = cg.FedCT(rounds=WARM + 4, steps=steps)
+                found: dict[Cohort, list[float]] = {"off": [], "auto": [], "on": []}
                 joined = dict.fromkeys(found, 0)
                 for _ in range(repeats):
                     for cohort, seconds in found.items():
                         trial = tried(here, algorithm, parts, cohort, public=public)
-                        seconds.append(1000 * trial.clock.round_seconds)
+                        seconds.append(1000 * trial.clock.round_seconds())
                         joined[cohort] = trial.joined
                 best = {cohort: min(seconds) for cohort, seconds in found.items()}
-                for cohort in ("auto", "on"):
+                for cohort in list(found)[1:]:
                     aim = 1.05 * best["off"] if cohort == "auto" else None
                     what = f"round of FedCT, {name}, CPU, {cohort}"
                     yield compared(what, m, "ms", best["off"], best[cohort], aim) | {
@@ -440,7 +442,7 @@ TINY: dict[str, dict[str, Any]] = {
     "cnn": {"sites": (2,), "rows": 20, "lengths": lambda _: Lengths((1, 2), (1, 2)), "precisions": ["float32"]},
     "resnet": {"m": 2, "rows": 20, "lengths": lambda _: Lengths((1, 2), (1, 2)), "precisions": ["float32"]},
     "ledger": {"private": 100, "public": 50, "steps": 2, "rounds": 5, "few": 4, "precisions": ["float32"]},
-    "fedaux": {"m": 5, "rows": 16, "distilled": 48, "rounds": WARM + 1, "precisions": ["float32"]},
+    "fedaux": {"m": 5, "rows": 16, "distilled": 48, "rounds": WARM + 2, "precisions": ["float32"]},
     "simclr": {"rows": 8, "batch": 4, "epochs": 2},
     "fedkt": {"parties": 2, "rows": 120, "public": 20, "epochs": 3, "few": (1, 2)},
     "curve": {"sites": (1, 2), "rows": 70, "lengths": lambda _: Lengths((1, 2), (1, 2))},

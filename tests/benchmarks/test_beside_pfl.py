@@ -75,6 +75,8 @@ def test_the_net_is_pfls() -> None:
 
 
 def test_a_pfl_that_fails_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = beside_pfl.by_pfl(tmp_path / "benchmarks", sys.executable, 1, tmp_path, 1, 1, "cpu")
+    found = beside_pfl.by_pfl(
+        beside_pfl.Setting(tmp_path, rounds=1, cohort=1, device="cpu"), tmp_path / "benchmarks", sys.executable, 1
+    )
     assert found == {"who": "pfl, 1 process: failed"}
     assert "No module named 'pfl'" in capsys.readouterr().err
