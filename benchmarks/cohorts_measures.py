@@ -404,7 +404,7 @@ def difference(one: cg.Run, other: cg.Run) -> float:
 
 
 def cpu(
-    place: Place, sites: Sequence[int] = (5, 20), rows: int = 200, steps: int = 10, repeats: int = 3, cores: int = 2
+    place: Place, sites: Sequence[int] = (5, 20), rows: int = 200, steps: int = 10, repeats: int = 2, cores: int = 2
 ) -> Iterator[Row]:
     """Rounds of FedCT with small nets on the CPU: "auto" may not be slower than sites in turns."""
     here = Place("cpu", place.data)
