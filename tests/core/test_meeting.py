@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from tests.waiting import seconds, until
 
-from collegium.core.meeting import NOBODY_ALIKE, Attendance, Meeting, attendance_in_words, meet, meet_all
+from collegium.core.meeting import (
+    NOBODY_ALIKE,
+    Alone,
+    Attendance,
+    Meeting,
+    Places,
+    _current,
+    attendance_in_words,
+    meet,
+    meet_all,
+)
 
 
 @dataclass
@@ -49,7 +59,13 @@ def hold(tasks: Sequence[Callable[[], Any]], attendance: Attendance | None = Non
 
 def test_alike_works_are_done_at_once_in_the_order_of_the_sites() -> None:
     attendance, groups = Attendance(), list[list[int]]()
-    found = hold([lambda n=n: meet(Square(n, groups=groups)) for n in range(8)], attendance)
+
+    def come_after_the_next(n: int) -> int:
+        meeting, _ = _current.get() or pytest.fail("nobody meets")
+        until(lambda: len(meeting._brought) == 7 - n, every=0.001)
+        return meet(Square(n, groups=groups))
+
+    found = hold([lambda n=n: come_after_the_next(n) for n in range(8)], attendance)
     assert found == [n**2 for n in range(8)]
     assert groups == [list(range(8))]
     assert attendance == Attendance(set("abcdefgh"), 8)
@@ -145,6 +161,33 @@ def test_an_error_of_one_is_its_own() -> None:
     assert isinstance(found[1], ValueError)
 
 
+def test_what_cannot_be_done_with_the_others_after_all_is_done_alone() -> None:
+    class Shy(Square):
+        def together(self, others: Sequence[Square]) -> list[int | Alone]:
+            return [each.value**2 if each.value > 1 else Alone("it is small") for each in others]
+
+    attendance = Attendance()
+    assert hold([lambda n=n: meet(Shy(n)) for n in (1, 2, 3)], attendance) == [1, 4, 9]
+    assert attendance == Attendance({"b", "c"}, 2, {"a": "it is small"})
+    assert hold([lambda n=n: meet(Shy(n)) for n in (0, 1, 2)], attendance) == [0, 1, 4]
+    assert attendance == Attendance({"b", "c"}, 2, {"a": "it is small", "b": "it is small", "c": NOBODY_ALIKE})
+
+
+def test_works_that_are_alone_of_their_kind_are_done_side_by_side() -> None:
+    at_once = threading.Barrier(3)
+
+    class Slow(Square):
+        def alone(self) -> int:
+            at_once.wait(seconds(30))
+            return super().alone()
+
+        def together(self, others: Sequence[Square]) -> list[int | Exception]:
+            at_once.wait(seconds(30))
+            return super().together(others)
+
+    assert hold([lambda n=n: meet(Slow(n, kind=n // 2)) for n in (0, 1, 2, 4)]) == [0, 1, 4, 16]
+
+
 def test_an_error_of_the_whole_computation_reaches_everybody() -> None:
     class Broken(Square):
         def together(self, others: Sequence[Square]) -> list[int | Exception]:
@@ -177,8 +220,10 @@ def test_no_more_sites_are_at_work_than_there_are_places() -> None:
             total += meet(Square(1))
         return total
 
-    assert hold([visit] * 12, places=threading.Semaphore(3)) == [5] * 12
+    places = Places(3)
+    assert hold([visit] * 12, places=places) == [5] * 12
     assert 1 <= most[0] <= 3
+    assert places._free == 3
 
 
 def test_those_who_wait_are_let_go_when_nobody_else_will_come() -> None:
@@ -197,19 +242,19 @@ def test_those_who_wait_are_let_go_when_nobody_else_will_come() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_no_order_of_arrival_leaves_anybody_waiting(seed: int) -> None:
-    chance = random.Random(seed)
-    gate = threading.Barrier(20)
+    chance, places = random.Random(seed), Places(4)
 
     def wander(times: int, naps: list[float]) -> int:
-        gate.wait(seconds(30))
         total = 0
         for nap in naps[:times]:
             threading.Event().wait(nap)
-            total += meet(Square(2))
+            total += sum(meet_all([Square(2, kind=times), Square(0)]))
         return total
 
     plans = [(chance.randrange(5), [chance.random() / 500 for _ in range(5)]) for _ in range(20)]
-    assert hold([lambda p=p: wander(*p) for p in plans]) == [4 * times for times, _ in plans]
+    found = hold([lambda p=p: wander(*p) for p in plans], places=places)
+    assert found == [4 * times for times, _ in plans]
+    assert places._free == 4
 
 
 def test_attendance_in_words() -> None:

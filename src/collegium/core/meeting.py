@@ -1,18 +1,19 @@
 """Sites in threads of one process meet where each would do alike work, so that it is done for all of them at once.
 
 A step at a site calls ``site.fit`` and knows of nobody else. Below it, a learner brings its work to the meeting of the
-exchange in which its site answers, and waits; when every site of the exchange waits or has left, what was brought is
-done together by whoever came last. Work that nobody can share is done alone, as it would be without a meeting.
+exchange in which its site answers, and waits; when every site of the exchange waits or has left, alike works are done
+at once by one of those who brought them. Work that nobody can share is done alone, as it would be without a meeting.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -48,8 +49,8 @@ class Work(Protocol[T_co]):
     def alone(self) -> T_co:
         """Do it."""
 
-    def together(self, others: Sequence[Any]) -> Sequence[T_co | Alone]:
-        """Do these, of which it is the first: what came of each, or why it must be done alone after all."""
+    def together(self, others: Sequence[Any]) -> Sequence[T_co | Alone | Exception]:
+        """Do these, of which it is the first: what came of each, what went wrong, or why it must be done alone."""
 
 
 @dataclass
@@ -108,14 +109,66 @@ def _some(parties: Sequence[str]) -> str:
     return ", ".join(parties) if len(parties) <= 3 else f"{', '.join(parties[:2])} and {len(parties) - 2} others"
 
 
+def locked() -> threading.Lock:
+    """A lock that somebody else releases: the least that a thread can wait for."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
 @dataclass(eq=False)
-class _Brought(Generic[T]):
+class _Brought:
+    """What a site waits for, and what it does for others meanwhile."""
+
     party: str
-    works: Sequence[Work[T]]
-    wake: threading.Event = field(default_factory=threading.Event)
-    """Set when they are done, or when their bringer is to do all that was brought."""
-    done: bool = False
-    outcomes: list[Any] = field(default_factory=list)
+    works: Sequence[Work[Any]]
+    outcomes: list[Any] = field(init=False)
+    unsettled: int = field(init=False)
+    leads: list[_Group] = field(default_factory=list)
+    """Works that it does, its own among them."""
+    waits: bool = False
+    """Whether it is to be called, when there is something to do or nothing more to wait for."""
+    turn: threading.Lock = field(default_factory=locked)
+
+    def __post_init__(self) -> None:
+        self.outcomes = [None] * len(self.works)
+        self.unsettled = len(self.works)
+
+
+_Group = list[tuple[_Brought, int]]
+"""Alike works: what each was brought with, and its number there."""
+
+
+class Places:
+    """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._queue: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Wait for a place."""
+        turn = locked()
+        self.call(turn)
+        turn.acquire()
+
+    def call(self, turn: threading.Lock) -> None:
+        """Release this lock when there is a place for the thread that waits for it."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.release()
+            else:
+                self._queue.append(turn)
+
+    def give_back(self) -> None:
+        """Let somebody else have one's place."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._free += 1
 
 
 class Meeting:
@@ -126,13 +179,13 @@ class Meeting:
     """
 
     def __init__(
-        self, expected: int, attendance: Attendance, places: threading.Semaphore | None = None, why_alone: str = ""
+        self, expected: int, attendance: Attendance, places: Places | None = None, why_alone: str = ""
     ) -> None:
         self._expected = expected
         self._attendance = attendance
-        self._places = places or threading.Semaphore(expected)
+        self._places = places or Places(expected)
         self._why_alone = why_alone
-        self._brought: list[_Brought[Any]] = []
+        self._brought: list[tuple[_Brought, list[Hashable | None]]] = []
         self._lock = threading.Lock()
 
     @contextmanager
@@ -144,91 +197,102 @@ class Meeting:
         token = _current.set((self, party) if joins else None)
         if not joins:
             self._leave()
+        self._places.take()
         try:
-            with self._places:
-                yield
+            yield
         finally:
             _current.reset(token)
             if joins:
                 self._leave()
+            self._places.give_back()
 
     def disperse(self) -> None:
         """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
         with self._lock:
             self._expected = 0
-            self._wake_one()
+            self._begin_if_complete()
 
     def _leave(self) -> None:
         with self._lock:
             self._expected -= 1
-            self._wake_one()
-
-    def _wake_one(self) -> None:
-        """If everybody has come, one of them does what was brought."""
-        if self._brought and self._everybody:
-            self._brought[-1].wake.set()
-
-    @property
-    def _everybody(self) -> bool:
-        return len(self._brought) >= self._expected
+            self._begin_if_complete()
 
     def bring(self, party: str, works: Sequence[Work[T]]) -> list[T]:
         """Wait for the others, and have it done."""
         own = _Brought(party, works)
+        kinds = [work.kind for work in works]
         with self._lock:
-            self._brought.append(own)
-            everybody = self._everybody
-        if not everybody:
-            self._wait(own)
-        while not own.done:
-            if brought := self._taken_by(own):
-                self._do_all(brought)
-            else:
-                self._wait(own)
-        for outcome in own.outcomes:
+            self._brought.append((own, kinds))
+            self._begin_if_complete()
+        while own.unsettled or own.leads:
+            with self._lock:
+                group = own.leads.pop() if own.leads else None
+                waits = own.waits = group is None and own.unsettled > 0
+            if group is not None:
+                self._do(group)
+            elif waits:
+                self._places.give_back()
+                own.turn.acquire()
+        results: list[T] = []
+        for work, outcome in zip(works, own.outcomes, strict=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        results: list[T] = own.outcomes
+            results.append(work.alone() if isinstance(outcome, Alone) else outcome)
         return results
 
-    def _wait(self, own: _Brought[Any]) -> None:
-        self._places.release()
-        own.wake.wait()
-        self._places.acquire()
-        own.wake.clear()
+    def _begin_if_complete(self) -> None:
+        """If everybody waits, say who does what; works that are alone of their kind are left to those who brought them.
 
-    def _taken_by(self, own: _Brought[Any]) -> list[_Brought[Any]]:
-        """All that was brought; nothing where somebody else has taken it, who is about to do it."""
-        with self._lock:
-            if own not in self._brought:
-                return []
-            brought, self._brought = self._brought, []
-        return sorted(brought, key=lambda each: each.party)  # whoever came first
-
-    def _do_all(self, brought: list[_Brought[Any]]) -> None:
-        """All of them wait, so that their works are nobody else's business meanwhile."""
-        groups: dict[Hashable, list[tuple[_Brought[Any], int]]] = {}
-        for each in brought:
-            each.outcomes = [None] * len(each.works)
-            for number, work in enumerate(each.works):
-                kind = (id(each), number) if work.kind is None else (work.kind,)
-                groups.setdefault(kind, []).append((each, number))
+        Groups are the same, and in the same order, whoever came first.
+        """
+        if len(self._brought) < self._expected:
+            return
+        brought, self._brought = sorted(self._brought, key=lambda each: each[0].party), []
+        groups: dict[Hashable, _Group] = {}
+        for own, kinds in brought:
+            for number, kind in enumerate(kinds):
+                groups.setdefault((id(own), number) if kind is None else (kind,), []).append((own, number))
         for group in groups.values():
-            works = [each.works[number] for each, number in group]
-            outcomes = _tried(works)
-            shared = [each.party for (each, _), outcome in zip(group, outcomes, strict=True) if not _is_alone(outcome)]
-            if works[0].trains and shared:
-                why = self._why_alone or works[0].why_alone or NOBODY_ALIKE
-                self._attendance.note(list(dict.fromkeys(shared)), why)
-            for (each, number), outcome in zip(group, outcomes, strict=True):
-                each.outcomes[number] = outcome
+            if len(group) == 1:
+                own, number = group[0]
+                self._settle(group, [Alone(own.works[number].why_alone)])
+            else:
+                leader = min((own for own, _ in group), key=lambda own: len(own.leads))
+                leader.leads.append(group)
+                self._call(leader)
+
+    def _do(self, group: _Group) -> None:
+        works = [own.works[number] for own, number in group]
+        try:
+            outcomes = works[0].together(works)
+        except BaseException as error:  # raised where each was brought
+            outcomes = [error] * len(works)
+        with self._lock:
+            self._settle(group, outcomes)
+
+    def _settle(self, group: _Group, outcomes: Sequence[Any]) -> None:
+        """What came of alike works, for those who brought them and for the record."""
+        together: dict[str, None] = {}
+        for (own, number), outcome in zip(group, outcomes, strict=True):
+            if own.works[number].trains:
                 if isinstance(outcome, Alone):
-                    each.outcomes[number] = _tried([each.works[number]])[0]
-                    if works[0].trains:
-                        self._attendance.note([each.party], outcome.why)
-        for each in brought:
-            each.done = True
-            each.wake.set()
+                    self._note([own.party], outcome.why)
+                else:
+                    together[own.party] = None
+            own.outcomes[number] = outcome
+            own.unsettled -= 1
+            if not own.unsettled:
+                self._call(own)
+        if together:
+            self._note(list(together), "")
+
+    def _call(self, own: _Brought) -> None:
+        if own.waits:
+            own.waits = False
+            self._places.call(own.turn)
+
+    def _note(self, parties: Sequence[str], why_alone: str) -> None:
+        self._attendance.note(parties, self._why_alone or why_alone or NOBODY_ALIKE)
 
 
 def meet(work: Work[T]) -> T:
@@ -246,18 +310,6 @@ def meet_all(works: Sequence[Work[T]]) -> list[T]:
         return [work.alone() for work in works]
     meeting, party = current
     return meeting.bring(party, works)
-
-
-def _is_alone(outcome: Any) -> bool:
-    return isinstance(outcome, Alone)
-
-
-def _tried(works: Sequence[Work[Any]]) -> list[Any]:
-    """What came of each, or the error, which is raised where the work was brought."""
-    try:
-        return [works[0].alone()] if len(works) == 1 else list(works[0].together(works))
-    except BaseException as error:
-        return [error] * len(works)
 
 
 _current: ContextVar[tuple[Meeting, str] | None] = ContextVar("meeting", default=None)

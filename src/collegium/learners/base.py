@@ -20,7 +20,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
 
 from collegium.core.labels import Codes, code_dtype
-from collegium.core.samples import LabelledData, Mixture
+from collegium.core.samples import LabelledData, Mixture, PseudoLabelled
 from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
 from collegium.wire import tables
@@ -190,7 +190,7 @@ class Trainer:
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
-        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, self._every)) if len(data.pseudo) else None
+        pseudo = (data.pseudo.X, self._pseudo_targets(data.pseudo)) if len(data.pseudo) else None
         estimator.update(
             data.private.X,
             self._targets(data.private.codes, self._every),
@@ -220,6 +220,11 @@ class Trainer:
     @property
     def _all_targets(self) -> NDArray[Any]:
         return self._targets(self._every, self._every)
+
+    def _pseudo_targets(self, pseudo: LabelledData) -> NDArray[Any]:
+        if isinstance(pseudo, PseudoLabelled) and not self._wants_codes:
+            return pseudo.values(self._classes)
+        return self._targets(pseudo.codes, self._every)
 
     def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
         return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]

@@ -21,6 +21,8 @@ from collegium.learners.base import last_step, learner_name
 from collegium.protocols.keyring import Keyring
 from collegium.site.agent import Agent
 from collegium.site.factory import open_site
+from collegium.site.run_ledger import LedgerFile
+from collegium.site.states import Pace
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,17 +46,26 @@ class Hosting:
         if not self.parties:
             object.__setattr__(self, "parties", tuple(site.name for site in self.sites))
 
-    def agents(self, public: Any = None) -> dict[str, Agent]:
-        """One running agent per site; `public` are the rows of a public set that came by another way."""
+    def agents(self, public: Any = None, pace: Pace | None = None) -> dict[str, Agent]:
+        """One running agent per site; `public` are the rows of a public set that came by another way.
+
+        A `pace` is for a link whose sites can be sent orders again after a kill.
+        """
         shared = self.public if public is None else PublicSet(public)
-        return {site.name: self._agent(site, shared) for site in self.sites}
+        ledger = None if self.folder is None else LedgerFile(self.folder / "ledger.db")
+        return {site.name: self._agent(site, shared, ledger, pace) for site in self.sites}
 
     def alone(self) -> dict[str, str]:
         """The sites whose learners are never trained with those of others, and why."""
         reasons = {site.name: _why_alone(site.learner, self.cohort) for site in self.sites}
         return {party: reason for party, reason in reasons.items() if reason is not None}
 
-    def _agent(self, site: Site, public: PublicSet | None) -> Agent:
+    def is_on_gpu(self) -> bool:
+        """Whether all sites' learners are trained on a GPU: then more of them at work in Python are only in each
+        other's way."""
+        return all(_why_alone(site.learner, "auto") is None for site in self.sites)
+
+    def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile | None, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(
             site,
@@ -64,9 +75,10 @@ class Hosting:
             self.run,
             simulation=True,
             keyring=partial(Keyring.simulated, self.run, site.name, self.parties),
-            ledger=own or (None if self.folder is None else self.folder / "ledger.db"),
+            ledger=own or ledger,
             folder=None if self.folder is None else self.folder / "sites" / site.name,
             exam=self.exam,
+            pace=pace,
         )
 
 

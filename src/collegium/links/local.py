@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from threadpoolctl import ThreadpoolController
 
 from collegium.core.link import Answer
-from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting
+from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting, Places
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 from collegium.links.simulated import Collected, SimulatedLink
+from collegium.site.states import Pace
 
 
 class Exchange(NamedTuple):
@@ -34,13 +35,13 @@ class AgentPool:
     Sites whose learners join a cohort meet in each exchange; all of them then have a thread to wait in.
     """
 
-    def __init__(self, hosting: Hosting, public: Any = None, threads: int = 0) -> None:
-        self.agents = hosting.agents(public)
+    def __init__(self, hosting: Hosting, public: Any = None, threads: int = 0, pace: Pace | None = None) -> None:
+        self.agents = hosting.agents(public, pace)
         alone = hosting.alone()
         self._joining = self.agents.keys() - alone.keys()
         self._attendance = Attendance(alone=alone)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
-        self._places = threading.Semaphore(self._size)
+        self._places = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
         self._everybody = self._start(len(self.agents)) if len(self._joining) > 1 else None
@@ -108,7 +109,7 @@ class AgentPool:
             meeting.disperse()
         for party, agent in self.agents.items():
             if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
-                agent.gate.ledger.close()
+                agent.close()
 
 
 class LocalLink(SimulatedLink):
@@ -120,7 +121,7 @@ class LocalLink(SimulatedLink):
         self._limits.enter_context(threads_per_site())
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
         self._limits.enter_context(warnings.catch_warnings())
-        self._pool = AgentPool(hosting, threads=workers)
+        self._pool = AgentPool(hosting, threads=workers, pace=Pace())
         self._exchanges = 0
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
@@ -137,6 +138,11 @@ class LocalLink(SimulatedLink):
                     yield answer
         except DeadlinePassed:
             self._pool.abandon()
+
+    @property
+    def behind(self) -> dict[str, tuple[int, ...]]:
+        """The orders that each site must do again before it can go on."""
+        return {party: agent.behind for party, agent in self._pool.agents.items() if agent.behind}
 
     @property
     def _collected(self) -> Collected:

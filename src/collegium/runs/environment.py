@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from contextlib import suppress
+from functools import cache
 from typing import Any, Final
 
 _REPORTED: Final = (
@@ -14,16 +16,20 @@ _REPORTED: Final = (
 
 def environment() -> dict[str, Any]:
     """Versions and the kind of machine; nothing that names it."""
-    versions = {}
-    for package in _REPORTED:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "packages": versions,
+        "packages": dict(_versions()),
     }
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Read once: it takes a while, and a run's tables are written again and again."""
+    versions = {}
+    for package in _REPORTED:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[package] = importlib.metadata.version(package)
+    return versions

@@ -236,7 +236,7 @@ class Course:
 
     def _snapshot(self, *, now: bool = False) -> None:
         if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, {}, {}), now=now)
+            self._folder.snapshot(lambda: self.outcome({}, {}, {}), now=now)
 
     def complete(
         self,

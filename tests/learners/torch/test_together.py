@@ -249,7 +249,7 @@ def test_a_site_that_fails_or_diverges_hurts_nobody() -> None:
     broken = sites.data[1][0].copy()
     broken[:] = np.nan
     sites.data[1] = tables.frozen(broken), sites.data[1][1]
-    huge = np.full_like(sites.data[2][0], 1e38)
+    huge = 3e38 * np.sign(sites.data[2][0])
     sites.data[2] = tables.frozen(huge), sites.data[2][1]
     expected = copy.deepcopy(sites.models)
     outcomes = sites.meet(updating(steps=10))

@@ -14,16 +14,17 @@ from torch.func import functional_call, vmap
 
 from collegium.core.terms import Precision
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.batches import Rows
+from collegium.learners.torch.batches import CHUNK_ROWS, Rows
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import computing, passing
-from collegium.learners.torch.stacked_layers import prepared
 
 Said = Literal["logits", "features", "classes"]
 Answer = Callable[[torch.Tensor], torch.Tensor]
 
 AT_ONCE: Final = 2**19
 """Rows times nets that are computed at a time."""
+AT_ONCE_VALUES: Final = 2**27
+"""Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
 
 class Question(NamedTuple):
@@ -44,11 +45,11 @@ def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
 
 
 def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[NDArray[Any]]:
-    """What several nets with the same layers say of the same rows; `layers` is a net of them, and is changed."""
-    layers = prepared(layers).eval()
+    """What several nets with the same layers say of the same rows; `layers` are prepared for several nets."""
     with _asking(asked):
-        weights = _stacked([dict(net.named_parameters()) for net in nets])
-        buffers = _stacked([dict(net.named_buffers()) for net in nets])
+        weights = _stacked([list(net.named_parameters()) for net in nets])
+        buffers = _stacked([list(net.named_buffers()) for net in nets])
+        layers.eval()
 
         def one(own: dict[str, torch.Tensor], its_buffers: dict[str, torch.Tensor], X: torch.Tensor) -> torch.Tensor:
             def compute(X: torch.Tensor) -> torch.Tensor:
@@ -59,13 +60,18 @@ def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, 
                 return answer(X)
 
         every = vmap(one, in_dims=(0, 0, None))
-        chunks = asked.rows.chunks(AT_ONCE // len(nets))
+        most = max(1, AT_ONCE // len(nets))
+        if asked.device.type == "cpu":
+            chunks = asked.rows.chunks(min(most, CHUNK_ROWS))
+        else:
+            chunks = asked.rows.chunks(most, most_values=AT_ONCE_VALUES)
         parts = [every(weights, buffers, asked.rows.tensor(chunk, asked.device)) for chunk in chunks]
         return list(torch.cat(parts, dim=1).cpu().numpy())
 
 
-def _stacked(given: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    return {name: torch.stack([each[name] for each in given]) for name in given[0]}
+def _stacked(given: Sequence[list[tuple[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
+    """By name, those of all nets one behind the other."""
+    return {name: torch.stack([own[place][1] for own in given]) for place, (name, _) in enumerate(given[0])}
 
 
 @contextmanager

@@ -100,9 +100,9 @@ class Rows:
         """Whether a device may keep a copy: nobody can change the rows."""
         return rows_on_gpu.can_stay(self._given)
 
-    def chunks(self, most: int = CHUNK_ROWS) -> Iterator[slice]:
+    def chunks(self, most: int = CHUNK_ROWS, most_values: int = CHUNK_VALUES) -> Iterator[slice]:
         """Slices that cover all rows; there is one even if there are none."""
-        size = max(1, min(CHUNK_ROWS, CHUNK_VALUES // max(1, prod(self.shape)), most))
+        size = max(1, min(most, most_values // max(1, prod(self.shape))))
         return (slice(start, min(start + size, len(self))) for start in range(0, max(1, len(self)), size))
 
 
@@ -255,10 +255,11 @@ def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> Codes:
     if labels.dtype.kind in "biu" and classes.dtype.kind in "biu":  # fast, for what nearly all labels are
         order = np.argsort(classes, kind="stable")
         places = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
-        found: Codes = np.where(classes[order[places]] == labels, order[places], -1).astype(np.int64)
-        return found
+        among: Codes = np.where(classes[order[places]] == labels, order[places], -1).astype(np.int64)
+        return among
     position = {label: place for place, label in enumerate(classes.tolist())}
-    return np.array([position.get(label, -1) for label in labels.tolist()], dtype=np.int64)
+    found = [position.get(label, -1) for label in labels.ravel().tolist()]
+    return np.array(found, dtype=np.int64).reshape(labels.shape)
 
 
 def labels_of(y: Any, rows: Rows, name: str = "y") -> NDArray[Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import operator
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -29,6 +30,7 @@ from collegium.core.settings import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    check,
     check_parameters,
     checked,
 )
@@ -115,6 +117,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     image_shape: Sequence[int] | None = None
     random_state: NonNegativeInt | None = None
     _training: Training = field(init=False)
+    _checked: Sequence[Any] = field(init=False, default=())
     classes_: NDArray[Any] = field(init=False)
     input_shape_: tuple[int, ...] = field(init=False)
     last_update_: UpdateReport = field(init=False)
@@ -306,6 +309,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
         rows = Rows(X, self.image_shape, name=name)
+        if type(X) is np.ndarray and expected == rows.shape and not hasattr(self, "feature_names_in_"):
+            return rows  # the usual case: nothing is left to check
         if rows.are_flat:
             validate_data(self, X, reset=expected is None, skip_check_array=True)
         elif expected is None:
@@ -371,18 +376,20 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             net = self.net(input_shape, n_classes) if callable(self.net) else self.net
         return check_output(net, input_shape, n_classes)
 
-    @checked
-    def _schedule(
-        self,
-        epochs: PositiveInt,
-        steps: PositiveInt | None,
-        lr: NonNegativeFloat,
-        batch_size: PositiveInt,
-        weight_decay: NonNegativeFloat,
-    ) -> Schedule:
-        check_parameters(self)
+    def _schedule(self, epochs: int, steps: int | None, lr: float, batch_size: int, weight_decay: float) -> Schedule:
+        self._check_all(epochs, steps)
         device = find_device(self.device)
         return Schedule(batch_size, epochs, steps, lr, weight_decay, device, bool(self.augment), self.precision)
+
+    def _check_all(self, epochs: int, steps: int | None) -> None:
+        """Check the parameters, if they are not those that were checked last: a run asks again and again."""
+        now = [*(getattr(self, each.name) for each in fields(self) if each.init), epochs, steps]
+        if len(self._checked) == len(now) and all(map(operator.is_, self._checked, now)):
+            return
+        check_parameters(self)
+        check(PositiveInt, epochs, "TorchClassifier: epochs")
+        check(PositiveInt | None, steps, "TorchClassifier: steps")
+        self._checked = now
 
 
 class _Given(NamedTuple):

@@ -50,12 +50,13 @@ def computing(device: torch.device, precision: Precision) -> Iterator[None]:
         yield
         return
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = products.allow_tf32, convolutions.allow_tf32
+    before = products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic
     products.allow_tf32 = convolutions.allow_tf32 = precision == "tf32"
+    convolutions.deterministic = True  # the same seed gives the same net
     try:
         yield
     finally:
-        products.allow_tf32, convolutions.allow_tf32 = before
+        products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic = before
 
 
 def passing(device: torch.device, precision: Precision) -> torch.autocast:

@@ -137,12 +137,17 @@ class DeviceFeed:
         """Copy the numbers, codes and weights of the rows of the next steps to the device."""
         chunks = [_Chunk(each, first, self._room, self._rows) for each in self._fed]
         for place, numbers in enumerate(self._numbers):
-            own = [each.numbers[place] + start for each, start in zip(chunks, self._tables.starts[place], strict=True)]
+            starts = np.array(self._tables.starts[place])[:, None]
+            own = np.stack([each.numbers[place] for each in chunks], axis=1)
+            if place < len(self._codes):
+                _put(self._codes[place], np.stack([each.codes(place) for each in chunks], axis=1))
+            own += starts
             _put(numbers, own)
-        for place, codes in enumerate(self._codes):
-            _put(codes, [each.codes(place) for each in chunks])
-            _put(self._weights[place], [each.weights(place) for each in chunks])
-        _put(self._counts, [np.maximum(1, len(self._codes) * each.sizes).astype(np.float32) for each in chunks])
+        if self.weighted or any(each.is_filled for each in chunks):
+            for place, weights in enumerate(self._weights):
+                _put(weights, np.stack([each.weights(place) for each in chunks], axis=1))
+            counts = np.stack([each.sizes for each in chunks], axis=1)
+            _put(self._counts, np.maximum(1, len(self._codes) * counts).astype(np.float32))
 
     def batch(self, shape: Shape) -> tuple[Batch, torch.Tensor | None]:
         """The next one of the first nets; and how many labeled rows of each count, where some do not."""
@@ -230,23 +235,26 @@ class _Chunk:
     def __init__(self, fed: Fed, first: int, steps: int, rows: int) -> None:
         self._fed = fed
         sizes = fed.hands.sizes[first : first + steps]
+        start, total = int(fed.hands.sizes[:first].sum()), int(sizes.sum())
+        dealt = [each[start : start + total] for each in fed.hands.rows]
+        self.is_filled = total < steps * rows
+        if not self.is_filled:
+            self.sizes, self.numbers = sizes, [each.reshape(steps, rows) for each in dealt]
+            return
         self.sizes = np.zeros(steps, dtype=np.intp)
         self.sizes[: len(sizes)] = sizes
-        start = int(fed.hands.sizes[:first].sum())
-        total = int(sizes.sum())
         self._there = np.arange(rows) < self.sizes[:, None]
-        self.numbers = []
-        for dealt in fed.hands.rows:
-            filled = np.zeros((steps, rows), dtype=np.int64)
-            filled[self._there] = dealt[start : start + total]
-            self.numbers.append(filled)
+        self.numbers = [np.zeros((steps, rows), dtype=np.intp) for _ in dealt]
+        for place, numbers in zip(self.numbers, dealt, strict=True):
+            place[self._there] = numbers
 
     def codes(self, place: int) -> NDArray[np.int64]:
-        return self._fed.sets[place].codes(self.numbers[place].ravel()).reshape(self.numbers[place].shape)
+        return self._fed.sets[place].codes(self.numbers[place])
 
     def weights(self, place: int) -> NDArray[np.float32]:
-        own = self._fed.sets[place].weights_at(self.numbers[place].ravel()).reshape(self.numbers[place].shape)
-        return np.where(self._there, own, np.float32(0))
+        shape = self.numbers[place].shape
+        own = self._fed.sets[place].weights_at(self.numbers[place].ravel()).reshape(shape)
+        return np.where(self._there, own, np.float32(0)) if self.is_filled else own
 
 
 def _codes(sets: Sequence[Labelled], hands: Sequence[Indices]) -> NDArray[np.int64]:
@@ -269,5 +277,5 @@ def _in_place(place: torch.Tensor | None, values: torch.Tensor, device: torch.de
     return values.to(device) if place is None or place.shape != values.shape else place.copy_(values)
 
 
-def _put(place: torch.Tensor, values: Sequence[NDArray[Any]]) -> None:
-    place.copy_(torch.from_numpy(np.stack(values, axis=1)))
+def _put(place: torch.Tensor, values: NDArray[Any]) -> None:
+    place.copy_(torch.from_numpy(values))

@@ -29,6 +29,9 @@ class Deck:
 
     def deal(self, k: int) -> Indices:
         """The next k numbers; a hand may reach into the next shuffle."""
+        if k <= self.left:
+            self._dealt += k
+            return self._order[self._dealt - k : self._dealt]
         hands = []
         while k > 0:
             if self._dealt == len(self):
@@ -102,14 +105,12 @@ def _deal(decks: Sequence[Deck], sizes: Sequence[int]) -> list[Indices]:
     Between two shuffles many hands are one.
     """
     hands: list[list[Indices]] = [[] for _ in decks]
-    at = 0
+    ends = np.cumsum(sizes)
+    at = dealt = 0
     while at < len(sizes):
-        before_shuffle = min(deck.left for deck in decks)
-        many, k = 1, sizes[at]
-        while at + many < len(sizes) and k + sizes[at + many] <= before_shuffle:
-            k += sizes[at + many]
-            many += 1
+        before_shuffle = min([deck.left for deck in decks])
+        until = max(at + 1, int(np.searchsorted(ends, dealt + before_shuffle, side="right")))
         for hand, deck in zip(hands, decks, strict=True):
-            hand.append(deck.deal(k))
-        at += many
+            hand.append(deck.deal(int(ends[until - 1]) - dealt))
+        at, dealt = until, int(ends[until - 1])
     return [np.concatenate(each) for each in hands]

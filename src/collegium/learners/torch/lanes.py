@@ -98,6 +98,11 @@ class Lane:
         return UpdateReport(taken, schedule.lr, float(self._total) / taken, str(schedule.device), self._descent.parts())
 
 
+def is_recorded(update: Update) -> bool:
+    """Whether what this update computes was recorded: then it needs no memory that is not there."""
+    return isinstance(update.training.cohort, Lane) and update.training.cohort.serves(update)
+
+
 def train_side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
     """Train these, which are on one GPU and compute with one precision."""
     device, precision = updates[0].schedule.device, updates[0].schedule.precision
@@ -123,9 +128,8 @@ def train_side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
 
 def _lane_for(update: Update) -> Lane:
     """That of the net's last update, if this one computes the same."""
-    kept = update.training.cohort
-    if isinstance(kept, Lane) and kept.serves(update):
-        return kept
+    if isinstance(update.training.cohort, Lane) and is_recorded(update):
+        return update.training.cohort
     lane = update.training.cohort = Lane(update)
     _keeping.append(weakref.ref(update.training))
     while len(_keeping) > MOST_KEPT:

@@ -7,6 +7,9 @@ several nets by `torch.func.vmap`, it adds it afterwards, which rounds different
 
 from __future__ import annotations
 
+import copy
+import threading
+from collections.abc import Hashable
 from typing import Any
 
 import torch
@@ -62,3 +65,16 @@ def prepared(net: nn.Module) -> nn.Module:
         if type(layer) is nn.Linear and layer.bias is not None:
             layer.__class__ = StackedLinear
     return net
+
+
+_known = threading.local()
+
+
+def layers_like(net: nn.Module, key: Hashable) -> nn.Module:
+    """The layers of a net, without weights, prepared; kept for each thread, since a computation borrows them."""
+    kept: dict[Any, nn.Module] = _known.__dict__
+    name = repr((key, [tuple(each.shape) for each in net.parameters()]))
+    if name not in kept:
+        kept.clear()
+        kept[name] = prepared(copy.deepcopy(net).to("meta"))
+    return kept[name]

@@ -8,6 +8,7 @@ import warnings
 import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from collegium.learners.torch.devices import CPU, computing
 from collegium.learners.torch.feeding import DeviceFeed, Fed, Feed, HostFeed, Shape, Tables
 from collegium.learners.torch.losses import LocalLoss
 from collegium.learners.torch.stacked import Member, Part, Stack
-from collegium.learners.torch.training import Update, has_layer
+from collegium.learners.torch.training import Training, Update
 from collegium.registry import lookup
 
 SMALL: Final = 200_000
@@ -32,21 +33,21 @@ USEFUL: Final = 0.9
 """A mini-batch is filled up by no more than this leaves, and so is the list of nets: both together leave over 80%."""
 
 
-def stacks_well(net: nn.Module, device: torch.device) -> bool:
+def stacks_well(training: Training, device: torch.device) -> bool:
     """Whether several such nets are computed faster at once than one after the other, and as exactly.
 
     Convolutions of several nets become one with groups, which is slower than it looks, and batch norm makes the last
     bits of their sums matter. A few small ones on a GPU are worth it.
     """
-    if has_layer(net, nn.modules.batchnorm._BatchNorm) or has_layer(net, nn.modules.rnn.RNNBase):
+    if training.has_layer(nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase):
         return False
-    convolutions = has_layer(net, nn.modules.conv._ConvNd)
-    return not convolutions or (device.type == "cuda" and sum(each.numel() for each in net.parameters()) < SMALL)
+    size = sum(prod(shape) for _, shape, _ in training.shapes)
+    return not training.has_layer(nn.modules.conv._ConvNd) or (device.type == "cuda" and size < SMALL)
 
 
 def why_not(update: Update) -> str | None:
     """Why this update cannot be one of several in one computation; None if it can."""
-    if not stacks_well(update.training.net, update.schedule.device):
+    if not stacks_well(update.training, update.schedule.device):
         return "its net has layers that are computed for one net at a time"
     if update.schedule.augment:
         return "it trains on random views"
@@ -64,10 +65,9 @@ _OF_SCHEDULE: Final = ("params", "lr", "weight_decay")
 def kind_of(update: Update) -> Hashable:
     """Equal for updates that are the same computation on other numbers."""
     group = {name: value for name, value in update.optimizer.param_groups[0].items() if name not in _OF_SCHEDULE}
-    weights = tuple((name, each.shape, each.requires_grad) for name, each in update.training.net.named_parameters())
     return (
         update.training.layers,
-        weights,
+        update.training.shapes,
         (type(update.optimizer), tuple(sorted((name, str(value)) for name, value in group.items()))),
         dataclasses.replace(update.schedule, epochs=1, steps=1),
         (len(update.sets), update.beside is not None, update.terms.train),
@@ -88,7 +88,7 @@ def cohorts(updates: Sequence[Update]) -> list[list[int]]:
 
     Those with the most steps come first.
     """
-    by_batch = has_layer(updates[0].training.net, nn.modules.batchnorm._BatchNorm) and updates[0].terms.train == "all"
+    by_batch = updates[0].training.has_layer(nn.modules.batchnorm._BatchNorm) and updates[0].terms.train == "all"
     exact = by_batch or updates[0].beside is not None  # no row may be there to fill up a batch
     groups: dict[Hashable, list[int]] = {}
     widest = 0

@@ -117,6 +117,7 @@ class Training:
             self.net = make_net()
         self.layers = layers
         self._input_shape = input_shape
+        self._has: dict[tuple[type[nn.Module], ...], bool] = {}
         self._optimizer, self._optimizer_name = OPTIMIZERS[optimizer](self.net.parameters()), optimizer
         self.taken = 0
         """How many steps its optimizer has taken."""
@@ -126,7 +127,7 @@ class Training:
         self._distilled = Batches(np.random.default_rng(for_distilling))
         self._device = CPU
         self._is_ours = deterministic
-        self.is_random = not deterministic or has_layer(self.net, nn.modules.dropout._DropoutNd)
+        self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
 
     def begin(
         self,
@@ -229,9 +230,20 @@ class Training:
 
     def _check_batch_norm(self, sets: Sequence[Labelled | Beside], schedule: Schedule, train: Trained) -> None:
         smallest_batch = len(sets) * min(schedule.batch_size, max(map(len, sets)))
-        learns_by_batch = train == "all" and has_layer(self.net, nn.modules.batchnorm._BatchNorm)
+        learns_by_batch = train == "all" and self.has_layer(nn.modules.batchnorm._BatchNorm)
         if smallest_batch == 1 and learns_by_batch:
             raise ConfigError("Batch norm cannot learn from batches of one row: use two rows and batch_size=2 or more.")
+
+    def has_layer(self, *kinds: type[nn.Module]) -> bool:
+        """Whether its net contains a layer of these kinds; the answer is kept."""
+        if kinds not in self._has:
+            self._has[kinds] = has_layer(self.net, *kinds)
+        return self._has[kinds]
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[str, tuple[int, ...], bool], ...]:
+        """By name: the shape of each parameter, and whether it learns."""
+        return tuple((name, tuple(each.shape), each.requires_grad) for name, each in self.net.named_parameters())
 
     def trained_names(self, train: Trained) -> list[str]:
         """The names of the parameters that learn."""
@@ -295,9 +307,9 @@ class Training:
             return not all(bool(value.isfinite().all()) for value in self.net.state_dict().values())
 
 
-def has_layer(net: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether the net contains a layer of this kind."""
-    return any(isinstance(layer, kind) for layer in net.modules())
+def has_layer(net: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Whether the net contains a layer of these kinds."""
+    return any(isinstance(layer, kinds) for layer in net.modules())
 
 
 def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:

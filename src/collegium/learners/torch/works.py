@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +15,7 @@ from collegium.core.terms import UpdateReport
 from collegium.learners.torch import lanes, together
 from collegium.learners.torch.answers import Question, answers_of_several
 from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.stacked_layers import layers_like
 from collegium.learners.torch.together import stacks_well
 from collegium.learners.torch.training import Training, Update
 
@@ -56,10 +56,12 @@ class UpdateWork:
 
 def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
     """As many at a time as fit into memory."""
-    backup = lanes.Backup(updates)
+    backup = None if all(map(lanes.is_recorded, updates)) else lanes.Backup(updates)
     try:
         return lanes.train_side_by_side(updates)
     except torch.cuda.OutOfMemoryError:
+        if backup is None:
+            raise
         backup.restore()
         torch.cuda.empty_cache()
         if len(updates) == 1:
@@ -81,10 +83,9 @@ class AnswerWork:
     @property
     def kind(self) -> Hashable | None:
         """Equal for answers of nets with the same layers, of the same rows."""
-        if not stacks_well(self.training.net, self.asked.device):
+        if not stacks_well(self.training, self.asked.device):
             return None
-        shapes = tuple(each.shape for each in self.training.net.parameters())
-        return "answer", self.training.layers, shapes, self.asked.rows.identity, *self.asked[1:]
+        return "answer", self.training.layers, self.training.shapes, self.asked.rows.identity, *self.asked[1:]
 
     def alone(self) -> NDArray[Any]:
         """Ask the net."""
@@ -96,7 +97,7 @@ class AnswerWork:
             for each in others:
                 each.training.to(self.asked.device)
         head = self.training.head if self.asked.said == "features" else ""
-        layers = copy.deepcopy(self.training.net).to("meta")
+        layers = layers_like(self.training.net, self.training.layers)
         try:
             nets = [each.training.net for each in others]
             return answers_of_several(nets, layers, head, self.asked)
