@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,10 +170,10 @@ def by_pfl(setting: Setting, pfl: Path, python: str, processes: int) -> Found:
                 command = [python, str(PROGRAM), str(pfl / "image_classification/pytorch/train.py"), *settings]
                 environment = os.environ | ours | together
                 started.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log))
-        failed = [rank for rank, process in enumerate(started) if process.wait() != 0]
+        failed = first_to_fail(started)
         whole = time.perf_counter() - begun
-        first = Path(scratch) / str(failed[0] if failed else 0)
-        if failed:  # as several processes on one GPU may
+        first = Path(scratch) / str(failed or 0)
+        if failed is not None:  # as several processes on one GPU may
             print((first / "log").read_text()[-3000:], file=sys.stderr)
             return {"who": f"pfl, {number}: failed"}
         seconds = json.loads((first / "seconds.json").read_text())
@@ -181,6 +182,18 @@ def by_pfl(setting: Setting, pfl: Path, python: str, processes: int) -> Found:
     return {"who": f"pfl, {number}", "processes": processes, "seconds": seconds, "whole": whole} | _accuracy(
         [float(value) for value in accuracies if value]
     )
+
+
+def first_to_fail(started: Sequence[subprocess.Popen[bytes]]) -> int | None:
+    """Wait for all of them. When one fails, the others, which would wait for it without end, are ended."""
+    failed = None
+    while any(process.poll() is None for process in started):
+        if failed is None:
+            failed = next((rank for rank, process in enumerate(started) if process.poll()), None)
+            for process in started if failed is not None else ():
+                process.kill()
+        time.sleep(0.05)
+    return failed if failed is not None else next((rank for rank, each in enumerate(started) if each.returncode), None)
 
 
 def _accuracy(found: list[float]) -> Found:

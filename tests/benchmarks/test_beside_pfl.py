@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -80,3 +82,11 @@ def test_a_pfl_that_fails_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     assert found == {"who": "pfl, 1 process: failed"}
     assert "No module named 'pfl'" in capsys.readouterr().err
+
+
+def test_processes_that_would_wait_for_a_failed_one_are_ended() -> None:
+    programs = ("import time; time.sleep(1000)", "raise SystemExit(3)")
+    started = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+    assert beside_pfl.first_to_fail(started) == 1
+    assert [process.returncode for process in started] == [-signal.SIGKILL, 3]
+    assert beside_pfl.first_to_fail([subprocess.Popen([sys.executable, "-c", ""])]) is None
