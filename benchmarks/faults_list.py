@@ -802,8 +802,8 @@ FAULTS = (
     ),
     _COHORTS.fault(
         "a place for every site",
-        "self._places = Places(self._size)",
-        "self._places = Places(len(self.agents))",
+        "Places(1 if self._joining and hosting.is_on_gpu() else self._size)",
+        "Places(len(self.agents))",
         "tests/links/test_cohorts.py",
     ),
     _COMPUTING.fault(
@@ -813,7 +813,7 @@ FAULTS = (
     ),
     _COMPUTING.fault(
         "TF32 stays as the last net had it",
-        "        products.allow_tf32, convolutions.allow_tf32 = before\n",
+        "        products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic = before\n",
         "        pass\n",
     ),
 )
