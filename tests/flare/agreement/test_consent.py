@@ -107,7 +107,11 @@ def test_a_plan_that_cannot_be_rehearsed_is_a_warning(honest: Plan) -> None:
     assert any("could not be rehearsed here" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("settings", [{"name": "xclp", "bits": 10**9}, {"name": "fedkt", "partitions": 10**9}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"name": "xclp", "bits": 10**9}, pytest.param({"name": "fedkt", "partitions": 10**9}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_settings_that_keep_a_rehearsal_busy_for_ever_do_not_keep_the_owner_waiting(
     honest: Plan, settings: dict[str, object]
 ) -> None:
