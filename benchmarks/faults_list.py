@@ -37,6 +37,7 @@ class _Group:
 _DOOR = _of("door", "tests/flare/site/test_door.py")
 _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
+_STATES = _of("states", "tests/site/test_states.py")
 _EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
 _FAILURES = _of("failures", "tests/site/test_failures_are_answers.py", "tests/contracts/test_side_channels.py")
 _LEDGER = _of("ledger", "tests/site/test_ledger.py", "tests/privacy/test_budget.py")
@@ -63,6 +64,8 @@ _BOUNDARY = _of(
     "boundary", "tests/wire/test_replies.py", "tests/wire/test_orders.py", "tests/core/test_hostile_replies.py",
     "tests/core/test_federation.py",
 )  # fmt: skip
+_COHORTS = _of("cohorts", "tests/core/test_meeting.py", "tests/links/test_cohorts.py")
+_COMPUTING = _of("computing", "tests/runs/test_computing.py")
 _ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
 
 FAULTS = (
@@ -333,7 +336,7 @@ FAULTS = (
     ),
     _AGENT.fault(
         "another order of the same number gets the old answer",
-        "if done.request != digest:",
+        "if done is not None and done.request != digest:",
         "if False:",
     ),
     _AGENT.fault(
@@ -350,10 +353,57 @@ FAULTS = (
     ),
     _AGENT.fault(
         "goes on from a damaged state",
-        "if hashlib.sha256(data).hexdigest() != stored[1]:",
+        "if hashlib.sha256(data).hexdigest() != sha256:",
         "if False:",
         "tests/site/test_agent.py",
         "tests/links/test_replay.py -k damaged",
+    ),
+    _STATES.fault(
+        "answers from a state that lacks orders",
+        "if self._lacking and header.last != self._lacking[0]:",
+        "if False:",
+    ),
+    _STATES.fault(
+        "forgets the orders since the stored state",
+        "self._lacking.extend(self.gate.ledger.answered_after(run, number))",
+        "pass",
+    ),
+    _STATES.fault(
+        "keys are stored now and then",
+        "if last.mask is not None or site.secret_state or site.exposure.fits:",
+        "if last.mask is not None or site.exposure.fits:",
+    ),
+    _STATES.fault(
+        "private fits are stored now and then",
+        "if last.mask is not None or site.secret_state or site.exposure.fits:",
+        "if last.mask is not None or site.secret_state:",
+    ),
+    _STATES.fault(
+        "a site with a budget stores its state now and then",
+        "seldom = pace if simulation and site.budget is None and",
+        "seldom = pace if simulation and",
+    ),
+    _STATES.fault(
+        "a real site stores its state now and then",
+        "seldom = pace if simulation and",
+        "seldom = pace if",
+    ),
+    _STATES.fault(
+        "a run's end leaves its last orders to be done again",
+        "self._replace_state(*self._unwritten)",
+        "pass",
+    ),
+    _STATES.fault(
+        "stores the half-done state of an order that failed this time",
+        """            if isinstance(was, Reply):
+                self._unwritten = None""",
+        """            if isinstance(was, Reply):
+                self._unwritten = (last.run, last.number)""",
+    ),
+    _STATES.fault(
+        "the replay sends nothing again",
+        "for _ in self._live.exchange(lacking, None) if lacking else ():",
+        "for _ in ():",
     ),
     _AGENT.fault(
         "a step's error text leaves with the refusal",
@@ -420,7 +470,7 @@ FAULTS = (
         "tests/privacy/test_budget.py -k same_time",
         "tests/site/test_ledger.py",
     ),
-    _LEDGER.fault("refusals fill the disk", "((added or 0) - _KEPT_REFUSALS,)", "(0,)"),
+    _LEDGER.fault("refusals fill the disk", "((added or 0) - KEPT_REFUSALS,)", "(0,)"),
     _POLICY.fault(
         "a star allows the unprotected",
         'for pattern in self.unprotected if not (strict and pattern == "*"))',
@@ -700,4 +750,33 @@ FAULTS = (
     ),
     _PROCESSES.fault("messages are remembered for ever", "while self._due[0][0] <= now:", "while False:"),
     _PROCESSES.fault("every message takes a megabyte", "if stream.get_size() > 0:", "if False:"),
+    # Cohorts, and where and how precisely nets compute.
+    _COHORTS.fault(
+        "the first to come is the first net",
+        "brought, self._brought = sorted(self._brought, key=lambda each: each[0].party), []",
+        "brought, self._brought = list(self._brought), []",
+    ),
+    _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
+    _COHORTS.fault(
+        "sites with a deadline wait for each other",
+        "if self._everybody is not None and exchange.deadline is None:",
+        "if self._everybody is not None:",
+        "tests/links/test_cohorts.py",
+    ),
+    _COHORTS.fault(
+        "a place for every site",
+        "self._places = Places(self._size)",
+        "self._places = Places(len(self.agents))",
+        "tests/links/test_cohorts.py",
+    ),
+    _COMPUTING.fault(
+        "a pre-trained learner forgets",
+        "made = copy.deepcopy(learner).set_params(",
+        "made = type(learner)(**learner.get_params(deep=False)).set_params(",
+    ),
+    _COMPUTING.fault(
+        "TF32 stays as the last net had it",
+        "        products.allow_tf32, convolutions.allow_tf32 = before\n",
+        "        pass\n",
+    ),
 )

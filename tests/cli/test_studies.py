@@ -66,6 +66,22 @@ def test_without_a_folder_runs_are_numbered(folder):
         assert Path(json.loads(result.stdout)["run"]) == Path("runs") / expected
 
 
+def test_cohort_device_and_precision_replace_those_of_the_study(folder):
+    options = ["--cohort", "on", "--device", "cpu", "--precision", "bfloat16", "--set", "engine.cohort=off"]
+    result = collegium("run", str(STUDY), "--out", "nets", "--set", "algorithm.rounds=1", *options, cwd=folder)
+    assert result.returncode == 0, result.stderr
+    words = " ".join(result.stdout.split())
+    assert "Note: precision='bfloat16' changes nothing: no learner of this run has a precision." in words
+    assert "0 of 5 sites were trained together; " in words
+    run = cg.load(folder / "nets")
+    assert run.about["cohort"]["mode"] == "on"
+    assert 'precision = "bfloat16"' in run.study
+    assert run.trained_together in (folder / "nets" / "report.html").read_text()
+    wrong = collegium("run", str(STUDY), "--cohort", "sometimes", cwd=folder)
+    assert wrong.returncode == 2
+    assert "engine.cohort" in wrong.stderr
+
+
 def test_rehearse_shows_orders_and_releases(folder):
     result = collegium("rehearse", str(STUDY), cwd=folder)
     assert result.returncode == 0, result.stderr

@@ -19,7 +19,8 @@ from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError, ConfigError, MissingExtra, StorageError
 from collegium.links import ray_cluster
 from collegium.links.hosting import Hosting
-from collegium.links.ray import RayLink
+from collegium.links.packing import split_alike
+from collegium.links.ray import RayLink, share_of_gpu
 from collegium.study.study import Study
 
 pytestmark = pytest.mark.xdist_group("many processes")
@@ -163,6 +164,42 @@ def test_without_ray_the_error_names_the_extra(cancer, monkeypatch):
     assert caught.value.extra == "ray"
 
 
+GPUS = """
+import json, os
+import numpy as np
+import ray
+import collegium as cg
+from collegium.core import ActiveSite, Nothing, step
+from collegium.core.federation import Federation
+from collegium.links import ray as link
+from collegium.links.hosting import Hosting
+from collegium.links.ray_cluster import _folder
+from sklearn.tree import DecisionTreeClassifier
+
+link._START_SECONDS = 600  # of a busy machine
+
+@step
+def say_where(site: ActiveSite) -> Nothing:
+    site.log(f"{os.getpid()} {os.environ['CUDA_VISIBLE_DEVICES']}")
+    return Nothing()
+
+def places(workers, gpus):
+    sites = [cg.Site(n, np.zeros((4, 2)), [0, 1] * 2, learner=DecisionTreeClassifier(max_depth=ord(n) % 2 + 1))
+             for n in "abcdefgh"]
+    opened = link.RayLink(Hosting(tuple(sites), np.arange(2), None, None, 0, "run"), workers, gpus=gpus)
+    fed = Federation(opened, run="run", n_classes=2, seed=0)
+    fed.tell(say_where())
+    fed.flush()
+    found = {party: lines[-1] for party, lines in opened.logs.items()}
+    opened.close()
+    return found
+
+with _folder() as folder:
+    here = {"_node_ip_address": "127.0.0.1", "_temp_dir": folder}
+    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, **here)
+    print(json.dumps([places(0, 2), places(4, 2), places(2, 0.5)]))
+    ray.shutdown()
+"""
 SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
@@ -226,11 +263,12 @@ def run_script(tmp_path):
     """Run the script as a user would; what it printed."""
     pytest.importorskip("ray")
     (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "gpus.py").write_text(GPUS)
     inherited = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     changed = {"PYTHONPATH": str(Path(cg.__file__).parents[1]), "RAY_AUTH_TOKEN": "0" * 64, "RAY_TMPDIR": str(tmp_path)}
 
-    def run(*options):
-        command = [sys.executable, str(tmp_path / "script.py"), *options]
+    def run(*options, script="script.py"):
+        command = [sys.executable, str(tmp_path / script), *options]
         return subprocess.run(command, env=inherited | changed, capture_output=True, text=True, timeout=600)
 
     return run
@@ -246,6 +284,57 @@ def test_ray_is_started_for_a_script_and_is_neither_heard_nor_reached_from_outsi
     assert len(found["addresses"]) > 2
     assert found["left"] == 0
     assert found["signal"]
+
+
+@pytest.mark.slow
+def test_alike_sites_share_the_gpus_that_ray_hands_out(run_script):
+    done = run_script(script="gpus.py")
+    assert done.returncode == 0, done.stderr
+    whole, halves, shared = json.loads(done.stdout)
+    assert len(set(whole.values())) == 2  # one actor per GPU, and one kind of learner each
+    assert {whole[party] for party in "aceg"}.isdisjoint(whole[party] for party in "bdfh")
+    assert sorted({place.split()[1] for place in whole.values()}) == ["0", "1"]
+    assert len(set(halves.values())) == 4
+    assert sorted(place.split()[1] for place in set(halves.values())) == ["0", "0", "1", "1"]
+    assert len(set(shared.values())) == 2
+    assert len({place.split()[1] for place in shared.values()}) == 1
+
+
+@pytest.mark.slow
+def test_no_gpus_are_asked_for_that_are_not_there(cancer, ray_here):
+    with pytest.raises(ConfigError, match="gpus=2, but Ray knows of 0 here"):
+        cancer.run(cg.Local(), link="ray", gpus=2)
+
+
+def test_gpus_are_for_ray(cancer):
+    with pytest.raises(ConfigError, match="gpus is for link='ray'"):
+        cancer.run(cg.Local(), gpus=2)
+    with pytest.raises(ConfigError, match="gpus must be a finite number of at least 0"):
+        cancer.run(cg.Local(), link="ray", gpus=-1)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "actors", "share"), [(2, 2, 1.0), (2, 3, 0.5), (2, 4, 0.5), (0.5, 2, 0.25), (1, 3, 1 / 3), (0, 4, 0.0)]
+)
+def test_the_share_of_each_actor(gpus, actors, share):
+    assert share_of_gpu(gpus, actors, 2.0) == pytest.approx(share)
+    with pytest.raises(ConfigError, match="a whole number, or a share of one GPU"):
+        share_of_gpu(1.5, actors, 2.0)
+
+
+def test_alike_sites_go_to_the_same_process():
+    learners = [DecisionTreeClassifier(max_depth=1 + i % 3) for i in range(9)]
+    rows = np.zeros((6, 2))
+    sites = tuple(cg.Site(f"s{i}", rows, np.arange(6) % 2, learner=each) for i, each in enumerate(learners))
+    parts = split_alike(Hosting(sites, np.arange(2), None, None, 0), 3)
+    assert [[site.name for site in part.sites] for part in parts] == [
+        ["s0", "s3", "s6"],
+        ["s1", "s4", "s7"],
+        ["s2", "s5", "s8"],
+    ]
+    large = cg.Site("large", np.zeros((100, 2)), np.arange(100) % 2, learner=learners[0])
+    parts = split_alike(Hosting((large, *sites[:2]), np.arange(2), None, None, 0), 3)
+    assert [[site.name for site in part.sites] for part in parts] == [["large"], ["s0", "s1"]]
 
 
 def test_no_cluster_at_an_address_is_an_error(run_script, ray_here):

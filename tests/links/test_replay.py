@@ -23,10 +23,12 @@ from collegium.site.ledger import read_ledger, verify_ledger
 SCRIPT = """
     import sqlite3, sys, time
     import collegium as cg
+    from collegium.site import states
     from sklearn.datasets import load_breast_cancer
     from sklearn.neural_network import MLPClassifier
     from sklearn.tree import DecisionTreeClassifier
 
+    states._PAUSE = 1e9  # kills are between states
     record, hang = sys.argv[1] + "/record", int(sys.argv[3])  # worker processes have other arguments
 
     def exchanges():

@@ -221,7 +221,7 @@ class MovedSince:
 def test_a_state_of_another_version_is_refused_in_one_line(tmp_path, gone):
     mine = agent(tmp_path)
     mine.serve(frame(fit_and_count(None), number=1))
-    as_it_was = (mine.site.fingerprint, None, {"of": MovedSince}, {}, None, mine.site.exposure)
+    as_it_was = (mine.site.fingerprint, None, {"of": MovedSince}, {}, None, mine.site.exposure, 1)
     data = pickle.dumps(as_it_was[:-1] if gone == "a field" else as_it_was, protocol=0)
     if gone == "a module":
         data = data.replace(f"c{__name__}\n".encode(), b"ccollegium.core.codes\n")

@@ -9,6 +9,7 @@ from collegium.privacy.budget import write_charges
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import Pure
 from collegium.site.ledger import Entry, Ledger, Sent, genesis, read_ledger, row_hash, verify_ledger
+from collegium.site.run_ledger import LedgerFile, MemoryLedger, RunLedger
 
 
 def entry(number: int = 1, **changes) -> Entry:
@@ -140,7 +141,7 @@ def test_the_chain_goes_on_after_reopening(path):
 
 
 def test_whoever_sends_nonsense_for_ever_fills_no_disk(monkeypatch):
-    monkeypatch.setattr("collegium.site.ledger._KEPT_REFUSALS", 3)
+    monkeypatch.setattr("collegium.site.ledger.KEPT_REFUSALS", 3)
     ledger = Ledger("a")
     for number in range(7):
         ledger.note_refusal("run", number, "step", "code")
@@ -233,3 +234,62 @@ def test_charges_of_everybody_in_the_file_and_their_chains(path):
     change(path, "UPDATE ledger SET bytes = 11 WHERE party = 'a' AND seq = 2")
     with pytest.raises(LedgerError):
         renamed.charges(of_all=True)
+
+
+def _append_and_fail(ledger: Ledger) -> None:
+    with ledger.transaction():
+        ledger.append(entry(3))
+        raise ZeroDivisionError
+
+
+def filled(ledger: Ledger) -> Ledger:
+    """Three rows, one that was taken back, and a refusal."""
+    for number in range(3):
+        with ledger.transaction():
+            ledger.append(entry(number, event=write_charges([Charge((Pure(1, 0.5),))])))
+            ledger.keep_reply("r", number, Sent(f"order {number}", b"reply", None))
+    with pytest.raises(ZeroDivisionError):
+        _append_and_fail(ledger)
+    ledger.note_refusal("r", 4, "step", "unknown-step")
+    return ledger
+
+
+def test_the_ledgers_of_simulated_runs_say_what_any_other_does(tmp_path):
+    file = LedgerFile(tmp_path / "run.db")
+    file.take()
+    plain = filled(Ledger("a", tmp_path / "plain.db"))
+    plain_rows = [row | {"time": "", "prev": "", "hash": ""} for row in plain.rows()]
+    for quick in (filled(RunLedger("a", file)), filled(MemoryLedger("a"))):
+        assert [row | {"time": "", "prev": "", "hash": ""} for row in quick.rows()] == plain_rows
+        assert [row["prev"] for row in quick.rows()] == [genesis("a"), *(row["hash"] for row in quick.rows()[:-1])]
+        assert (quick.bytes_of("r"), quick.bytes_of("other")) == (plain.bytes_of("r"), 0) == (30, 0)
+        assert quick.charges() == plain.charges()
+        assert quick.sent("r", 2) == plain.sent("r", 2) == Sent("order 2", b"reply", None)
+        assert quick.sent("r", 3) is None
+        assert [row["code"] for row in quick.refusals()] == ["unknown-step"]
+        quick.close()
+    assert verify_ledger(tmp_path / "run.db") == {"a": 3}
+
+
+def test_sites_share_a_runs_ledger_and_the_last_one_closes_it(tmp_path):
+    file = LedgerFile(tmp_path / "run.db")
+    one, two = RunLedger("a", file), RunLedger("b", file)
+    one.close()
+    with two.transaction():
+        two.append(entry())
+    two.close()
+    with pytest.raises(sqlite3.ProgrammingError):
+        file.db.execute("SELECT 1")
+    again = RunLedger("b", LedgerFile(tmp_path / "run.db"))
+    assert again.bytes_of("r") == 10
+    with again.transaction():
+        again.append(entry(2))
+    again.close()
+    assert verify_ledger(tmp_path / "run.db") == {"b": 2}
+
+
+def test_a_runs_ledger_that_was_changed_before_it_was_opened_takes_no_more_rows(path):
+    change(path, "UPDATE ledger SET bytes = 11 WHERE party = 'a' AND seq = 3")
+    ledger = RunLedger("a", LedgerFile(path))
+    with pytest.raises(LedgerError, match="changed or removed"), ledger.transaction():
+        ledger.append(entry(4))

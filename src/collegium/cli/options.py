@@ -14,6 +14,13 @@ Changes = Annotated[
 RunFolder = Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/NAME).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
+CohortMode = Annotated[
+    str | None, typer.Option("--cohort", help="Train alike nets in one computation: auto (on a GPU), on or off.")
+]
+Device = Annotated[str | None, typer.Option(help="Where all nets compute: cpu, cuda or cuda:1.")]
+NetPrecision = Annotated[
+    str | None, typer.Option("--precision", help="How precisely all nets compute: float32, tf32 or bfloat16.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, for programs.")]
 KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Print messages as JSON, one object per line.")]

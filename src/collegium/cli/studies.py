@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from collegium.cli.options import AsJson, Changes, Force, Resume, RunFolder, StudyFile
+from collegium.cli.options import AsJson, Changes, CohortMode, Device, Force, NetPrecision, Resume, RunFolder, StudyFile
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
@@ -32,10 +32,15 @@ def run(
     out: RunFolder = None,
     resume: Resume = False,
     force: Force = False,
+    cohort: CohortMode = None,
+    device: Device = None,
+    precision: NetPrecision = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a study: train, show a summary, keep everything in a folder, write the report."""
-    study = Study.from_toml(file, changes or ())
+    engine = {"cohort": cohort, "device": device, "precision": precision}
+    given = [f"engine.{name}={value}" for name, value in engine.items() if value is not None]
+    study = Study.from_toml(file, [*(changes or ()), *given])
     folder = folder_for(study, out, resume=resume, force=force)
     end_with(carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json))
 
@@ -65,6 +70,8 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
             console.print(f"Note: {warning.message}", markup=False)
     console.print(summary_table(result, study.name))
     print_privacy(result, console)
+    if result.trained_together:
+        console.print(result.trained_together, markup=False)
     if result.incomplete:
         sites = f"{len(result.incomplete)} of {len(result.about['parties'])} sites"
         console.print(f"Incomplete: {sites} did not answer all they were asked.", markup=False)
@@ -84,6 +91,7 @@ def outcome(run: Run, folder: Path) -> dict[str, Any]:
         "accuracy": accuracy,
         "bytes_up": int(run.costs["bytes_up"].sum()),
         "seconds": float(run.about["seconds"]),
+        **{name: run.about.get(name) for name in ("cohort", "device", "precision")},
         "privacy": privacy_records(run),
         "incomplete": run.incomplete,
         "failures": run.refusals.to_dict("records"),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import numpy as np
@@ -73,7 +74,7 @@ class _Awaited:
     requests: tuple[Request, ...]
     kind: type[Release]
 
-    @property
+    @cached_property
     def labels(self) -> list[Labels]:
         """The labels that the party is sent."""
         return [labels for each in self.requests for labels in each.labels]
@@ -180,8 +181,9 @@ class Federation:
     def tell(self, order: Order[Nothing] | Mapping[str, Order[Nothing]], parties: Sequence[str] | None = None) -> None:
         """Have a step run; nothing comes back. It is queued and travels with the next question."""
         self._number += 1
-        for party, each in self._addressed(order, parties).items():
-            self._state[party].queue.append(self._request(each, self._number))
+        requests = self._requests(self._addressed(order, parties), self._number)
+        for party, request in requests.items():
+            self._state[party].queue.append(request)
 
     def ask(
         self,
@@ -336,6 +338,14 @@ class Federation:
             )
         return addressed
 
+    def _requests(self, orders: Mapping[str, Order[Any]], number: int) -> dict[str, Request]:
+        """What each party is asked for; one request for all that are asked for the same."""
+        made: dict[int, Request] = {}
+        for order in orders.values():
+            if id(order) not in made:
+                made[id(order)] = self._request(order, number)
+        return {party: made[id(order)] for party, order in orders.items()}
+
     def _request(self, order: Order[Any], number: int) -> Request:
         public = None if self._public is None else self._public.digest
         return Request(
@@ -389,8 +399,8 @@ class Federation:
         # Most parties get the same orders: they are written once.
         key = (knows, *((each.number, id(each.args), id(each.mask)) for each in requests))
         if key not in packed:
-            packed[key] = write_orders(requests, self._known.get(knows))
-        return with_header(requests[-1], packed[key])
+            packed[key] = with_header(requests[-1], write_orders(requests, self._known.get(knows)))
+        return packed[key]
 
     def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
         """Read an answer; None if the party refused, or if its reply does not answer this order."""

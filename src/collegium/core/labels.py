@@ -23,9 +23,19 @@ def code_dtype(n_classes: int) -> type[np.signedinteger[Any]]:
     return np.int16 if n_classes <= 32768 else np.int32
 
 
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array for those who share it: nobody can change it through this view."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """One class code per public sample; -1 where there is no label (no consensus, or an abstention)."""
+    """One class code per public sample; -1 where there is no label (no consensus, or an abstention).
+
+    Sites of one process may share them, so `codes` cannot be changed: copy them first.
+    """
 
     codes: Codes
     n_classes: int
@@ -36,7 +46,7 @@ class Labels:
             raise ConfigError(f"Labels must be one integer per sample, got {codes.dtype} of shape {codes.shape}.")
         if len(codes) and (int(codes.min()) < -1 or int(codes.max()) >= self.n_classes):
             raise ConfigError(f"Labels must be class codes from -1 to {self.n_classes - 1}.")
-        object.__setattr__(self, "codes", codes.astype(code_dtype(self.n_classes), copy=False))
+        object.__setattr__(self, "codes", read_only(codes.astype(code_dtype(self.n_classes), copy=False)))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -48,10 +58,10 @@ class Labels:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @property
+    @cached_property
     def known(self) -> NDArray[np.bool_]:
         """Which samples have a label."""
-        return self.codes >= 0
+        return read_only(self.codes >= 0)
 
     @property
     def coverage(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from collegium.core.observations import Notes
@@ -35,4 +35,14 @@ class OpenLink(Link, Protocol):
 
     def newcomers(self) -> tuple[str, ...]:
         """Sites that have joined since the last call. Called when a round begins."""
+        ...
+
+
+@runtime_checkable
+class RepeatingLink(Link, Protocol):
+    """A link whose sites store their states now and then, and do the orders since then again after a kill."""
+
+    @property
+    def behind(self) -> Mapping[str, Collection[int]]:
+        """By party, the numbers of the orders that it must be sent again, as they were, before any new one."""
         ...

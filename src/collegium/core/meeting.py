@@ -1,26 +1,37 @@
 """Sites in threads of one process meet where each would do alike work, so that it is done for all of them at once.
 
 A step at a site calls ``site.fit`` and knows of nobody else. Below it, a learner brings its work to the meeting of the
-exchange in which its site answers, and waits; when every site of the exchange waits or has left, what was brought is
-done together by whoever came last. Work that nobody can share is done alone, as it would be without a meeting.
+exchange in which its site answers, and waits; when every site of the exchange waits or has left, alike works are done
+at once by one of those who brought them. Work that nobody can share is done alone, as it would be without a meeting.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Cohort = Literal["auto", "on", "off"]
 """Whether sites are trained together: where their learner is on a GPU, wherever they can be, or nowhere."""
+NOBODY_ALIKE: Final = "no other site brought a net like its own"
+NOBODY_ELSE: Final = "no other site of its process trains with others"
+HAD_DEADLINE: Final = "sites that have a deadline do not wait for each other"
 
 
-class Work(Protocol[T]):
+@dataclass(frozen=True)
+class Alone:
+    """Instead of an outcome: a work could not be done with others."""
+
+    why: str
+
+
+class Work(Protocol[T_co]):
     """Something that a site does, and that could be done with others of its kind."""
 
     @property
@@ -31,120 +42,275 @@ class Work(Protocol[T]):
     def why_alone(self) -> str:
         """Why it can only be done alone, for the run's record."""
 
-    def alone(self) -> T:
+    @property
+    def trains(self) -> bool:
+        """Whether a model learns in it: the run's record counts such works only."""
+
+    def alone(self) -> T_co:
         """Do it."""
 
-    def together(self, others: Sequence[Any]) -> list[T | Exception]:
-        """Do these, of which it is the first: what came of each, or what went wrong with it."""
-
-
-@dataclass(eq=False)
-class _Brought(Generic[T]):
-    work: Work[T]
-    wake: threading.Event = field(default_factory=threading.Event)
-    """Set when it is done, or when its bringer is to do all that was brought."""
-    done: bool = False
-    outcome: Any = None
+    def together(self, others: Sequence[Any]) -> Sequence[T_co | Alone | Exception]:
+        """Do these, of which it is the first: what came of each, what went wrong, or why it must be done alone."""
 
 
 @dataclass
 class Attendance:
     """Who was trained with whom, over a whole run."""
 
+    together: set[str] = field(default_factory=set)
+    """The sites that were trained with others."""
     largest: int = 0
-    """The most works that were done together."""
-    together: int = 0
-    """Works done with others."""
-    alone: Counter[str] = field(default_factory=Counter)
-    """Works done alone, by reason."""
+    """The most sites in one computation."""
+    alone: dict[str, str] = field(default_factory=dict)
+    """The sites that were trained alone, if only once, and why."""
 
-    def to_plain(self) -> dict[str, Any]:
+    def note(self, parties: Sequence[str], why_alone: str) -> None:
+        """These sites were trained in one computation."""
+        if len(parties) == 1:
+            self.alone[parties[0]] = why_alone
+        else:
+            self.together.update(parties)
+            self.largest = max(self.largest, len(parties))
+
+    def to_plain(self, mode: Cohort, parties: Sequence[str]) -> dict[str, Any]:
         """For the run's record."""
-        return {"largest": self.largest, "together": self.together, "alone": dict(self.alone)}
+        alone = {party: self.alone[party] for party in parties if party in self.alone}
+        return {"mode": mode, "together": len(self.together), "largest": self.largest, "alone": alone}
+
+    def add(self, other: Attendance) -> None:
+        """What another process noted of its sites."""
+        self.together |= other.together
+        self.largest = max(self.largest, other.largest)
+        self.alone |= other.alone
+
+
+def resumed(earlier: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:
+    """``run.about["cohort"]`` of a run in two parts; where they had different modes, `before` has that of the first."""
+    if earlier is None:
+        return dict(now)
+    most = {name: max(earlier[name], now[name]) for name in ("together", "largest")}
+    modes = {earlier["mode"], earlier.get("before", earlier["mode"])} - {now["mode"]}
+    before = {"before": min(modes)} if modes else {}
+    return {**now, **most, "alone": earlier["alone"] | now["alone"], **before}
+
+
+def attendance_in_words(cohort: Mapping[str, Any], sites: int) -> str:
+    """``run.about["cohort"]`` as one line; nothing where nobody was to be trained together."""
+    if cohort["mode"] != "on" and not cohort["together"]:
+        return ""
+    by_reason: dict[str, list[str]] = {}
+    for party, reason in cohort["alone"].items():
+        by_reason.setdefault(reason, []).append(party)
+    others = [f"{_some(parties)}: {reason}" for reason, parties in by_reason.items()]
+    return "; ".join([f"{cohort['together']} of {sites} sites were trained together", *others]) + "."
+
+
+def _some(parties: Sequence[str]) -> str:
+    return ", ".join(parties) if len(parties) <= 3 else f"{', '.join(parties[:2])} and {len(parties) - 2} others"
+
+
+def locked() -> threading.Lock:
+    """A lock that somebody else releases: the least that a thread can wait for."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
+
+
+@dataclass(eq=False)
+class _Brought:
+    """What a site waits for, and what it does for others meanwhile."""
+
+    party: str
+    works: Sequence[Work[Any]]
+    outcomes: list[Any] = field(init=False)
+    unsettled: int = field(init=False)
+    leads: list[_Group] = field(default_factory=list)
+    """Works that it does, its own among them."""
+    waits: bool = False
+    """Whether it is to be called, when there is something to do or nothing more to wait for."""
+    turn: threading.Lock = field(default_factory=locked)
+
+    def __post_init__(self) -> None:
+        self.outcomes = [None] * len(self.works)
+        self.unsettled = len(self.works)
+
+
+_Group = list[tuple[_Brought, int]]
+"""Alike works: what each was brought with, and its number there."""
+
+
+class Places:
+    """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._queue: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def take(self) -> None:
+        """Wait for a place."""
+        turn = locked()
+        self.call(turn)
+        turn.acquire()
+
+    def call(self, turn: threading.Lock) -> None:
+        """Release this lock when there is a place for the thread that waits for it."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                turn.release()
+            else:
+                self._queue.append(turn)
+
+    def give_back(self) -> None:
+        """Let somebody else have one's place."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
+            else:
+                self._free += 1
 
 
 class Meeting:
-    """One exchange: so many sites are expected, each in a thread of its own."""
+    """One exchange: so many sites are expected, each in a thread of its own.
 
-    def __init__(self, expected: int, attendance: Attendance) -> None:
+    As many of them as there are `places` are at work at a time: one that waits for the others needs none.
+    `why_alone` says why each is there by itself, if it is.
+    """
+
+    def __init__(
+        self, expected: int, attendance: Attendance, places: Places | None = None, why_alone: str = ""
+    ) -> None:
         self._expected = expected
         self._attendance = attendance
-        self._brought: list[_Brought[Any]] = []
+        self._places = places or Places(expected)
+        self._why_alone = why_alone
+        self._brought: list[tuple[_Brought, list[Hashable | None]]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def attended(self) -> Iterator[None]:
-        """A site is at work in this thread; when it has left, nobody waits for it."""
-        token = _current.set(self)
+    def attended(self, party: str, *, joins: bool = True) -> Iterator[None]:
+        """A site is at work in this thread; when it has left, nobody waits for it. One that does not join never came.
+
+        The block begins once there is a place for it.
+        """
+        token = _current.set((self, party) if joins else None)
+        if not joins:
+            self._leave()
+        self._places.take()
         try:
             yield
         finally:
             _current.reset(token)
-            with self._lock:
-                self._expected -= 1
-                if self._complete:
-                    self._brought[-1].wake.set()
+            if joins:
+                self._leave()
+            self._places.give_back()
 
-    def bring(self, work: Work[T]) -> T:
-        """Wait for the others, and have it done."""
-        own = _Brought(work)
+    def disperse(self) -> None:
+        """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
         with self._lock:
-            self._brought.append(own)
-            everybody = self._complete
-        if not everybody:
-            own.wake.wait()
-        if not own.done:
+            self._expected = 0
+            self._begin_if_complete()
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._expected -= 1
+            self._begin_if_complete()
+
+    def bring(self, party: str, works: Sequence[Work[T]]) -> list[T]:
+        """Wait for the others, and have it done."""
+        own = _Brought(party, works)
+        kinds = [work.kind for work in works]
+        with self._lock:
+            self._brought.append((own, kinds))
+            self._begin_if_complete()
+        while own.unsettled or own.leads:
             with self._lock:
-                brought, self._brought = self._brought, []
-            self._do_all(brought)
-        if isinstance(own.outcome, BaseException):
-            raise own.outcome
-        result: T = own.outcome
-        return result
+                group = own.leads.pop() if own.leads else None
+                waits = own.waits = group is None and own.unsettled > 0
+            if group is not None:
+                self._do(group)
+            elif waits:
+                self._places.give_back()
+                own.turn.acquire()
+        results: list[T] = []
+        for work, outcome in zip(works, own.outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            results.append(work.alone() if isinstance(outcome, Alone) else outcome)
+        return results
 
-    @property
-    def _complete(self) -> bool:
-        return 0 < self._expected == len(self._brought)
+    def _begin_if_complete(self) -> None:
+        """If everybody waits, say who does what; works that are alone of their kind are left to those who brought them.
 
-    def _do_all(self, brought: list[_Brought[Any]]) -> None:
-        """All of them wait, so that their works are nobody else's business meanwhile."""
-        kinds: dict[Hashable, list[_Brought[Any]]] = {}
-        for each in brought:
-            kind = each.work.kind
-            kinds.setdefault(id(each) if kind is None else (kind,), []).append(each)
-        for group in kinds.values():
-            works = [each.work for each in group]
+        Groups are the same, and in the same order, whoever came first.
+        """
+        if len(self._brought) < self._expected:
+            return
+        brought, self._brought = sorted(self._brought, key=lambda each: each[0].party), []
+        groups: dict[Hashable, _Group] = {}
+        for own, kinds in brought:
+            for number, kind in enumerate(kinds):
+                groups.setdefault((id(own), number) if kind is None else (kind,), []).append((own, number))
+        for group in groups.values():
             if len(group) == 1:
-                self._attendance.alone[works[0].why_alone] += 1
-                outcomes: list[Any] = [_tried(works[0])]
+                own, number = group[0]
+                self._settle(group, [Alone(own.works[number].why_alone)])
             else:
-                outcomes = _tried_together(works)
-                self._attendance.together += len(group)
-                self._attendance.largest = max(self._attendance.largest, len(group))
-            for each, outcome in zip(group, outcomes, strict=True):
-                each.outcome, each.done = outcome, True
-        for each in brought:
-            each.wake.set()
+                leader = min((own for own, _ in group), key=lambda own: len(own.leads))
+                leader.leads.append(group)
+                self._call(leader)
+
+    def _do(self, group: _Group) -> None:
+        works = [own.works[number] for own, number in group]
+        try:
+            outcomes = works[0].together(works)
+        except BaseException as error:  # raised where each was brought
+            outcomes = [error] * len(works)
+        with self._lock:
+            self._settle(group, outcomes)
+
+    def _settle(self, group: _Group, outcomes: Sequence[Any]) -> None:
+        """What came of alike works, for those who brought them and for the record."""
+        together: dict[str, None] = {}
+        for (own, number), outcome in zip(group, outcomes, strict=True):
+            if own.works[number].trains:
+                if isinstance(outcome, Alone):
+                    self._note([own.party], outcome.why)
+                else:
+                    together[own.party] = None
+            own.outcomes[number] = outcome
+            own.unsettled -= 1
+            if not own.unsettled:
+                self._call(own)
+        if together:
+            self._note(list(together), "")
+
+    def _call(self, own: _Brought) -> None:
+        if own.waits:
+            own.waits = False
+            self._places.call(own.turn)
+
+    def _note(self, parties: Sequence[str], why_alone: str) -> None:
+        self._attendance.note(parties, self._why_alone or why_alone or NOBODY_ALIKE)
 
 
 def meet(work: Work[T]) -> T:
     """Do this work with what the other sites of this exchange bring, or alone where there is no meeting."""
-    meeting = _current.get()
-    return work.alone() if meeting is None else meeting.bring(work)
+    return meet_all([work])[0]
 
 
-def _tried(work: Work[Any]) -> Any:
-    try:
-        return work.alone()
-    except BaseException as error:  # raised where it was brought
-        return error
+def meet_all(works: Sequence[Work[T]]) -> list[T]:
+    """Do several works of one site, with each other and with what the other sites bring; alone without a meeting.
+
+    If some of them fail, the first error is raised.
+    """
+    current = _current.get()
+    if current is None or not works:
+        return [work.alone() for work in works]
+    meeting, party = current
+    return meeting.bring(party, works)
 
 
-def _tried_together(works: list[Work[Any]]) -> list[Any]:
-    try:
-        return works[0].together(works)
-    except BaseException as error:
-        return [error] * len(works)
-
-
-_current: ContextVar[Meeting | None] = ContextVar("meeting", default=None)
+_current: ContextVar[tuple[Meeting, str] | None] = ContextVar("meeting", default=None)
+"""The meeting that the site in this thread attends, and the site's name."""

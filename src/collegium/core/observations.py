@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from collegium.privacy.claims import Charge
 from collegium.wire.replies import Row
@@ -16,6 +16,7 @@ from collegium.wire.replies import Row
 COST_COLUMNS = (
     "bytes_up", "bytes_down", "seconds_fit", "seconds_predict", "seconds_consensus", "seconds_wire", "seconds_total",
 )  # fmt: skip
+_COMPACT: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Notes:
 
     def to_json(self) -> str:
         """As text, for a record or another process of the simulation."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return _COMPACT.encode(vars(self))
 
     @classmethod
     def from_json(cls, text: str | None) -> Notes | None:
@@ -150,4 +151,4 @@ class Observations:
         # A conditional or nominal claim protects nothing that anybody could rely on.
         protected = bool(charges) and all(charge.kind == "dp" for charge in charges)
         told = {"party": party, "round": number, "step": step, "wire_bytes": wire_bytes, "protected": protected}
-        self.releases.append(told | asdict(row))
+        self.releases.append(told | vars(row))

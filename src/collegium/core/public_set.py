@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.labels import Labels
+from collegium.core.labels import Labels, read_only
 from collegium.core.samples import LabelledData, PseudoLabelled
 from collegium.wire import tables
 
@@ -24,6 +24,7 @@ class PublicSet:
         self.digest = tables.digest(X)
         self._derived: dict[str, Any] = {}
         self._last: tuple[NDArray[np.bool_], Any] | None = None
+        self._last_labelled: tuple[Labels, LabelledData] | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -41,8 +42,11 @@ class PublicSet:
         """(U, L): the public samples that have a label (none of them, before the first consensus)."""
         if L is None:
             return LabelledData(tables.take(self.X, []), np.zeros(0, dtype=np.int8))
-        known = L.known
-        return PseudoLabelled(self._some(known), L.codes[known], known)
+        last = self._last_labelled  # sites of one process often learn from the very same labels
+        if last is None or last[0] is not L:
+            known = L.known
+            last = self._last_labelled = L, PseudoLabelled(self._some(known), read_only(L.codes[known]), known)
+        return last[1]
 
     def _some(self, known: NDArray[np.bool_]) -> Any:
         """These rows. Those of the last call are kept, since all sites of a round learn from the same ones."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.labels import Codes
+from collegium.core.labels import Codes, read_only
 from collegium.wire import tables
 
 
@@ -78,9 +78,20 @@ class PrivateRows:
 
 @dataclass(frozen=True, eq=False)
 class PseudoLabelled(LabelledData):
-    """Public rows with labels; `known` says which rows of the public set they are."""
+    """Public rows with labels; `known` says which rows of the public set they are.
+
+    Sites of one process share them where they learn from the same labels.
+    """
 
     known: NDArray[np.bool_]
+
+    def values(self, classes: NDArray[Any]) -> NDArray[Any]:
+        """The labels as values of these classes, made once for all sites."""
+        made: tuple[NDArray[Any], NDArray[Any]] | None = vars(self).get("_values")
+        if made is None or made[0] is not classes:
+            made = classes, read_only(classes[self.codes])
+            object.__setattr__(self, "_values", made)
+        return made[1]
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,7 +120,6 @@ class ActiveSite:
         Those that are left out for their labels count: without them it would tell how many have which class."""
         self.held_out: LabelledData | None = None
         """Rows of its own that a real site keeps for testing and never trains on."""
-        self.noise: Noise = SecureNoise()
         self.before_private_fit: Callable[[Charge], None] = lambda charge: None
         self.keyring: Callable[[], Keyring] = _no_keyring
         """Who this site is among the others, read when a protocol first asks for it."""
@@ -132,7 +131,10 @@ class ActiveSite:
         """What steps keep from one order to the next. It survives a crash, and the end of the run."""
         self.secret_state: dict[str, Any] = {}
         """Keys, masks and what they hide. It survives a crash, and is wiped from memory and disk when the run ends."""
-        self.rng = np.random.default_rng(seed)
+        self._name = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8])
+        self._order = 0
+        self._rng: np.random.Generator | None = np.random.default_rng(seed)
+        self._noise: Noise | None = SecureNoise()
         self.watch = Stopwatch()
         self.noted: dict[str, float] = {}
         """Numbers that a simulation puts into its metrics. A real site sends none of them."""
@@ -164,10 +166,23 @@ class ActiveSite:
 
     def begin(self, number: int) -> None:
         """Start order `number`: its randomness depends on nothing that came before it."""
-        name = int.from_bytes(hashlib.sha256(self.name.encode()).digest()[:8])
-        self.rng = np.random.default_rng([self._seed, name, number])
+        self._order, self._rng = number, None
         if self._simulation:  # repeatable; a real site's noise never is
-            self.noise = SeededNoise(np.random.default_rng([self._seed, name, number, 1]))
+            self._noise = None
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The site's randomness in this order, made when it is first used: most orders need none."""
+        if self._rng is None:
+            self._rng = np.random.default_rng([self._seed, self._name, self._order])
+        return self._rng
+
+    @property
+    def noise(self) -> Noise:
+        """What claims of privacy stand on: from the operating system, or repeatable in a simulation."""
+        if self._noise is None:
+            self._noise = SeededNoise(np.random.default_rng([self._seed, self._name, self._order, 1]))
+        return self._noise
 
     def draw_secret(self, size: int) -> bytes:
         """Random bytes for the sites alone: from the operating system, or repeatable in a simulation."""

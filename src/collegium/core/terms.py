@@ -20,6 +20,7 @@ Weights = Mapping[str, NDArray[Any]]
 Part = Literal["all", "features", "head"]
 Trained = Literal["all", "head"]
 Optimizer = Literal["adam", "adamw", "sgd", "momentum"]
+Precision = Literal["float32", "tf32", "bfloat16"]
 
 
 class Unlabeled(NamedTuple):

@@ -20,7 +20,7 @@ from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
 
 from collegium.core.labels import Codes, code_dtype
-from collegium.core.samples import LabelledData, Mixture
+from collegium.core.samples import LabelledData, Mixture, PseudoLabelled
 from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
 from collegium.wire import tables
@@ -67,6 +67,9 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
+        if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`
+            known: Codes = self.estimator_codes[self.estimator.predict_positions(X)]
+            return known
         answers = np.asarray(self.estimator.predict(X)).reshape(-1)
         return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
 
@@ -187,7 +190,7 @@ class Trainer:
         self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
     ) -> SiteModel:
         estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
-        pseudo = (data.pseudo.X, self._targets(data.pseudo.codes, self._every)) if len(data.pseudo) else None
+        pseudo = (data.pseudo.X, self._pseudo_targets(data.pseudo)) if len(data.pseudo) else None
         estimator.update(
             data.private.X,
             self._targets(data.private.codes, self._every),
@@ -217,6 +220,11 @@ class Trainer:
     @property
     def _all_targets(self) -> NDArray[Any]:
         return self._targets(self._every, self._every)
+
+    def _pseudo_targets(self, pseudo: LabelledData) -> NDArray[Any]:
+        if isinstance(pseudo, PseudoLabelled) and not self._wants_codes:
+            return pseudo.values(self._classes)
+        return self._targets(pseudo.codes, self._every)
 
     def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
         return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]
@@ -252,6 +260,11 @@ def is_iterative(learner: Any) -> bool:
     return hasattr(learner, "partial_fit") and hasattr(learner, "max_iter")
 
 
+def last_step(learner: Any) -> Any:
+    """What learns in it: the final estimator of a Pipeline."""
+    return last_step(learner.steps[-1][1]) if isinstance(learner, Pipeline) else learner
+
+
 def learner_name(learner: Any) -> str:
-    """Its name in tables: that of the final estimator for a Pipeline."""
-    return type(learner.steps[-1][1] if isinstance(learner, Pipeline) else learner).__name__
+    """Its name in tables."""
+    return type(last_step(learner)).__name__

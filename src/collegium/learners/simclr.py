@@ -32,9 +32,9 @@ from torch.nn import functional
 
 from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings, TwoOrMore
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.batches import Deck
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.devices import CPU, RandomStream, find_device
+from collegium.learners.torch.hands import Deck
 from collegium.learners.torch.images import Augmentation, Images
 
 __all__ = ["Augmentation", "SimCLR", "contrastive_loss"]

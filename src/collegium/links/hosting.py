@@ -14,11 +14,15 @@ from typing import Any
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from collegium.core.meeting import Cohort
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Exam, Site
+from collegium.learners.base import last_step, learner_name
 from collegium.protocols.keyring import Keyring
 from collegium.site.agent import Agent
 from collegium.site.factory import open_site
+from collegium.site.run_ledger import LedgerFile
+from collegium.site.states import Pace
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,17 +39,33 @@ class Hosting:
     """The run's folder; without one nothing is stored and the run cannot be resumed."""
     parties: tuple[str, ...] = ()
     """The names of all sites of the run, wherever they are hosted."""
+    cohort: Cohort = "off"
+    """Whether sites of one process are trained together."""
 
     def __post_init__(self) -> None:
         if not self.parties:
             object.__setattr__(self, "parties", tuple(site.name for site in self.sites))
 
-    def agents(self, public: Any = None) -> dict[str, Agent]:
-        """One running agent per site; `public` are the rows of a public set that came by another way."""
-        shared = self.public if public is None else PublicSet(public)
-        return {site.name: self._agent(site, shared) for site in self.sites}
+    def agents(self, public: Any = None, pace: Pace | None = None) -> dict[str, Agent]:
+        """One running agent per site; `public` are the rows of a public set that came by another way.
 
-    def _agent(self, site: Site, public: PublicSet | None) -> Agent:
+        A `pace` is for a link whose sites can be sent orders again after a kill.
+        """
+        shared = self.public if public is None else PublicSet(public)
+        ledger = None if self.folder is None else LedgerFile(self.folder / "ledger.db")
+        return {site.name: self._agent(site, shared, ledger, pace) for site in self.sites}
+
+    def alone(self) -> dict[str, str]:
+        """The sites whose learners are never trained with those of others, and why."""
+        reasons = {site.name: _why_alone(site.learner, self.cohort) for site in self.sites}
+        return {party: reason for party, reason in reasons.items() if reason is not None}
+
+    def is_on_gpu(self) -> bool:
+        """Whether all sites' learners are trained on a GPU: then more of them at work in Python are only in each
+        other's way."""
+        return all(_why_alone(site.learner, "auto") is None for site in self.sites)
+
+    def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile | None, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
         return open_site(
             site,
@@ -55,10 +75,24 @@ class Hosting:
             self.run,
             simulation=True,
             keyring=partial(Keyring.simulated, self.run, site.name, self.parties),
-            ledger=own or (None if self.folder is None else self.folder / "ledger.db"),
+            ledger=own or ledger,
             folder=None if self.folder is None else self.folder / "sites" / site.name,
             exam=self.exam,
+            pace=pace,
         )
+
+
+def _why_alone(learner: Any, cohort: Cohort) -> str | None:
+    """Why a learner does not join a cohort; None if it does."""
+    if cohort == "off":
+        return "cohort is off"
+    if learner is None:
+        return "it has no learner"
+    joins = getattr(last_step(learner), "joins_cohort", None)
+    if joins is None:
+        return f"{learner_name(learner)} is not a net that trains with others"
+    reason: str | None = joins(cohort)
+    return reason
 
 
 def available_cores() -> int:

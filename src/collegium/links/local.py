@@ -7,76 +7,128 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as DeadlinePassed
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from collegium.core.link import Answer
+from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting, Places
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
-from collegium.links.simulated import Kept, SimulatedLink
-from collegium.site.agent import Agent
+from collegium.links.simulated import Collected, SimulatedLink
+from collegium.site.states import Pace
+
+
+class Exchange(NamedTuple):
+    """What a process knows of an exchange beside its own orders."""
+
+    number: int
+    orders: int
+    """How many sites of this process are asked in it."""
+    deadline: float | None
 
 
 class AgentPool:
-    """Runs agents in threads: never two orders of one site at a time."""
+    """Runs agents in threads: never two orders of one site at a time, and so many sites at work at a time.
 
-    def __init__(self, agents: Mapping[str, Agent], threads: int = 0) -> None:
-        self.agents = dict(agents)
+    Sites whose learners join a cohort meet in each exchange; all of them then have a thread to wait in.
+    """
+
+    def __init__(self, hosting: Hosting, public: Any = None, threads: int = 0, pace: Pace | None = None) -> None:
+        self.agents = hosting.agents(public, pace)
+        alone = hosting.alone()
+        self._joining = self.agents.keys() - alone.keys()
+        self._attendance = Attendance(alone=alone)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
+        self._places = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
-        self._executor = self._start()
+        self._executor = self._start(self._size)
+        self._everybody = self._start(len(self.agents)) if len(self._joining) > 1 else None
+        self._meetings: dict[int, Meeting] = {}
+        """That of the last exchange."""
 
-    def _start(self) -> ThreadPoolExecutor:
+    def _start(self, threads: int) -> ThreadPoolExecutor:
         # OpenMP counts its threads per calling thread, so the limit is set in each of ours.
-        return ThreadPoolExecutor(self._size, initializer=threadpool_limits, initargs=(1,))
+        return ThreadPoolExecutor(threads, initializer=lambda: self._libraries.limit(limits=1))
 
-    def submit(self, party: str, frame: bytes, deadline: float | None) -> Future[Answer | None]:
+    @cached_property
+    def _libraries(self) -> ThreadpoolController:
+        """Numerical libraries with threads of their own. To find them takes long, so it is done once."""
+        return ThreadpoolController()
+
+    def submit(self, party: str, frame: bytes, exchange: Exchange) -> Future[Answer | None]:
         """Serve a frame; None if the site was still busy with an older order when the deadline passed."""
-        return self._executor.submit(self._serve, party, frame, deadline)
+        executor, place = self._executor, self._place_alone(party, exchange)
+        if self._everybody is not None and exchange.deadline is None:
+            executor = self._everybody
+            place = self._meeting(exchange).attended(party, joins=party in self._joining)
+        return executor.submit(self._serve, party, frame, exchange.deadline, place)
 
-    def _serve(self, party: str, frame: bytes, deadline: float | None) -> Answer | None:
+    def _place_alone(self, party: str, exchange: Exchange) -> AbstractContextManager[None]:
+        if party not in self._joining:
+            return nullcontext()
+        why = NOBODY_ELSE if exchange.deadline is None else HAD_DEADLINE
+        return Meeting(1, self._attendance, why_alone=why).attended(party)
+
+    def _meeting(self, exchange: Exchange) -> Meeting:
+        if exchange.number not in self._meetings:
+            self._meetings = {exchange.number: Meeting(exchange.orders, self._attendance, self._places)}
+        return self._meetings[exchange.number]
+
+    def _serve(
+        self, party: str, frame: bytes, deadline: float | None, place: AbstractContextManager[None]
+    ) -> Answer | None:
         lock = self._locks[party]
         if not lock.acquire(timeout=-1 if deadline is None else deadline):
             return None
         try:
-            agent = self.agents[party]
-            return Answer(party, agent.serve(frame), agent.notes)
+            with place:
+                agent = self.agents[party]
+                return Answer(party, agent.serve(frame), agent.notes)
         finally:
             lock.release()
 
-    def collect(self) -> dict[str, Kept]:
+    def collect(self) -> Collected:
         """What the sites have now."""
-        return {
+        sites = {
             party: (agent.site.model, agent.site.found_labels, agent.log.lines) for party, agent in self.agents.items()
         }
+        return Collected(sites, self._attendance)
 
     def abandon(self) -> None:
         """Give up threads that hang; the next orders get new ones."""
         self._executor.shutdown(wait=False, cancel_futures=True)
-        self._executor = self._start()
+        self._executor = self._start(self._size)
 
     def close(self) -> None:
         """Release threads and files."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        for executor in filter(None, (self._executor, self._everybody)):
+            executor.shutdown(wait=False, cancel_futures=True)
+        for meeting in self._meetings.values():  # some may wait for one whose order was never begun
+            meeting.disperse()
         for party, agent in self.agents.items():
             if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
-                agent.gate.ledger.close()
+                agent.close()
 
 
 class LocalLink(SimulatedLink):
     """Sites in this process; `workers` of them work at a time (0: one per core)."""
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        super().__init__(hosting, workers, address)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        super().__init__(hosting, workers, address, gpus)
         self._limits = ExitStack()
         self._limits.enter_context(threads_per_site())
         # scikit-learn sets warning filters while it fits trees, which threads can leave behind: put ours back.
         self._limits.enter_context(warnings.catch_warnings())
-        self._pool = AgentPool(hosting.agents(), workers)
+        self._pool = AgentPool(hosting, threads=workers, pace=Pace())
+        self._exchanges = 0
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """One frame to each party; answers as they come."""
-        pending = {self._pool.submit(party, frame, deadline) for party, frame in orders.items()}
+        self._exchanges += 1
+        exchange = Exchange(self._exchanges, len(orders), deadline)
+        pending = {self._pool.submit(party, frame, exchange) for party, frame in orders.items()}
         try:
             for future in as_completed(list(pending), timeout=deadline):
                 pending.discard(future)
@@ -88,7 +140,12 @@ class LocalLink(SimulatedLink):
             self._pool.abandon()
 
     @property
-    def _collected(self) -> dict[str, Kept]:
+    def behind(self) -> dict[str, tuple[int, ...]]:
+        """The orders that each site must do again before it can go on."""
+        return {party: agent.behind for party, agent in self._pool.agents.items() if agent.behind}
+
+    @property
+    def _collected(self) -> Collected:
         return self._pool.collect()
 
     def close(self) -> None:

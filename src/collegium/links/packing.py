@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import cloudpickle
 
 from collegium import registry
 from collegium.core import own_files
+from collegium.core.site import Site
 from collegium.core.steps import INSTALLED
 from collegium.links.hosting import Hosting
 
@@ -30,6 +32,24 @@ def split(hosting: Hosting, processes: int) -> list[Hosting]:
         load[process] += max(1, len(site))
     parts = [tuple(site for site in hosting.sites if home[site.name] == process) for process in range(processes)]
     return [replace(hosting, public=None, sites=part) for part in parts]
+
+
+def split_alike(hosting: Hosting, processes: int) -> list[Hosting]:
+    """The sites by process, those with the same learner side by side; about as many rows for each process.
+
+    There are fewer processes if one site has most of the rows.
+    """
+    alike: dict[str, list[Site]] = {}
+    for site in hosting.sites:
+        learner = re.sub(r" at 0x[0-9a-f]+", "", repr(site.learner))  # equal nets are different objects
+        alike.setdefault(learner, []).append(site)
+    total, before, home = sum(max(1, len(site)) for site in hosting.sites), 0, {}
+    for site in (site for group in alike.values() for site in group):
+        size = max(1, len(site))
+        home[site.name] = (2 * before + size) * processes // (2 * total)  # by where its middle row lies
+        before += size
+    parts = [tuple(site for site in hosting.sites if home[site.name] == process) for process in range(processes)]
+    return [replace(hosting, public=None, sites=part) for part in parts if part]
 
 
 def pack(content: Any, file: IO[bytes]) -> None:

@@ -12,11 +12,12 @@ from typing import Any, Final
 import cloudpickle
 
 from collegium.core.link import Answer
+from collegium.core.meeting import Attendance
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, threads_per_site
-from collegium.links.local import AgentPool
+from collegium.links.local import AgentPool, Exchange
 from collegium.links.packing import unpack
-from collegium.links.simulated import Kept
+from collegium.links.simulated import Collected, Kept
 
 _CLOSE_SECONDS: Final = 5.0
 
@@ -32,11 +33,11 @@ class SitesActor:
                 f"The run's folder {hosting.folder} does not exist on every node: use one on a shared file system."
             )
         threads_per_site().__enter__()  # for as long as this process lives
-        self._pool = AgentPool(hosting.agents(public), threads)
+        self._pool = AgentPool(hosting, public, threads)
 
-    async def serve(self, party: str, frame: bytes, deadline: float | None) -> Answer | None:
+    async def serve(self, party: str, frame: bytes, exchange: Exchange) -> Answer | None:
         """A site's answer to a frame."""
-        return await asyncio.wrap_future(self._pool.submit(party, frame, deadline))
+        return await asyncio.wrap_future(self._pool.submit(party, frame, exchange))
 
     async def abandon(self) -> None:
         """Give up orders whose deadline has passed."""
@@ -89,9 +90,9 @@ class Host:
             raise _why_not_started(error) from None
         self._starting, self.alive = None, True
 
-    def ask(self, party: str, frame: Any, deadline: float | None) -> Future[Answer | None]:
+    def ask(self, party: str, frame: Any, exchange: Exchange) -> Future[Answer | None]:
         """Send a frame (or where it is stored) to a site."""
-        future: Future[Answer | None] = self._actor.serve.remote(party, frame, deadline).future()
+        future: Future[Answer | None] = self._actor.serve.remote(party, frame, exchange).future()
         return future
 
     def answer(self, future: Future[Answer | None]) -> Answer | None:
@@ -107,15 +108,16 @@ class Host:
         """Give up orders whose deadline has passed."""
         self._actor.abandon.remote()
 
-    def collect(self) -> dict[str, Kept]:
+    def collect(self) -> Collected:
         """What its sites have at the end; for one that is gone, why it is."""
-        kept: dict[str, Kept] = {}
+        kept, attendance = Collected({}, Attendance())
         if self.alive:
             with suppress(self._ray.exceptions.RayError):
-                kept = cloudpickle.loads(self._ray.get(self._actor.collect.remote()))
+                kept, attendance = cloudpickle.loads(self._ray.get(self._actor.collect.remote()))
         lost: Kept = (None, None, [])
         found = {party: kept.get(party, lost) for party in self.parties}
-        return {party: (model, labels, self.notes + lines) for party, (model, labels, lines) in found.items()}
+        noted = {party: (model, labels, self.notes + lines) for party, (model, labels, lines) in found.items()}
+        return Collected(noted, attendance)
 
     def close(self) -> None:
         """End the actor; its files are closed first, if it still listens."""

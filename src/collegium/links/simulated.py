@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from collegium import registry
 from collegium.core.link import Answer
+from collegium.core.meeting import Attendance
 from collegium.errors import ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel
@@ -18,16 +19,28 @@ Kept = tuple[SiteModel | None, Labelled | None, list[str]]
 """What a site has at the end: its model, the labels of its own unlabeled points, its log."""
 
 
+class Collected(NamedTuple):
+    """What the sites have at the end, and who of them was trained with whom."""
+
+    sites: dict[str, Kept]
+    attendance: Attendance
+
+
 class SimulatedLink(ABC):
     """A link to sites that it hosts itself: a simulation can read their models, labels and logs at the end."""
 
-    takes_address: ClassVar[bool] = False
+    has_cluster: ClassVar[bool] = False
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        """Host the sites with so many workers (0: as many as there are cores), on the cluster at an address."""
-        if address is not None and not self.takes_address:
-            me = type(self).__name__
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        """Host the sites with so many workers (0: as many as there are cores), on the cluster at an address.
+
+        They share so many GPUs of the cluster, each GPU for some of them.
+        """
+        me = type(self).__name__
+        if address is not None and not self.has_cluster:
             raise ConfigError(f"{me} runs on this machine only: address is for a cluster, as in link='ray'.")
+        if gpus and not self.has_cluster:
+            raise ConfigError(f"{me} spreads nothing over GPUs: gpus is for link='ray'. One GPU is device='cuda'.")
         self.parties = tuple(site.name for site in hosting.sites)
 
     @abstractmethod
@@ -36,7 +49,7 @@ class SimulatedLink(ABC):
 
     @property
     @abstractmethod
-    def _collected(self) -> Mapping[str, Kept]:
+    def _collected(self) -> Collected:
         """What the sites have at the end; a site that is gone may be left out."""
 
     @abstractmethod
@@ -58,8 +71,13 @@ class SimulatedLink(ABC):
         """The sites' logs."""
         return {party: lines for party, (_, _, lines) in self._in_order()}
 
+    @property
+    def attendance(self) -> Attendance:
+        """Who was trained with whom."""
+        return self._collected.attendance
+
     def _in_order(self) -> list[tuple[str, Kept]]:
-        collected = self._collected
+        collected = self._collected.sites
         return [(party, collected[party]) for party in self.parties if party in collected]
 
 

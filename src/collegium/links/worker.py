@@ -21,7 +21,7 @@ import joblib
 from collegium import wire
 from collegium.core.link import Answer
 from collegium.links.hosting import threads_per_site
-from collegium.links.local import AgentPool
+from collegium.links.local import AgentPool, Exchange
 from collegium.links.packing import unpack
 from collegium.wire.limits import MESSAGE
 
@@ -36,7 +36,7 @@ def main() -> None:
         hosting, mappable = unpack(file)
     public = joblib.load(setup.parent / "public.joblib", mmap_mode="r" if mappable else None)
     with threads_per_site():
-        _serve(connection, AgentPool(hosting.agents(public)))
+        _serve(connection, AgentPool(hosting, public))
     os._exit(0)  # a site that hangs in a thread must not keep the process
 
 
@@ -58,7 +58,8 @@ def _serve(connection: Connection, pool: AgentPool) -> None:
         elif header["do"] == "abandon":
             pool.abandon()
         else:
-            future = pool.submit(header["party"], frame, header["deadline"])
+            exchange = Exchange(header["exchange"], header["orders"], header["deadline"])
+            future = pool.submit(header["party"], frame, exchange)
             future.add_done_callback(partial(_answer, send, {key: header[key] for key in ("party", "exchange")}))
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from multiprocessing.connection import Connection, Listener, wait
@@ -26,11 +27,12 @@ from scipy import sparse
 
 from collegium import wire
 from collegium.core.link import Answer
+from collegium.core.meeting import Attendance
 from collegium.core.observations import Notes
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores
 from collegium.links.packing import pack, python_path, split
-from collegium.links.simulated import Kept, SimulatedLink
+from collegium.links.simulated import Collected, SimulatedLink
 from collegium.wire.limits import MESSAGE
 
 _START_SECONDS = 120.0
@@ -39,8 +41,8 @@ _START_SECONDS = 120.0
 class WorkersLink(SimulatedLink):
     """Sites in `workers` processes (0: one per core); each process serves its sites in threads."""
 
-    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None) -> None:
-        super().__init__(hosting, workers, address)
+    def __init__(self, hosting: Hosting, workers: int = 0, address: str | None = None, gpus: float = 0.0) -> None:
+        super().__init__(hosting, workers, address, gpus)
         self._folder = tempfile.TemporaryDirectory(prefix="collegium-")
         self._exchange = 0
         self._connections: list[Connection] = []
@@ -83,9 +85,11 @@ class WorkersLink(SimulatedLink):
         """One frame to each party; answers as they come. A worker that died leaves its parties out."""
         self._exchange += 1
         pending = set(orders)
+        at_worker = Counter(self._home[party] for party in orders)
         for party, frame in orders.items():
+            worker = self._home[party]
             head = {"do": "serve", "party": party, "exchange": self._exchange, "deadline": deadline}
-            if not self._send(self._home[party], wire.join(head, frame)):
+            if not self._send(worker, wire.join(head | {"orders": at_worker[worker]}, frame)):
                 pending.discard(party)
         end = None if deadline is None else time.monotonic() + deadline
         while pending:
@@ -120,15 +124,17 @@ class WorkersLink(SimulatedLink):
             return None, b""
 
     @cached_property
-    def _collected(self) -> dict[str, Kept]:
-        collected: dict[str, Kept] = {}
+    def _collected(self) -> Collected:
+        collected = Collected({}, Attendance())
         for worker, connection in enumerate(self._connections):
             self._send(worker, wire.join({"do": "collect"}, b""))
             header: dict[str, Any] | None = {}
             while header is not None and "collected" not in header:  # late replies may still be on the way
                 header, packed = self._read(connection)
             if header is not None:
-                collected |= cloudpickle.loads(packed)
+                sites, attendance = cloudpickle.loads(packed)
+                collected.sites.update(sites)
+                collected.attendance.add(attendance)
         return collected
 
     def close(self) -> None:

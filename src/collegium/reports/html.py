@@ -413,6 +413,8 @@ def _about(run: Run) -> Markup:
         ("Classes", ", ".join(about["classes"])),
         ("Quorum", f"{about['quorum']:.0%} of the sites" if about["quorum"] else "at least one site"),
         ("Worker processes", about.get("workers", "-")),
+        *([("Nets", f"on {about['device']} in {about['precision']}")] if about.get("precision") else []),
+        *([("Cohort", run.trained_together)] if run.trained_together else []),
         ("Time", seconds_text(float(about.get("seconds", np.nan)))),
         ("Python", machine.get("python", "-")),
         ("Machine", f"{machine.get('system', '-')} {machine.get('machine', '')}, {machine.get('cores', '-')} cores"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
@@ -24,12 +25,11 @@ def environment() -> dict[str, Any]:
     }
 
 
-@cache  # it reads a file of each package, and a run that shows its state asks after every round
+@cache
 def _versions() -> dict[str, str]:
+    """Read once: it takes a while, and a run's tables are written again and again."""
     versions = {}
     for package in _REPORTED:
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return versions

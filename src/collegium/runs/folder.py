@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from collegium.errors import ConfigError, StorageError
 from collegium.runs.results import Run
 from collegium.site.ledger import storage_errors
 
 _SECONDS_BETWEEN_SNAPSHOTS: Final = 2.0
+_PAUSE: Final = 20.0
+"""Snapshots take at most one part in so many of a run's time."""
 _LOCK: Final = "lock"
 
 
@@ -31,7 +35,7 @@ class RunFolder:
                 f"{path} is not empty. Continue the run in it with resume=True, or choose another folder."
             )
         self.path = path
-        self._last = 0.0
+        self._next = 0.0
         with storage_errors(path, StorageError):
             path.mkdir(parents=True, exist_ok=True)
             if private:
@@ -54,6 +58,12 @@ class RunFolder:
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
 
+    def earlier(self) -> dict[str, Any]:
+        """What the run that is continued here wrote about itself; nothing if it wrote nothing."""
+        with suppress(OSError, ValueError, KeyError):
+            return dict(json.loads((self.path / "run.json").read_text(encoding="utf-8"))["about"])
+        return {}
+
     def close(self) -> None:
         """Let other processes have it. Where nothing came of the run, the folder is left as it was."""
         self._lock.close()
@@ -61,14 +71,17 @@ class RunFolder:
             if [file.name for file in self.path.iterdir()] == [_LOCK]:
                 (self.path / _LOCK).unlink()
 
-    def snapshot(self, run: Run, *, now: bool = False) -> None:
-        """The tables so far, every few seconds (or `now`)."""
-        if not now and self._last and time.monotonic() - self._last < _SECONDS_BETWEEN_SNAPSHOTS:
+    def snapshot(self, so_far: Callable[[], Run], *, now: bool = False) -> None:
+        """The tables so far, every few seconds (or `now`), and more seldom where they have become long."""
+        start = time.monotonic()
+        if not now and start < self._next:
             return
+        run = so_far()
         with storage_errors(self.path, StorageError):
             run.write_tables(self.path)
             run.write_about(self.path, {}, finished=False)
-        self._last = time.monotonic()
+        end = time.monotonic()
+        self._next = end + max(_SECONDS_BETWEEN_SNAPSHOTS, _PAUSE * (end - start))
 
     def finish(self, run: Run) -> None:
         """Everything, and the report."""

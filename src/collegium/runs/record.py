@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -150,10 +150,8 @@ class Record:
         return len(rows)
 
     def _hash(self, number: int, orders: str, prev: str) -> str:
-        digest = hashlib.sha256(f"{prev}:{number}:{orders}".encode())
-        for party, frame, notes in self._db.execute(_REPLIES, (number,)):
-            digest.update(party.encode() + b"\0" + hashlib.sha256(frame + (notes or "").encode()).digest())
-        return digest.hexdigest()
+        rows = self._db.execute(_REPLIES, (number,))
+        return _chained(number, orders, prev, (_reply_hash(*row) for row in rows))
 
     def orders_hash(self, number: int) -> str:
         """Identifies the orders of a recorded exchange."""
@@ -184,22 +182,24 @@ class Record:
         """Pass answers on as they come, and keep them; the exchange counts once all have come."""
         with storage_errors(self.path, RecordError):
             self._db.execute("BEGIN IMMEDIATE")
+        hashes = []
         try:
             for seq, answer in enumerate(answers):
                 notes = None if answer.notes is None else answer.notes.to_json()
                 with storage_errors(self.path, RecordError):
                     values = (number, seq, answer.party, answer.frame, notes)
                     self._db.execute("INSERT INTO reply VALUES (?, ?, ?, ?, ?)", values)
+                hashes.append(_reply_hash(answer.party, answer.frame, notes))
                 yield answer
             with storage_errors(self.path, RecordError):
-                self._finish(number, orders)
+                self._finish(number, orders, hashes)
         except BaseException:
             if self._db.in_transaction:  # a full disk ends it by itself
                 self._db.execute("ROLLBACK")
             raise
 
-    def _finish(self, number: int, orders: str) -> None:
-        digest = self._hash(number, orders, self._hash_before(number))
+    def _finish(self, number: int, orders: str, replies: Iterable[bytes]) -> None:
+        digest = _chained(number, orders, self._hash_before(number), replies)
         self._db.execute("INSERT INTO exchange VALUES (?, ?, ?)", (number, orders, digest))
         self._db.execute("INSERT OR REPLACE INTO run VALUES ('length', ?)", (str(number + 1),))
         self._db.execute("COMMIT")
@@ -209,3 +209,12 @@ class Record:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def _reply_hash(party: str, frame: bytes, notes: str | None) -> bytes:
+    return party.encode() + b"\0" + hashlib.sha256(frame + (notes or "").encode()).digest()
+
+
+def _chained(number: int, orders: str, prev: str, replies: Iterable[bytes]) -> str:
+    """The hash of an exchange, which covers that of the one before."""
+    return hashlib.sha256(b"".join([f"{prev}:{number}:{orders}".encode(), *replies])).hexdigest()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from collegium.auditing.result import Audit, read_audits
 from collegium.core.labels import Labels
+from collegium.core.meeting import attendance_in_words
 from collegium.core.observations import COST_COLUMNS, Observations
 from collegium.core.scores import score
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
@@ -155,6 +156,12 @@ class Run:
         rows = self.refusals[self.refusals["step"] != score.name]
         by_site = rows.groupby("party", sort=False)["code"]
         return {str(party): {str(code): int(n) for code, n in codes.value_counts().items()} for party, codes in by_site}
+
+    @property
+    def trained_together(self) -> str:
+        """Who was trained together, and why others were not, in words; empty where nobody was to be."""
+        cohort = self.about.get("cohort")
+        return "" if cohort is None else attendance_in_words(cohort, len(self.about["parties"]))
 
     @property
     def accuracy(self) -> pd.DataFrame:

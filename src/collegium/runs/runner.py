@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ import numpy as np
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
 from collegium.core.labels import Labels
+from collegium.core.meeting import Attendance, Cohort, resumed
 from collegium.core.observations import Disclosure
 from collegium.core.samples import LabelledData
-from collegium.core.settings import NonNegativeInt, check
+from collegium.core.settings import NonNegativeFloat, NonNegativeInt, check
 from collegium.core.site import Exam, Site
+from collegium.core.terms import Precision
 from collegium.core.workbench import Workbench
 from collegium.errors import BudgetSpent, CollegiumWarning, QuorumLost, StorageError
 from collegium.graphs import Labelled
@@ -33,6 +36,7 @@ from collegium.privacy.learners.base import PrivateLearner
 from collegium.reports.progress import progress_bar
 from collegium.runs import checks
 from collegium.runs.callbacks import Callback, RoundReport
+from collegium.runs.computing import Computing, used
 from collegium.runs.folder import RunFolder
 from collegium.runs.record import Record
 from collegium.runs.results import Run
@@ -58,6 +62,10 @@ def run(
     classes: Any = None,
     quorum: float = 0.0,
     deadline: float | None = None,
+    cohort: Cohort = "auto",
+    device: str | None = None,
+    precision: Precision | None = None,
+    gpus: float = 0.0,
     global_learner: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -82,6 +90,11 @@ def run(
         classes: All classes, if no site has some of them (default: all that any site has).
         quorum: The share of the asked sites that must answer; with fewer the run ends with QuorumLost.
         deadline: Seconds that sites have to answer; one that takes longer is reported as missing for that request.
+        cohort: Whether alike nets of sites in one process are trained in one computation: 'auto' on a GPU, 'on'
+            everywhere, 'off' nowhere. Results agree up to rounding; `run.about["cohort"]` says who was.
+        device: 'cpu', 'cuda' or 'cuda:1' for all learners that have a device (default: each learner's own).
+        precision: 'float32', 'tf32' or 'bfloat16' for all nets (default: each net's own, which is float32).
+        gpus: With link='ray': spread the sites over so many GPUs of the cluster, or use that share of one (0.5).
         global_learner: The learner of `run.global_model` (default: the algorithm's, or the first site's learner).
         out: A folder for record, ledger and results. A run with a folder can be resumed.
         resume: Continue the run in `out`, or start it if there is none.
@@ -103,14 +116,28 @@ def run(
     checks.check_privacy(algorithm, checked, shared, len(all_classes))
     seed = check(NonNegativeInt, seed, "seed")
     workers = check(NonNegativeInt, workers, "workers")
+    cohort = check(Cohort, cohort, "cohort")
     link, make_link = link_class(link, workers)
     checks.check_callbacks(callbacks)
+    computing = Computing(device, precision)
+    gpus = check(NonNegativeFloat, gpus, "gpus")
+    if not gpus:  # those are where the actors are
+        computing.on_this_machine()
+    checked = computing.sites(checked)
+    choice = (global_learner, algorithm.final_learner(), public_part(checked[0].learner))
+    learners = [computing.learner(each) for each in choice]
+    computing.warn_if_ignored()
 
     folder = None if out is None else RunFolder(Path(out), resume=resume)
     test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1])
     path = None if folder is None else folder.path
-    hosting = Hosting(checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path)
-    about = about_run(algorithm, hosting, quorum)
+    hosting = Hosting(
+        checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path, cohort=cohort
+    )
+    about = about_run(algorithm, hosting, quorum) | {"device": None, "precision": None} | computing.about
+    parties = hosting.parties
+    earlier = None if folder is None else folder.earlier().get("cohort")
+    trained = partial(resumed, earlier)
     with ExitStack() as stack:
         record = None
         if folder is not None:
@@ -121,7 +148,7 @@ def run(
             record = Record(folder.path / "record", about, resume=resume, begun_by=[ledger])
             stack.callback(record.close)
             hosting = replace(hosting, run=record.run)
-        live = make_link(hosting, workers, address)
+        live = make_link(hosting, workers, address, gpus)
         stack.callback(live.close)
         fed = Federation(
             live if record is None else ReplayLink(live, record),
@@ -135,10 +162,13 @@ def run(
             quorum=quorum,
             deadline=deadline,
         )
-        course = Course(
-            fed, hosting, about | {"run": hosting.run, "workers": workers, "link": link}, folder, callbacks, study
-        )
-        learners = (global_learner, algorithm.final_learner(), public_part(checked[0].learner))
+        engine = {
+            "workers": workers,
+            "link": link,
+            "gpus": gpus,
+            "cohort": trained(Attendance().to_plain(cohort, parties)),
+        }
+        course = Course(fed, hosting, about | {"run": hosting.run} | engine, folder, callbacks, study)
         try:
             global_models = course.complete(algorithm, learners, progress=progress)
         except QuorumLost as lost:
@@ -147,7 +177,9 @@ def run(
             where = "this error's `logs`, by site" if path is None else path / "sites" / "*" / "site.log"
             lost.add_note(f"The sites' logs: {where}")
             raise
-        outcome = course.outcome(live.models, global_models, live.logs, live.found_labels)
+        models = live.models
+        course.add(cohort=trained(live.attendance.to_plain(cohort, parties)), **used(models.values()))
+        outcome = course.outcome(models, global_models, live.logs, live.found_labels)
 
     def site_log(party: str) -> str:
         return f"run.logs[{party!r}]" if path is None else str(path / "sites" / party / "site.log")
@@ -189,6 +221,10 @@ class Course:
             "study": None if study is None else study.name,
         }
 
+    def add(self, **about: Any) -> None:
+        """Say more about the run."""
+        self._about |= about
+
     def begin(self) -> None:
         """Tell the callbacks, and listen for the ends of rounds."""
         for callback in self._callbacks:
@@ -200,7 +236,7 @@ class Course:
 
     def _snapshot(self, *, now: bool = False) -> None:
         if self._folder is not None:
-            self._folder.snapshot(self.outcome({}, {}, {}), now=now)
+            self._folder.snapshot(lambda: self.outcome({}, {}, {}), now=now)
 
     def complete(
         self,

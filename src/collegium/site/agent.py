@@ -2,26 +2,25 @@
 
 An order is identified by (run, number). Asked again, the agent sends the stored reply again and runs nothing.
 The sealed reply, the ledger row and the site's state are stored in one transaction, so that a killed site has
-either done an order or not.
+either done an order or not. A simulated site may store its state more seldom, and does orders again after a kill
+(see `states`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import time
 import traceback
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import cloudpickle
 import numpy as np
 
 from collegium import wire
+from collegium.core.labels import Labels
 from collegium.core.observations import Notes
 from collegium.core.releases import Nothing
 from collegium.core.site import ActiveSite, Exam
@@ -29,9 +28,10 @@ from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.claims import Charge
 from collegium.site.exposure import Exposure
 from collegium.site.gate import Gate
-from collegium.site.ledger import Sent, storage_errors
-from collegium.wire.orders import Request, read_header, read_orders
-from collegium.wire.replies import UNREAD, Refusal, Reply, write_refusal, write_reply
+from collegium.site.ledger import Sent
+from collegium.site.states import Pace, StateFiles
+from collegium.wire.orders import OrderReader, Request, read_header, read_orders
+from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply, write_refusal, write_reply
 
 _TOLD: Final = frozenset(
     {"unknown-step", "other-version", "step-denied", "other-public-set", "mask-denied", "mechanism-denied"}
@@ -40,6 +40,9 @@ _TOLD: Final = frozenset(
 """Refusals that do not depend on private rows. A step may cause the others: where that must not show, they are one."""
 _MOST_UNWRITTEN: Final = 100
 _LONGEST, _KEPT_LINES, _LARGEST_LOG = 10_000, 1000, 8 << 20
+_STATE_FIELDS: Final = 7
+_READER: Final = OrderReader(shares=True)
+"""That of all simulated sites: most of them are sent the same."""
 
 
 class SiteLog:
@@ -84,13 +87,28 @@ class SiteLog:
 class Agent:
     """Serves one site for one run."""
 
-    def __init__(self, site: ActiveSite, gate: Gate, *, folder: Path | None = None, exam: Exam | None = None) -> None:
+    def __init__(
+        self,
+        site: ActiveSite,
+        gate: Gate,
+        *,
+        folder: Path | None = None,
+        exam: Exam | None = None,
+        pace: Pace | None = None,
+    ) -> None:
         self.site = site
         self.gate = gate
-        self._folder = folder
+        self._states = None if folder is None else StateFiles(folder, durable=gate.ledger.durable)
+        self._pace = pace
+        self._unwritten: tuple[str, int] | None = None
+        """The run and number of the last order, if its effects are in memory and in no stored state."""
+        self._lacking: deque[int] = deque()
         self._exam = exam
         self._simulation = gate.simulation
+        self._reader = _READER if self._simulation else OrderReader(shares=False)
         self._known = wire.KnownLabels(keep=1)
+        self._sent_labels: tuple[Labels, ...] = ()
+        """Those of the last reply, kept until the next: a coordinator in this process reads them meanwhile."""
         self.notes: Notes | None = None
         """What was recorded beside the last reply; a real site records nothing."""
         self.unstored: StorageError | None = None
@@ -105,16 +123,17 @@ class Agent:
         """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
         self.notes = self.unstored = None
-        digest = hashlib.sha256(frame).hexdigest()
         try:
-            header, orders = read_header(frame)
+            digest, header, orders = self._reader.begin(frame)
             done = self.gate.ledger.sent(header.run, header.last)
-            if done is not None:
-                if done.request != digest:
-                    return self._refusal(header.run, header.last, "", "other-order")
+            if done is not None and done.request != digest:
+                return self._refusal(header.run, header.last, "", "other-order")
+            if done is not None and header.last not in self._lacking:
                 self.notes = Notes.from_json(done.notes)
                 return done.reply
-            requests = read_orders(header, orders, self._known)
+            if self._lacking and header.last != self._lacking[0]:
+                raise StorageError(f"{self.site.name} must first do order {self._lacking[0]} again: resume the run.")
+            requests = self._reader.orders(header, orders, self._known)
         except WireError:
             self.log.write(f"refused a message that it cannot read:\n{traceback.format_exc()}")
             return self._refusal("", UNREAD, "", "bad-message")
@@ -122,19 +141,16 @@ class Agent:
             self.unstored = error
             self.log.write(str(error))
             return self._refusal("", UNREAD, "", "storage-failed")
-        return self._answer(requests, digest, start)
+        return self._answer(requests, digest, start) if done is None else self._do_again(requests, done)
 
     def requests_in(self, frame: bytes) -> list[Request]:
         """What a frame asks for, without doing any of it (WireError if it cannot be read)."""
         return read_orders(*read_header(frame), self._known)
 
     def _answer(self, requests: list[Request], digest: str, start: float) -> bytes:
-        self.site.watch.seconds.clear()
-        self.site.noted.clear()
         last, step = requests[-1], ""
         try:
-            for labels in (labels for request in requests for labels in request.labels):
-                self._known.remember(labels)
+            self._take_in(requests)
             release: object = Nothing()
             for request in requests:
                 step = request.step
@@ -166,6 +182,12 @@ class Agent:
                 return self._commit(last, digest, lambda: refusal_frame)
         return refusal_frame
 
+    def _take_in(self, requests: list[Request]) -> None:
+        self.site.watch.seconds.clear()
+        self.site.noted.clear()
+        for labels in (labels for request in requests for labels in request.labels):
+            self._known.remember(labels)
+
     def _hidden(self, refusal: Refused, last: Request) -> object:
         """What leaves although a step failed; the refusal itself is raised where that tells of no private row."""
         if refusal.code in _TOLD or not self.gate.hides_failures or not self.site.exposure.touched:
@@ -182,24 +204,31 @@ class Agent:
         return write_refusal(Refusal(last.number, code, step, paid.row(self._published(paid.charges))))
 
     def _commit(self, last: Request, digest: str, write_frame: Callable[[], bytes], *, pays: bool = False) -> bytes:
-        """Store reply, ledger row and state together; only then may the reply leave, and its bill is paid."""
+        """Store reply, ledger row and, where it is due, state together; only then may the reply leave."""
         exposure, masks = self.site.exposure.copy(), last.mask is not None
         if pays:
             exposure.paid()
-        file = f"state-{last.number}.pkl"
-        state = None if masks else self._write_state(file, exposure)
-        with self.gate.ledger.transaction():
-            before = self.gate.ledger.state_file(last.run)
-            reply = write_frame()
-            if masks:  # sealing used up the name of a round, which must stay used after a crash
-                state = self._write_state(file, exposure)
-            notes = None if self.notes is None else self.notes.to_json()
-            self.gate.ledger.keep_reply(last.run, last.number, Sent(digest, reply, notes))
-            if state is not None:
-                self.gate.ledger.keep_state(last.run, *state)
+        due = self._states is not None and self._state_is_due(last)
+        try:
+            state = self._write_state(last.number, exposure) if due and not masks else None
+            with self.gate.ledger.transaction():
+                before = self.gate.ledger.state_file(last.run) if due else None
+                reply = write_frame()
+                if due and masks:  # sealing used up the name of a round, which must stay used after a crash
+                    state = self._write_state(last.number, exposure)
+                notes = None if self.notes is None else self.notes.to_json()
+                self.gate.ledger.keep_reply(last.run, last.number, Sent(digest, reply, notes))
+                if state is not None:
+                    self.gate.ledger.keep_state(last.run, *state)
+        except Refused:
+            raise
+        except Exception:
+            # Memory has the effects of an order that was not done. With the next one they are stored, or else lost.
+            self._pace = self._unwritten = None
+            raise
         self.site.exposure = exposure
-        if state is not None:
-            self._drop_state(before, state)
+        self._unwritten = None if due else (last.run, last.number)
+        self._drop_state(before, state)
         return reply
 
     def _run(self, request: Request) -> object:
@@ -218,6 +247,7 @@ class Agent:
 
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
+        self._sent_labels = sealed.packed.labels
         return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.packed.data))
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
@@ -249,50 +279,87 @@ class Agent:
 
     # State: what must survive a crash, in the site's own folder.
 
+    def _state_is_due(self, last: Request) -> bool:
+        """Whether this order must be, or is to be, followed by a stored state."""
+        site = self.site
+        if last.mask is not None or site.secret_state or site.exposure.fits:
+            self._pace = None  # from now on, always
+        return self._pace is None or self._pace.due(last.number)
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """The orders that were answered after the stored state was written, and have not been done again yet."""
+        return tuple(self._lacking)
+
+    def _do_again(self, requests: list[Request], done: Sent) -> bytes:
+        """Run the steps of an order for their effects alone: what it was answered with is stored already."""
+        last, was, release = requests[-1], read_reply(done.reply), None
+        self._take_in(requests)
+        try:
+            for request in requests:
+                release = self._run(request)
+        except Refused:
+            if isinstance(was, Reply):
+                self._unwritten = None
+                raise StorageError(
+                    f"Site {self.site.name!r} cannot do order {last.number} again, which its stored state lacks: its "
+                    "log says why. Resume again, or start a new run."
+                ) from None
+        if isinstance(was, Reply) and was.row.sha256 != self.gate.hash_again(
+            last, release, self._known.latest, self.site
+        ):
+            self.log.write(
+                f"order {last.number}, done again since the stored state lacks it, gives another release than the one "
+                "that was sent: the learner, or its device, does not repeat itself exactly"
+            )
+        self._lacking.popleft()
+        self._unwritten, self.notes = (last.run, last.number), Notes.from_json(done.notes)
+        return done.reply
+
+    def close(self) -> None:
+        """Store what no stored state has yet, and release the files."""
+        if self._unwritten is not None:
+            try:
+                self._replace_state(*self._unwritten)
+            except Exception:  # then those orders are done again
+                self.log.write(f"cannot store its state:\n{traceback.format_exc()}")
+        self.gate.ledger.close()
+
     def end(self, run: str) -> None:
         """A run is over: wipe its keys and masks from memory and disk."""
         had_secrets = bool(self.site.secret_state)
         self.site.secret_state.clear()
-        if had_secrets and (before := self.gate.ledger.state_file(run)) is not None:
-            state = self._write_state("state-over.pkl", self.site.exposure)
-            if state is not None:
-                with self.gate.ledger.transaction():
-                    self.gate.ledger.keep_state(run, *state)
-                self._drop_state(before, state)
+        if had_secrets and self.gate.ledger.state_file(run) is not None:
+            self._replace_state(run, None)
 
-    def _drop_state(self, before: tuple[str, str] | None, now: tuple[str, str]) -> None:
-        if self._folder is not None and before is not None and before[0] != now[0]:
-            (self._folder / before[0]).unlink(missing_ok=True)
+    def _replace_state(self, run: str, number: int | None) -> None:
+        before, state = self.gate.ledger.state_file(run), self._write_state(number, self.site.exposure)
+        if state is not None:
+            with self.gate.ledger.transaction():
+                self.gate.ledger.keep_state(run, *state)
+            self._drop_state(before, state)
 
-    def _write_state(self, file_name: str, exposure: Exposure) -> tuple[str, str] | None:
-        if self._folder is None:
+    def _drop_state(self, before: tuple[str, str] | None, now: tuple[str, str] | None) -> None:
+        if self._states is not None and before is not None and now is not None and before[0] != now[0]:
+            self._states.drop(before[0])
+
+    def _write_state(self, number: int | None, exposure: Exposure) -> tuple[str, str] | None:
+        """Store the state after an order (None: after the whole run)."""
+        if self._states is None:
             return None
-        site, labels = self.site, self._known.latest
-        data = cloudpickle.dumps((site.fingerprint, site.model, site.state, site.secret_state, labels, exposure))
-        path = self._folder / file_name
-        with storage_errors(path, StorageError), path.open("wb") as file:
-            file.write(data)
-            if self.gate.ledger.durable:  # before the transaction that names it
-                file.flush()
-                os.fsync(file.fileno())
-        return path.name, hashlib.sha256(data).hexdigest()
+        start, site, labels = time.perf_counter(), self.site, self._known.latest
+        content = (site.fingerprint, site.model, site.state, site.secret_state, labels, exposure, number)
+        written = self._states.write(f"state-{'over' if number is None else number}.pkl", content)
+        if self._pace is not None:
+            self._pace.spent(time.perf_counter() - start)
+        return written
 
     def restore(self, run: str) -> None:
         """Continue from the state in which this site left a run, if it has one."""
-        stored = self.gate.ledger.state_file(run)
-        if self._folder is None or stored is None:
+        stored, site = self.gate.ledger.state_file(run), self.site
+        if self._states is None or stored is None:
             return
-        path, site = self._folder / stored[0], self.site
-        data = path.read_bytes() if path.is_file() else b""
-        if hashlib.sha256(data).hexdigest() != stored[1]:
-            raise StorageError(f"The stored state {path} is damaged or missing: restore it, or start a new run.")
-        try:
-            fingerprint, model, state, secrets, labels, exposure = cloudpickle.loads(data)
-        except Exception as error:  # classes that have moved or changed since raise anything
-            raise StorageError(
-                f"The stored state {path} was written by another version of Collegium, or of a package that it uses "
-                f"({type(error).__name__}): resume with that version, or start a new run."
-            ) from None
+        fingerprint, model, state, secrets, labels, exposure, number = self._states.read(*stored, _STATE_FIELDS)
         if fingerprint != site.fingerprint:
             raise StorageError(
                 f"Site {site.name!r} has other data or another learner than when this run began: resume with what it "
@@ -301,3 +368,7 @@ class Agent:
         site.model, site.state, site.secret_state, site.exposure = model, state, secrets, exposure
         if labels is not None:
             self._known.remember(labels)
+        if number is not None:
+            self._lacking.extend(self.gate.ledger.answered_after(run, number))
+        if self._lacking:
+            self.log.write(f"does {len(self._lacking)} orders again that its stored state lacks")

@@ -121,6 +121,13 @@ class Gate:
             masks.keep(site, mask, bare, charges)
         return self._written(request, checked.kind, packed, charges)
 
+    def hash_again(self, request: Request, release: object, reference: Labels | None, site: ActiveSite) -> str:
+        """The hash of what `seal` would make of a release that has left before; nothing is written or charged."""
+        checked = self._checked(request, release)
+        if request.mechanism is not None:
+            checked, _ = self._protect(request, request.mechanism, checked, site)
+        return hashlib.sha256(self._pack(request, checked, reference).data).hexdigest()
+
     def _masking(self, request: Request) -> Masking | None:
         if request.mask is None:
             return None

@@ -20,7 +20,7 @@ import secrets
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
 from operator import itemgetter
@@ -51,10 +51,11 @@ _ADDED_LATER: Final = {"outbox": "notes", "ledger": "salt"}
 """Columns that files of earlier versions lack. A row without a salt was written before there were any."""
 _SALT_BYTES: Final = 32
 _CANONICAL: Final = json.JSONEncoder(separators=(",", ":"))  # made once: a ledger of years is verified at every start
-_KEPT_REFUSALS: Final = 10_000
+KEPT_REFUSALS: Final = 10_000
 _COLUMNS: Final = (
     "party", "seq", "time", "run", "number", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "event", "claim",
 )  # fmt: skip
+_INSERT: Final = f"INSERT INTO ledger VALUES ({', '.join('?' * (len(_COLUMNS) + 3))})"  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ class Ledger:
         self._keep_replies = keep_replies and path is not None
         self._lock = threading.RLock()
         with storage_errors(path, LedgerError):
-            self._db = _open(path, durable=durable)
+            self._db = open_ledger(path, durable=durable)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
@@ -120,13 +121,15 @@ class Ledger:
     def append(self, entry: Entry) -> str:
         """Chain one row; returns its hash. Call inside a transaction."""
         seq, prev = self._end()
-        row = {"party": self.party, "seq": seq + 1, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-        row |= asdict(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
+        row = {"party": self.party, "seq": seq + 1, "time": now()}
+        row |= vars(entry) | {"salt": secrets.token_hex(_SALT_BYTES)}
         digest = row_hash(row, prev)
-        values = [*(row[column] for column in _COLUMNS), prev, digest, row["salt"]]
-        self._db.execute(f"INSERT INTO ledger VALUES ({', '.join('?' * len(values))})", values)  # noqa: S608
-        self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, seq + 1, digest))
+        self._insert(row | {"prev": prev, "hash": digest})
         return digest
+
+    def _insert(self, row: dict[str, Any]) -> None:
+        self._db.execute(_INSERT, [row[column] for column in (*_COLUMNS, "prev", "hash", "salt")])
+        self._db.execute("INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (self.party, row["seq"], row["hash"]))
 
     def _fetch(self, query: str, *args: object) -> Any:
         """The first row that a query about this party finds; None if there is none."""
@@ -162,13 +165,21 @@ class Ledger:
     def rows(self) -> list[dict[str, Any]]:
         """This party's rows, oldest first, without their salts."""
         with self._lock, storage_errors(self.path, LedgerError):
-            return [_unsalted(row) for row in _rows(self._db, self.party)]
+            return [unsalted(row) for row in _rows(self._db, self.party)]
 
     def sent(self, run: str, number: int) -> Sent | None:
         """What this order was answered with, if it was."""
         query = "SELECT request, reply, notes FROM outbox WHERE party = ? AND run = ? AND number = ?"
         row = self._fetch(query, run, number)
         return Sent(*row) if row else None
+
+    def answered_after(self, run: str, number: int) -> list[int]:
+        """The orders of a run that were answered after this one, in that order."""
+        query = """SELECT number FROM outbox WHERE party = ? AND run = ? AND rowid > (
+            SELECT rowid FROM outbox WHERE party = ? AND run = ? AND number = ?) ORDER BY rowid"""
+        with self._lock, storage_errors(self.path, LedgerError):
+            rows = self._db.execute(query, (self.party, run, self.party, run, number))
+            return [each for (each,) in rows]
 
     def keep_reply(self, run: str, number: int, sent: Sent) -> None:
         """Remember an answer. Call inside a transaction."""
@@ -188,12 +199,12 @@ class Ledger:
 
     def note_refusal(self, run: str, number: int, step: str, code: str) -> None:
         """Record that an order was refused. Only the latest are kept, so that nobody can fill the disk."""
-        values = (self.party, datetime.now(UTC).isoformat(timespec="seconds"), run[:64], number, step[:128], code)
+        values = (self.party, now(), run[:64], number, step[:128], code)
         with self._lock, storage_errors(self.path, LedgerError):
             added = self._db.execute(
                 "INSERT INTO refusal (party, time, run, number, step, code) VALUES (?, ?, ?, ?, ?, ?)", values
             ).lastrowid
-            self._db.execute("DELETE FROM refusal WHERE id <= ?", ((added or 0) - _KEPT_REFUSALS,))
+            self._db.execute("DELETE FROM refusal WHERE id <= ?", ((added or 0) - KEPT_REFUSALS,))
 
     def refusals(self) -> list[dict[str, Any]]:
         """What this party refused, oldest first."""
@@ -203,6 +214,11 @@ class Ledger:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+
+def now() -> str:
+    """The time, as rows say it."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def row_hash(row: dict[str, Any], prev: str) -> str:
@@ -220,7 +236,7 @@ def genesis(party: str) -> str:
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """All rows of a ledger file, of every party in it, without their salts."""
     with _reading(Path(path)) as db:
-        return [_unsalted(row) for row in _rows(db)]
+        return [unsalted(row) for row in _rows(db)]
 
 
 def read_refusals(path: str | Path) -> list[dict[str, Any]]:
@@ -273,7 +289,7 @@ def _rows(db: sqlite3.Connection, party: str | None = None) -> Iterator[dict[str
     return (dict(row) for row in db.execute(query, args))
 
 
-def _unsalted(row: dict[str, Any]) -> dict[str, Any]:
+def unsalted(row: dict[str, Any]) -> dict[str, Any]:
     """A row as it may be shown: whoever has a row and its salt can show that a hash is the row's."""
     return {name: value for name, value in row.items() if name != "salt"}
 
@@ -288,7 +304,8 @@ def _tables(db: sqlite3.Connection) -> set[str]:
     return {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def _open(path: Path | None, *, durable: bool) -> sqlite3.Connection:
+def open_ledger(path: Path | None, *, durable: bool) -> sqlite3.Connection:
+    """A ledger's file, or one in memory, with all its tables."""
     db = sqlite3.connect(path or ":memory:", timeout=60, isolation_level=None, check_same_thread=False)
     if path is not None:
         db.execute("PRAGMA journal_mode=WAL")

@@ -14,7 +14,9 @@ from pydantic import ConfigDict, Field, model_validator
 from collegium import registry
 from collegium.core import own_files
 from collegium.core.building import build, needed_of, nested_kind, settings_of
+from collegium.core.meeting import Cohort
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, schema_of
+from collegium.core.terms import Precision
 from collegium.errors import ConfigError
 from collegium.study.sections import File, Section, located, read_toml, validate
 
@@ -85,13 +87,19 @@ class SiteSection(Section):
 
 
 class EngineSection(Section):
-    """How the run is carried out. It does not change the result."""
+    """How the run is carried out. It does not change the result, but for the rounding of nets."""
 
     workers: int = Field(0, ge=0, description="worker processes; 0 keeps the sites in this process")
     link: str = Field("auto", description="local, workers or ray: how sites are hosted (auto: by workers alone)")
     address: str | None = Field(None, description="an existing Ray cluster (default: one for this run)")
     quorum: float = Field(0.0, ge=0, le=1, description="share of the asked sites that must answer")
     deadline: float | None = Field(None, gt=0, description="seconds that sites have to answer")
+    cohort: Cohort = Field(
+        "auto", description="whether alike nets are trained in one computation: on a GPU (auto), everywhere or nowhere"
+    )
+    device: str | None = Field(None, description="cpu, cuda or cuda:N for all learners that have a device")
+    gpus: float = Field(0.0, ge=0, description="with link ray: over how many GPUs sites are spread, or a share of one")
+    precision: Precision | None = Field(None, description="float32, tf32 or bfloat16 for all nets")
 
 
 class FederationSection(Section):

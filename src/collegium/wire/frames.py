@@ -23,6 +23,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,12 +89,19 @@ class KnownLabels:
         return sum(labels.codes.nbytes for labels in self._by_digest.values())
 
 
+_READ: Final[WeakValueDictionary[tuple[Any, ...], Labels]] = WeakValueDictionary()
+"""Labels by how they are written, for as long as anybody has them. In a simulation one process writes and reads the
+same labels, many sites read the same consensus, and a message may hold it once for each of its orders."""
+
+
 @dataclass(frozen=True)
 class Packed:
     """A message as bytes, and how many of them are array contents (the rest is structure)."""
 
     data: bytes
     content_bytes: int
+    labels: tuple[Labels, ...] = ()
+    """The labels in it. While they are kept, reading them in this process takes no time."""
 
 
 def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE) -> Packed:
@@ -106,7 +114,8 @@ def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE
     if _START + len(head) + body_size > MAX_BYTES:
         raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
     start = _MAGIC + _SIZES.pack(len(head), body_size)
-    return Packed(b"".join([start, head, *(content.data for content in writer.body)]), body_size)
+    data = b"".join([start, head, *(content.data for content in writer.body)])
+    return Packed(data, body_size, tuple(writer.labels.values()))
 
 
 def unpack(data: bytes, known: KnownLabels | None = None, limits: Limits = MESSAGE) -> Any:
@@ -176,7 +185,9 @@ class _Writer:
 
     def __init__(self, reference: Labels | None) -> None:
         self._reference = reference
+        self._written: dict[int, tuple[list[Any], NDArray[np.uint8]]] = {}
         self.body: list[NDArray[np.uint8]] = []
+        self.labels: dict[int, Labels] = {}
 
     def plain(self, value: Any, depth: int = 0) -> Any:
         if value is None or isinstance(value, bool | str):
@@ -208,16 +219,23 @@ class _Writer:
         )
 
     def _labels(self, labels: Labels) -> list[Any]:
+        if id(labels) not in self._written:
+            self.labels[id(labels)] = labels
+            self._written[id(labels)] = self._described(labels)
+        described, content = self._written[id(labels)]
+        self.body.append(content)
+        return described
+
+    def _described(self, labels: Labels) -> tuple[list[Any], NDArray[np.uint8]]:
         reference = self._reference
         if reference is not None and (len(reference), reference.n_classes) != (len(labels), labels.n_classes):
             reference = None
         codes = None if reference is None else reference.codes
-        header, content = label_packing.encode(labels.codes, labels.n_classes, codes)
-        self.body.append(content)
+        header, content = label_packing.encode_valid(labels.codes, labels.n_classes, codes)
+        named = reference.digest if reference is not None and label_packing.is_difference(header) else None
+        _READ[labels.n_classes, named, *header, content.tobytes()] = labels
         described = [labels.n_classes, content.size, header]
-        if reference is not None and label_packing.is_difference(header):
-            described.append(reference.digest)
-        return described
+        return described if named is None else [*described, named], content
 
 
 class _Reader:
@@ -272,8 +290,12 @@ class _Reader:
             raise WireError("Labels are a difference from labels that are not known here.")
         content = np.frombuffer(self._take(size), np.uint8)
         self._charge(max(0, label_packing.decoded_bytes(header, n_classes) - 8 * size))
-        codes = label_packing.decode(header, content, n_classes, None if reference is None else reference.codes)
-        return Labels(codes, n_classes)
+        key = n_classes, names[0] if names else None, *header, content.tobytes()
+        labels = _READ.get(key)
+        if labels is None:
+            codes = label_packing.decode(header, content, n_classes, None if reference is None else reference.codes)
+            labels = _READ[key] = Labels(codes, n_classes)
+        return labels
 
     def _take(self, size: int) -> memoryview:
         if size > self._body.nbytes - self._at:

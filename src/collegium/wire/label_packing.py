@@ -49,9 +49,16 @@ def encode(
             problem = "Labels and reference differ in length."
     if problem:
         raise ValueError(problem)
+    return encode_valid(labels, n_classes, reference)
+
+
+def encode_valid(
+    labels: NDArray[np.integer[Any]], n_classes: int, reference: NDArray[np.integer[Any]] | None = None
+) -> tuple[Header, NDArray[np.uint8]]:
+    """The same for labels that were checked before, as those of a `Labels` were."""
     s = n_classes + int(_abstains(labels))
     if reference is not None:
-        difference = _encode_difference(labels, reference, n_classes)
+        difference = _encode_difference(labels, reference, s, n_classes)
         if difference[1].size < _bytes(radix_size(labels.size, s)):
             return difference
     return [labels.size, s], _encode_plain(labels, s, s - n_classes)
@@ -149,9 +156,10 @@ def _plain_chunks(n: int, s: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _encode_difference(
-    labels: NDArray[np.integer[Any]], reference: NDArray[np.integer[Any]], n_classes: int
+    labels: NDArray[np.integer[Any]], reference: NDArray[np.integer[Any]], plain: int, n_classes: int
 ) -> tuple[Header, NDArray[np.uint8]]:
-    s = n_classes + int(_abstains(labels) or _abstains(reference))
+    """`plain` is the number of symbols of the labels by themselves."""
+    s = max(plain, n_classes + int(_abstains(reference)))
     changed = np.flatnonzero(labels != reference).astype(np.int32)
     # The labels and not the symbols may be subtracted: the offset between them cancels.
     differences = (labels[changed].astype(np.int32) - reference[changed].astype(np.int32)) % np.int32(s)

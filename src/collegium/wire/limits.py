@@ -7,6 +7,7 @@ a run that was agreed on may hold arrays. `benchmarks/fuzz.py` measures what rea
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from collegium.errors import WireError
@@ -48,6 +49,7 @@ class Limits:
         if size > self.contents:
             raise WireError(f"A message of {size} bytes is over the limit of {self.contents}.")
 
+    @lru_cache(maxsize=64)  # noqa: B019 - limits are a few constants
     def for_contents(self, size: int) -> Limits:
         """The same for a message of which it is known how large its contents can be."""
         return replace(self, contents=size, free=size)

@@ -5,6 +5,7 @@ A site reads a frame once, strictly: what is not exactly an order is a WireError
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Final
@@ -73,6 +74,8 @@ class Header:
     public: _Hash | None
 
 
+_FIXED: Final = (Labels, str, int, float, type(None))
+_MOST_KEPT: Final = 1 << 24
 _COMMON: Final = ("run", "public_sha256")
 """What a frame's orders share: its header says it for all of them."""
 _HEADER: Final = TypeAdapter(Header)
@@ -111,6 +114,41 @@ def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = 
     if requests[-1].number != header.last:
         raise WireError("The number of the last order is not the one in the header.")
     return requests
+
+
+class OrderReader:
+    """Reads frames of orders. With `shares`, what sites of one process are sent alike is read once.
+
+    Those sites remember the latest labels only. Orders with arguments that a step could change are read for each.
+    """
+
+    def __init__(self, *, shares: bool) -> None:
+        self._shares = shares
+        self._begun: tuple[bytes, str, Header, bytes] | None = None
+        self._read: tuple[bytes, Labels | None, list[Request]] | None = None
+
+    def begin(self, frame: bytes) -> tuple[str, Header, bytes]:
+        """A frame's hash, its header, and its orders as they came."""
+        begun = self._begun
+        if begun is None or begun[0] is not frame:
+            begun = frame, hashlib.sha256(frame).hexdigest(), *read_header(frame)
+            if self._shares and len(frame) < _MOST_KEPT:
+                self._begun = begun
+        return begun[1:]
+
+    def orders(self, header: Header, orders: bytes, known: wire.KnownLabels) -> list[Request]:
+        """The orders behind a header that `begin` has read."""
+        read, latest = self._read, known.latest
+        if read is not None and read[0] is orders and read[1] is latest:
+            return read[2]
+        requests = read_orders(header, orders, known)
+        if self._shares and all(map(_is_fixed, requests)):
+            self._read = orders, latest, requests
+        return requests
+
+
+def _is_fixed(request: Request) -> bool:
+    return request.mask is None and all(isinstance(value, _FIXED) for value in request.args.values())
 
 
 def _to_plain(request: Request) -> dict[str, Any]:

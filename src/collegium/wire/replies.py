@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -77,13 +77,13 @@ _HEADER: Final[TypeAdapter[Refusal | _Answered]] = TypeAdapter(Refusal | _Answer
 
 def write_reply(reply: Reply) -> bytes:
     """A reply's frame."""
-    return wire.join({"number": reply.number, "row": asdict(reply.row)}, reply.payload)
+    return wire.join({"number": reply.number, "row": vars(reply.row)}, reply.payload)
 
 
 def write_refusal(refusal: Refusal) -> bytes:
     """A refusal's frame."""
     header: dict[str, Any] = {"number": refusal.number, "refused": refusal.code, "step": refusal.step}
-    return wire.join(header if refusal.row is None else header | {"row": asdict(refusal.row)}, b"")
+    return wire.join(header if refusal.row is None else header | {"row": vars(refusal.row)}, b"")
 
 
 def read_reply(frame: bytes) -> Reply | Refusal:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collegium.learners.torch.batches import Batches, Deck, Labelled, Rows, sweep
+from collegium.learners.torch.batches import Batches, Labelled, Rows, batches_of
+from collegium.learners.torch.devices import CPU
 
 
 def rows_of(n: int, start: int = 0) -> Labelled:
@@ -22,7 +23,8 @@ def rows_of(n: int, start: int = 0) -> Labelled:
 def drawn(batches: Batches, sets: list[Labelled], **how: Any) -> list[list[int]]:
     """The numbers of the rows of each batch."""
     settings = {"batch_size": 4, "epochs": 1, "steps": None} | how
-    return [X[:, 0].int().tolist() for X, *_ in batches.draw(sets, **settings)]
+    hands = batches.deal(sets, None, **settings)
+    return [X[:, 0].int().tolist() for X, *_ in batches_of(hands, sets, None, CPU)]
 
 
 def joined(batches: Iterable[list[int]]) -> list[int]:
@@ -99,21 +101,10 @@ def test_labels_stay_with_their_rows(batches: Batches) -> None:
             Rows(np.arange(n)[:, None]), np.array([f"c{i % 3}" for i in range(n)]), np.array(["c2", "c0", "c1"])
         )
 
-    for X, y, *_ in batches.draw([labelled(9), labelled(20)], batch_size=4, epochs=2, steps=None):
+    sets = [labelled(9), labelled(20)]
+    hands = batches.deal(sets, None, batch_size=4, epochs=2, steps=None)
+    for X, y, *_ in batches_of(hands, sets, None, CPU):
         assert [["c2", "c0", "c1"][code] for code in y] == [f"c{int(row) % 3}" for row in X[:, 0]]
-
-
-@pytest.mark.parametrize(
-    ("n", "size", "sizes"),
-    [(8, 4, [4, 4]), (9, 4, [4, 5]), (10, 4, [4, 4, 2]), (1, 1, [1]), (3, 1, [1, 1, 1]), (3, 3, [3]), (2, 2, [2])],
-)
-def test_a_last_row_alone_joins_the_batch_before(n: int, size: int, sizes: list[int]) -> None:
-    assert sweep(n, size) == sizes
-
-
-def test_a_hand_may_be_larger_than_the_deck() -> None:
-    hand = Deck(3, np.random.default_rng(0)).deal(7)
-    assert Counter(Counter(hand.tolist()).values()) == {2: 2, 3: 1}
 
 
 def test_large_images_are_read_in_smaller_chunks() -> None:

@@ -13,7 +13,7 @@ import torch
 from collegium.algorithms.fedprox import Proximal
 from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.learners.torch import rows_on_gpu
-from collegium.learners.torch.batches import Batches, Labelled, Rows
+from collegium.learners.torch.batches import Batches, Labelled, Rows, batches_of
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.cuda_graphs import put_optimizer
 from collegium.learners.torch.devices import CPU
@@ -108,7 +108,9 @@ def test_all_rows_on_a_device_are_the_rows() -> None:
     given = np.arange(24).reshape(6, 4)
     rows = Rows(given, (1, 2, 2))
     np.testing.assert_array_equal(rows.copy_to(CPU).numpy(), given.reshape(6, 1, 2, 2))
-    batch = next(Batches(np.random.default_rng(0)).draw([labelled(given)], batch_size=3, epochs=1, steps=None))
+    sets = [labelled(given)]
+    hands = Batches(np.random.default_rng(0)).deal(sets, None, batch_size=3, epochs=1, steps=None)
+    batch = next(batches_of(hands, sets, None, CPU))
     assert batch.X.dtype == torch.float32
     assert [int(row[0]) // 4 for row in batch.X] == batch.codes.tolist()
 

@@ -165,8 +165,8 @@ def test_only_steps_that_draw_nothing_may_be_recorded(terms: list[LocalTerm], re
     net = linear().to_module()
     losses = [registry.lookup("local_loss", each.loss)(each, net, torch.optim.SGD) for each in terms]
     optimizer = torch.optim.SGD(net.parameters())
-    assert Descent(net, optimizer, losses, augment=False).recordable == recordable
-    assert not Descent(net, optimizer, losses, augment=True).recordable
+    assert Descent(net, optimizer, losses, augment=False).draws != recordable
+    assert Descent(net, optimizer, losses, augment=True).draws
 
 
 def test_losses_wrap_each_others_steps_and_gradients_come_in_between() -> None:

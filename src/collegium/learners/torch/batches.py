@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from math import prod
 from typing import Any, NamedTuple
 
@@ -16,10 +15,10 @@ from scipy import sparse
 from collegium.errors import ConfigError
 from collegium.learners.torch import rows_on_gpu
 from collegium.learners.torch.devices import CPU
+from collegium.learners.torch.hands import Deck, Hands, Indices, deal_steps, deal_sweeps
 
 Floats = NDArray[np.float32]
 Codes = NDArray[np.int64]
-Indices = NDArray[np.intp]
 
 CHUNK_ROWS = 4096
 CHUNK_VALUES = 2**22  # so that a chunk of large images fits into memory too
@@ -60,36 +59,51 @@ class Rows:
 
     def tensor(self, rows: Indices | slice, device: torch.device) -> torch.Tensor:
         """The same on a device, from its resident copy of all rows if there is one."""
-        everything = self._resident(device)
+        everything = self.resident(device)
         if everything is None:
             return torch.from_numpy(self.take(rows)).to(device)
         return everything[rows if isinstance(rows, slice) else torch.from_numpy(rows).to(device)]
 
     def check(self, device: torch.device) -> None:
         """Read every row once, so that bad ones are refused before any training."""
-        if self._resident(device) is None:
+        if self.resident(device) is None:
             for chunk in self.chunks():
                 self.take(chunk)
+
+    @property
+    def identity(self) -> Any:
+        """Equal for the same rows in the same shape, as long as they live."""
+        return id(self._given), self.shape
 
     def copy_to(self, device: torch.device) -> torch.Tensor:
         """All rows, on the device."""
         with torch.inference_mode(False):  # what is made for predicting is trained with, too
             everything = torch.empty((len(self), *self.shape), device=device)
-            for chunk in self.chunks():
-                everything[chunk] = torch.from_numpy(self.take(chunk)).to(device)
-        if device.type == "cuda":
-            torch.cuda.current_stream(device).synchronize()  # other streams may read it from now on
+            self.copy_into(everything)
         return everything
 
-    def _resident(self, device: torch.device) -> torch.Tensor | None:
-        if device.type == "cpu" or not rows_on_gpu.can_stay(self._given):
+    def copy_into(self, place: torch.Tensor) -> None:
+        """Put all rows there."""
+        for chunk in self.chunks():
+            place[chunk] = torch.from_numpy(self.take(chunk)).to(place.device)
+        if place.is_cuda:
+            torch.cuda.current_stream(place.device).synchronize()  # other streams may read it from now on
+
+    def resident(self, device: torch.device) -> torch.Tensor | None:
+        """The copy of all rows that the device keeps, if it does."""
+        if device.type == "cpu" or not self.can_stay:
             return None
         return rows_on_gpu.keep(self._given, device, lambda: self.copy_to(device)).view(len(self), *self.shape)
 
-    def chunks(self) -> Iterator[slice]:
-        """Slices that cover all rows."""
-        size = max(1, min(CHUNK_ROWS, CHUNK_VALUES // max(1, prod(self.shape))))
-        return (slice(start, min(start + size, len(self))) for start in range(0, len(self), size))
+    @property
+    def can_stay(self) -> bool:
+        """Whether a device may keep a copy: nobody can change the rows."""
+        return rows_on_gpu.can_stay(self._given)
+
+    def chunks(self, most: int = CHUNK_ROWS, most_values: int = CHUNK_VALUES) -> Iterator[slice]:
+        """Slices that cover all rows; there is one even if there are none."""
+        size = max(1, min(most, most_values // max(1, prod(self.shape))))
+        return (slice(start, min(start + size, len(self))) for start in range(0, max(1, len(self)), size))
 
 
 class Labelled:
@@ -99,17 +113,26 @@ class Labelled:
         self.rows = rows
         self._y = y
         self.weights = weights
-        self._position = {label: position for position, label in enumerate(classes.tolist())}
+        self._classes = classes
+        counted = (
+            classes.dtype.kind in "iu" and y.dtype.kind in "iu" and np.array_equal(classes, np.arange(len(classes)))
+        )
+        self._are_codes = bool(counted)
 
     def __len__(self) -> int:
         return len(self._y)
 
     def codes(self, rows: Indices | slice) -> Codes:
         """The positions of these rows' labels."""
-        codes = [self._position.get(label, -1) for label in self._y[rows].tolist()]
-        if -1 in codes:
+        labels = self._y[rows]
+        if self._are_codes:
+            codes = labels.astype(np.int64)
+            codes[codes >= len(self._classes)] = -1
+        else:
+            codes = _positions(labels, self._classes)
+        if (codes < 0).any():
             raise ConfigError("Some labels are not among the classes: pass all classes of the study.")
-        return np.array(codes, dtype=np.int64)
+        return codes
 
     def weights_at(self, rows: Indices) -> Floats:
         """The weights of these rows: 1 where none were given."""
@@ -138,6 +161,16 @@ class Beside:
     def __len__(self) -> int:
         return len(self.rows)
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether there are target class probabilities."""
+        return self._targets is not None
+
+    def has_same_targets(self, other: Beside) -> bool:
+        """Whether another has the same target class probabilities."""
+        same: bool = self._targets is other._targets or np.array_equal(self._targets, other._targets)  # type: ignore[arg-type]
+        return same
+
     def targets(self, rows: Indices | slice) -> Floats | None:
         """The target probabilities of these rows, if any."""
         if self._targets is None:
@@ -165,38 +198,6 @@ class Batch(NamedTuple):
     """The indices of the rows without labels."""
 
 
-class Deck:
-    """Deals the numbers 0 to n-1 in random order, and reshuffles when all have been dealt."""
-
-    def __init__(self, n: int, rng: np.random.Generator) -> None:
-        self._rng = rng
-        self._order: Indices = rng.permutation(n)
-        self._dealt = 0
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def deal(self, k: int) -> Indices:
-        """The next k numbers; a hand may reach into the next shuffle."""
-        hands = []
-        while k > 0:
-            if self._dealt == len(self):
-                self._shuffle()
-            hands.append(self._order[self._dealt : self._dealt + k])
-            self._dealt += len(hands[-1])
-            k -= len(hands[-1])
-        return np.concatenate(hands)
-
-    def restart(self) -> None:
-        """Shuffle now if some numbers have been dealt, so that the next n are all the numbers."""
-        if self._dealt > 0:
-            self._shuffle()
-
-    def _shuffle(self) -> None:
-        self._order = self._rng.permutation(len(self))
-        self._dealt = 0
-
-
 class Batches:
     """Draws mini-batches, and remembers across calls which rows come next."""
 
@@ -204,40 +205,16 @@ class Batches:
         self._rng = rng
         self._decks: list[Deck] = []
 
-    def draw(
-        self,
-        sets: Sequence[Labelled],
-        *,
-        batch_size: int,
-        epochs: int,
-        steps: int | None,
-        beside: Beside | None = None,
-        device: torch.device = CPU,
-    ) -> Iterator[Batch]:
-        """Batches with equal shares of all sets: `steps` of them, or `epochs` sweeps over the largest set.
+    def deal(
+        self, sets: Sequence[Labelled], beside: Beside | None, *, batch_size: int, epochs: int, steps: int | None
+    ) -> Hands:
+        """The rows of `steps` mini-batches, or of `epochs` sweeps over the largest set, with equal shares of all sets.
 
         Smaller sets are repeated.
         """
-        every: list[Labelled | Beside] = [*sets, *([] if beside is None else [beside])]
-        decks = [self._deck(place, len(rows)) for place, rows in enumerate(every)]
+        decks = [self._deck(place, len(rows)) for place, rows in enumerate(_every(sets, beside))]
         share = min(batch_size, max(map(len, decks)))
-        weighted = any(labelled.weights is not None for labelled in sets)
-
-        def there(values: NDArray[Any] | None) -> torch.Tensor | None:
-            return None if values is None else torch.from_numpy(values).to(device)
-
-        for k in _sweeps(decks, share, epochs) if steps is None else repeat(share, steps):
-            hands = [deck.deal(k) for deck in decks]
-            X = [each.rows.tensor(hand, device) for each, hand in zip(every, hands, strict=True)]
-            labelled = list(zip(sets, hands, strict=False))
-            codes = np.concatenate([each.codes(hand) for each, hand in labelled] or [np.zeros(0, dtype=np.int64)])
-            yield Batch(
-                X[0] if len(X) == 1 else torch.cat(X),
-                torch.from_numpy(codes).to(device),
-                there(np.concatenate([each.weights_at(hand) for each, hand in labelled]) if weighted else None),
-                there(None if beside is None else beside.targets(hands[-1])),
-                there(None if beside is None else hands[-1]),
-            )
+        return deal_sweeps(decks, share, epochs) if steps is None else deal_steps(decks, share, steps)
 
     def _deck(self, place: int, n: int) -> Deck:
         """The deck of the set at this position: a new one if the set's length has changed."""
@@ -248,25 +225,41 @@ class Batches:
         return self._decks[place]
 
 
-def _sweeps(decks: Sequence[Deck], share: int, epochs: int) -> Iterator[int]:
-    """The batch sizes of so many sweeps over the largest deck, which is shuffled before each."""
-    largest = max(map(len, decks))
-    for _ in range(epochs):
-        for deck in decks:
-            if len(deck) == largest:
-                deck.restart()
-        yield from sweep(largest, share)
+def batches_of(hands: Hands, sets: Sequence[Labelled], beside: Beside | None, device: torch.device) -> Iterator[Batch]:
+    """The mini-batches themselves, one at a time."""
+    weighted = any(labelled.weights is not None for labelled in sets)
+
+    def there(values: NDArray[Any] | None) -> torch.Tensor | None:
+        return None if values is None else torch.from_numpy(values).to(device)
+
+    for start, k in zip(hands.starts, hands.sizes, strict=True):
+        own = [rows[start : start + k] for rows in hands.rows]
+        X = [each.rows.tensor(hand, device) for each, hand in zip(_every(sets, beside), own, strict=True)]
+        labelled = list(zip(sets, own, strict=False))
+        codes = np.concatenate([each.codes(hand) for each, hand in labelled] or [np.zeros(0, dtype=np.int64)])
+        yield Batch(
+            X[0] if len(X) == 1 else torch.cat(X),
+            torch.from_numpy(codes).to(device),
+            there(np.concatenate([each.weights_at(hand) for each, hand in labelled]) if weighted else None),
+            there(None if beside is None else beside.targets(own[-1])),
+            there(None if beside is None else own[-1]),
+        )
 
 
-def sweep(n: int, size: int) -> list[int]:
-    """Batch sizes that sum to n. A single last row joins the previous batch: batch norm needs two."""
-    full, rest = divmod(n, size)
-    sizes = [size] * full
-    if rest == 1 and full:
-        sizes[-1] += 1
-    elif rest:
-        sizes.append(rest)
-    return sizes
+def _every(sets: Sequence[Labelled], beside: Beside | None) -> list[Labelled | Beside]:
+    return [*sets, *([] if beside is None else [beside])]
+
+
+def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> Codes:
+    """Where each label is among the classes; -1 for one that is not."""
+    if labels.dtype.kind in "biu" and classes.dtype.kind in "biu":  # fast, for what nearly all labels are
+        order = np.argsort(classes, kind="stable")
+        places = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
+        among: Codes = np.where(classes[order[places]] == labels, order[places], -1).astype(np.int64)
+        return among
+    position = {label: place for place, label in enumerate(classes.tolist())}
+    found = [position.get(label, -1) for label in labels.ravel().tolist()]
+    return np.array(found, dtype=np.int64).reshape(labels.shape)
 
 
 def labels_of(y: Any, rows: Rows, name: str = "y") -> NDArray[Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import operator
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from math import prod
 from typing import Any, Literal, NamedTuple
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -21,16 +24,19 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingExtra("torch", "TorchClassifier") from missing
 
+from collegium.core.meeting import meet
 from collegium.core.settings import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    check,
     check_parameters,
     checked,
 )
-from collegium.core.terms import LocalTerms, Optimizer, Part, SoftTargets, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
+from collegium.learners.torch.answers import Question, Said
 from collegium.learners.torch.batches import (
     Beside,
     Floats,
@@ -42,7 +48,8 @@ from collegium.learners.torch.batches import (
     weights_of,
 )
 from collegium.learners.torch.devices import find_device
-from collegium.learners.torch.training import NO_TERMS, Schedule, Training, check_output
+from collegium.learners.torch.training import NO_TERMS, Schedule, Training, Update, check_output
+from collegium.learners.torch.works import AnswerWork, UpdateWork
 
 
 @dataclass(eq=False, repr=False)
@@ -75,6 +82,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device
         Where to train: "cpu" or "cuda". Without CUDA, it falls back to the CPU with a `CollegiumWarning`;
         `last_update_.device` is the device used.
+    precision
+        How precisely the net computes: "float32"; "tf32", which is faster on GPUs that have it, with products of 10
+        binary digits (elsewhere it is float32); or "bfloat16", the forward pass with 7 digits. Weights stay float32.
     image_shape
         (channels, height, width), if the rows of X are flat but the net takes images.
     random_state
@@ -103,9 +113,11 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     augment: bool = False
     warm_start: bool = False
     device: str = "cpu"
+    precision: Precision = "float32"
     image_shape: Sequence[int] | None = None
     random_state: NonNegativeInt | None = None
     _training: Training = field(init=False)
+    _checked: Sequence[Any] = field(init=False, default=())
     classes_: NDArray[Any] = field(init=False)
     input_shape_: tuple[int, ...] = field(init=False)
     last_update_: UpdateReport = field(init=False)
@@ -189,14 +201,18 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         soft = Beside(self._rows(X, self.input_shape_), targets, len(self.classes_))
         if steps is None:
             soft.check(schedule.device)
-        self.last_update_ = self._training.distill(soft, schedule, terms)
+        self.last_update_ = self._carry_out(self._training.begin_distilling(soft, schedule, terms))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row."""
-        logits = self.predict_logits(X)
-        labels: NDArray[Any] = self.classes_[logits.argmax(axis=1)]
+        positions = self.predict_positions(X)
+        labels: NDArray[Any] = self.classes_[positions]
         return labels
+
+    def predict_positions(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row, as its position in `classes_`."""
+        return self._answers(X, "classes")
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, with columns in the order of `classes_`."""
@@ -205,15 +221,31 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_logits(self, X: Any) -> Floats:
         """The net's outputs before the softmax, with columns in the order of `classes_`."""
-        check_is_fitted(self)
-        rows = self._rows(X, self.input_shape_)
-        return self._training.logits(rows, len(self.classes_), find_device(self.device, quietly=True))
+        return self._answers(X, "logits")
 
     def embed(self, X: Any) -> Floats:
         """The features of each row: the input of the net's last linear layer."""
+        return self._answers(X, "features")
+
+    def _answers(self, X: Any, said: Said) -> NDArray[Any]:
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
-        return self._training.embed(rows, find_device(self.device, quietly=True))
+        device = find_device(self.device, quietly=True)
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said)))
+
+    def _carry_out(self, update: Update) -> UpdateReport:
+        return meet(UpdateWork(update))
+
+    @property
+    def _layers(self) -> str:
+        """Equal for classifiers whose nets have the same layers; a net of the user's own may hold anything."""
+        return self.net if isinstance(self.net, str) else hashlib.sha256(cloudpickle.dumps(self.net)).hexdigest()
+
+    def joins_cohort(self, mode: str) -> str | None:
+        """Why this classifier is not trained with those of other sites in this mode; None if it is."""
+        if mode == "auto" and find_device(self.device, quietly=True).type == "cpu":
+            return "its device is the CPU"
+        return None
 
     def get_weights(self, part: Part = "all") -> dict[str, NDArray[np.float32]]:
         """A copy of the weights by name; `part` may be "features" or "head" (the last linear layer).
@@ -277,6 +309,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
         rows = Rows(X, self.image_shape, name=name)
+        if type(X) is np.ndarray and expected == rows.shape and not hasattr(self, "feature_names_in_"):
+            return rows  # the usual case: nothing is left to check
         if rows.are_flat:
             validate_data(self, X, reset=expected is None, skip_check_array=True)
         elif expected is None:
@@ -307,7 +341,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 beside.check(schedule.device)
         training = self._new_training(input_shape, len(classes)) if anew else self._training
         sets = [each for each in sets if len(each) > 0]
-        self.last_update_ = training.train(sets, schedule, terms, beside, optimizer=self.optimizer)
+        update = training.begin(sets, schedule, terms, beside, optimizer=self.optimizer)
+        self.last_update_ = self._carry_out(update)
         self._training, self.classes_, self.input_shape_ = training, classes, input_shape
         return self
 
@@ -325,6 +360,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             optimizer=self.optimizer,
             seed=self.random_state,
             deterministic=isinstance(self.net, str),
+            layers=(self.net, self.norm)
+            if isinstance(self.net, str)
+            else hashlib.sha256(cloudpickle.dumps(self.net)).hexdigest(),
         )
 
     def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
@@ -338,17 +376,20 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             net = self.net(input_shape, n_classes) if callable(self.net) else self.net
         return check_output(net, input_shape, n_classes)
 
-    @checked
-    def _schedule(
-        self,
-        epochs: PositiveInt,
-        steps: PositiveInt | None,
-        lr: NonNegativeFloat,
-        batch_size: PositiveInt,
-        weight_decay: NonNegativeFloat,
-    ) -> Schedule:
+    def _schedule(self, epochs: int, steps: int | None, lr: float, batch_size: int, weight_decay: float) -> Schedule:
+        self._check_all(epochs, steps)
+        device = find_device(self.device)
+        return Schedule(batch_size, epochs, steps, lr, weight_decay, device, bool(self.augment), self.precision)
+
+    def _check_all(self, epochs: int, steps: int | None) -> None:
+        """Check the parameters, if they are not those that were checked last: a run asks again and again."""
+        now = [*(getattr(self, each.name) for each in fields(self) if each.init), epochs, steps]
+        if len(self._checked) == len(now) and all(map(operator.is_, self._checked, now)):
+            return
         check_parameters(self)
-        return Schedule(batch_size, epochs, steps, lr, weight_decay, find_device(self.device), bool(self.augment))
+        check(PositiveInt, epochs, "TorchClassifier: epochs")
+        check(PositiveInt | None, steps, "TorchClassifier: steps")
+        self._checked = now
 
 
 class _Given(NamedTuple):

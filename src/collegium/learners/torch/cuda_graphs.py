@@ -11,16 +11,18 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import torch
 
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.descent import Descent
 
+T = TypeVar("T")
 WARM_UP: Final = 3
 """Steps before the first recording: libraries initialize in them, which a graph must not record."""
 
@@ -66,15 +68,7 @@ class Replayed:
     def _record(self, batch: Batch) -> _Recording:
         """Record the step without running it: neither weights nor optimizer change."""
         places = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
-        graph = torch.cuda.CUDAGraph()
-        with _capturable(self._descent.optimizer), _no_garbage_collected():
-            # Other threads may keep using the GPU meanwhile. Each graph has its own memory, which is freed with
-            # it: PyTorch 2.11 does not record into a pool again after the last graph in it has gone.
-            graph.capture_begin(capture_error_mode="thread_local")
-            try:
-                loss = self._descent.step(places)
-            finally:
-                graph.capture_end()
+        graph, loss = record(lambda: self._descent.step(places), self._descent.optimizer)
         return _Recording(graph, places, loss)
 
 
@@ -91,19 +85,74 @@ def turn(device: torch.device) -> Iterator[None]:
 @contextmanager
 def stepping(descent: Descent, device: torch.device, *, recorded: bool) -> Iterator[Callable[[Batch], torch.Tensor]]:
     """A function that takes steps of this descent, recorded on a GPU; valid inside the block."""
-    if not recorded or device.type != "cuda" or os.environ.get("COLLEGIUM_CUDA_GRAPHS") == "0":
+    if not recorded or not can_record(device):
         yield descent.step
+        return
+    with on_side_stream(device):
+        yield Replayed(descent)
+    descent.optimizer.zero_grad()  # the gradients are in the graph's memory
+
+
+def can_record(device: torch.device) -> bool:
+    """Whether steps on this device may be recorded."""
+    return device.type == "cuda" and os.environ.get("COLLEGIUM_CUDA_GRAPHS") != "0"
+
+
+@contextmanager
+def on_side_stream(device: torch.device) -> Iterator[None]:
+    """Where a GPU's work can be recorded, and replayed: the main stream cannot be."""
+    if not can_record(device):
+        yield
         return
     with _one_at_a_time:
         main, side = torch.cuda.current_stream(device), _side_stream(device)
         side.wait_stream(main)
-        with torch.cuda.stream(side):  # the main one cannot be recorded
-            yield Replayed(descent)
+        with torch.cuda.stream(side):
+            yield
             side.synchronize()  # a graph must not go while it is at work
-        descent.optimizer.zero_grad()  # the gradients are in the graph's memory
         # The memory of a graph that has gone serves no other: others who work with this GPU would run out of it.
         if torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > MOST_IDLE:
             torch.cuda.empty_cache()
+
+
+class Recorder:
+    """Computations that are recorded when they come again; each changes what it must in its place, and returns nothing.
+
+    Call it inside `on_side_stream`. Not `enabled`, it records nothing.
+    """
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._seen: Counter[Hashable] = Counter()
+        self._recordings: dict[Hashable, Any] = {}
+
+    def knows(self, key: Hashable) -> bool:
+        """Whether something was recorded under this key."""
+        return key in self._recordings
+
+    def __call__(self, key: Hashable, run: Callable[[], None], optimizer: torch.optim.Optimizer) -> None:
+        """Run it, or replay what was recorded under this key."""
+        if key not in self._recordings:
+            self._seen[key] += 1
+            if not self._enabled or self._seen[key] <= WARM_UP:
+                run()
+                return
+            self._recordings[key] = record(run, optimizer)[0]
+        self._recordings[key].replay()
+
+
+def record(run: Callable[[], T], optimizer: torch.optim.Optimizer) -> tuple[Any, T]:
+    """A graph of what this computes, which is not computed yet, and where its result will be."""
+    graph = torch.cuda.CUDAGraph()
+    with _capturable(optimizer), _no_garbage_collected():
+        # Other threads may keep using the GPU meanwhile. Each graph has its own memory, which is freed with
+        # it: PyTorch 2.11 does not record into a pool again after the last graph in it has gone.
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            result = run()
+        finally:
+            graph.capture_end()
+    return graph, result
 
 
 def put_optimizer(optimizer: torch.optim.Optimizer, device: torch.device) -> None:

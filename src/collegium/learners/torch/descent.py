@@ -9,9 +9,10 @@ from functools import partial, reduce
 import torch
 from torch import nn
 
-from collegium.core.terms import Weights
+from collegium.core.terms import LocalTerm, Precision, Weights
 from collegium.learners.torch import views
 from collegium.learners.torch.batches import Batch
+from collegium.learners.torch.devices import passing
 from collegium.learners.torch.losses import LocalLoss, cross_entropy
 
 
@@ -25,14 +26,21 @@ class Descent:
         losses: Sequence[LocalLoss],
         *,
         augment: bool,
+        precision: Precision = "float32",
+        has_random_layers: bool = False,
     ) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self._precision = optimizer, precision
         self._net, self._losses = net, losses
         self._augment = augment or any(each.augments for each in losses)
-        self.recordable = not self._augment and all(each.recordable for each in losses)
+        self.draws = self._augment or has_random_layers or not all(each.recordable for each in losses)
+        """Whether a step draws random numbers."""
         self.step: Callable[[Batch], torch.Tensor] = self._go_down
         for each in losses:
             self.step = partial(each.step, take=self.step)
+
+    def renew(self, terms: Sequence[LocalTerm]) -> bool:
+        """Take the terms of another update, of the same kinds; False if it cannot."""
+        return all(loss.renew(term) for loss, term in zip(self._losses, terms, strict=True))
 
     def parts(self) -> dict[str, Weights]:
         """Weights besides the net's own, by name."""
@@ -40,7 +48,8 @@ class Descent:
 
     def _go_down(self, batch: Batch) -> torch.Tensor:
         self.optimizer.zero_grad()
-        loss = self._loss(batch)
+        with passing(batch.X.device, self._precision):
+            loss = self._loss(batch)
         loss.backward()  # type: ignore[no-untyped-call]
         for each in self._losses:
             each.add_to_gradients()
@@ -50,6 +59,8 @@ class Descent:
     def _loss(self, batch: Batch) -> torch.Tensor:
         """The cross-entropy of the labeled rows, which come first, plus what each term adds."""
         logits, n = self._net(views.weak(batch.X) if self._augment else batch.X), len(batch.codes)
+        if self._precision == "bfloat16":
+            logits = logits.float()
         labelled = [cross_entropy(logits if n == len(logits) else logits[:n], batch)] if n > 0 else []
         added = (each.loss(batch, logits) for each in self._losses)
         return reduce(operator.add, [*labelled, *(each for each in added if each is not None)])

@@ -6,10 +6,11 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import torch
 
+from collegium.core.terms import Precision
 from collegium.errors import CollegiumWarning, ConfigError
 
 CPU: Final = torch.device("cpu")
@@ -39,31 +40,72 @@ def find_device(name: str, *, quietly: bool = False) -> torch.device:
     return torch.device("cuda", number)
 
 
+@contextmanager
+def computing(device: torch.device, precision: Precision) -> Iterator[None]:
+    """Products of float32 numbers on a GPU in TF32, or in all their digits; only where it is this thread's `turn`.
+
+    The setting is one for the whole process, so it is put back.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic
+    products.allow_tf32 = convolutions.allow_tf32 = precision == "tf32"
+    convolutions.deterministic = True  # the same seed gives the same net
+    try:
+        yield
+    finally:
+        products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic = before
+
+
+def passing(device: torch.device, precision: Precision) -> torch.autocast:
+    """Around a net's forward pass and its loss: in bfloat16 where that is wanted, which has the range of float32."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
+
+
 class RandomStream:
     """A private stream of random numbers, played through torch's process-wide generators."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._states: dict[str, torch.Tensor] = {}
+        self._on_gpu: dict[torch.device, torch.Generator] = {}
 
     @contextmanager
     def playing(self, device: torch.device) -> Iterator[None]:
         """torch draws from this stream, continuing where it last stopped; afterwards torch's own state is restored."""
-        devices = {CPU, device}
-        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=devices - {CPU}):
-            for each in devices:
-                _generator(each).set_state(self._state(each))
+        with GLOBAL_GENERATOR, self._playing_on_gpu(device):
+            before = torch.default_generator.get_state()
+            torch.default_generator.set_state(self._state(CPU))
             try:
                 yield
             finally:
-                for each in devices:
-                    self._states[each.type] = _generator(each).get_state()
+                self._states["cpu"] = torch.default_generator.get_state()
+                torch.default_generator.set_state(before)
+
+    @contextmanager
+    def _playing_on_gpu(self, device: torch.device) -> Iterator[None]:
+        """A GPU's generator takes a state that is ours: what is recorded meanwhile goes on with it when replayed."""
+        if device == CPU:
+            yield
+            return
+        if device not in self._on_gpu:
+            self._on_gpu[device] = torch.Generator(device)
+            self._on_gpu[device].set_state(self._state(device))
+        generator = torch.cuda.default_generators[device.index]
+        before = generator.graphsafe_get_state()
+        generator.graphsafe_set_state(self._on_gpu[device])
+        try:
+            yield
+        finally:
+            generator.graphsafe_set_state(before)
 
     def _state(self, device: torch.device) -> torch.Tensor:
         if device.type not in self._states:
             self._states[device.type] = torch.Generator(device).manual_seed(self._seed).get_state()
         return self._states[device.type]
 
-
-def _generator(device: torch.device) -> torch.Generator:
-    return torch.default_generator if device == CPU else torch.cuda.default_generators[device.index]
+    def __getstate__(self) -> dict[str, Any]:
+        on_gpu = {device.type: generator.get_state() for device, generator in self._on_gpu.items()}
+        return {"_seed": self._seed, "_states": self._states | on_gpu, "_on_gpu": {}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collegium.algorithms.fedprox import Proximal
     from collegium.algorithms.scaffold import Correction
 
+_ANCHOR, _CORRECTION = "The anchor's arrays", "The correction's arrays"
 MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
 
 
@@ -28,6 +29,9 @@ class LocalLoss:
     recordable: ClassVar[bool] = False
     """Whether every step runs the same operations, without random numbers and without reading values back to Python:
     only then may a GPU record and replay it. Otherwise it draws from the learner's own stream."""
+    stackable: ClassVar[bool] = False
+    """Whether it can be computed for several nets at once. `term`'s arrays and the net's parameters then have one more
+    dimension, the nets; `loss` is still that of one net."""
     augments: ClassVar[bool] = False
     """Whether the net sees a random view of each row, as with `augment`; `batch.X` is unchanged."""
 
@@ -38,6 +42,10 @@ class LocalLoss:
 
     def begin(self) -> None:
         """Prepare, when the net has its initial weights for this update and is on its training device."""
+
+    def renew(self, term: Any) -> bool:
+        """Take another term of the same kind, in the same place in memory; False if it must be made anew."""
+        return False
 
     def loss(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor | None:
         """Added to the cross-entropy of the labeled rows, given the net's logits of all rows."""
@@ -67,6 +75,11 @@ class SoftTargetsLoss(LocalLoss):
 
     term: SoftTargets
     recordable = True
+    stackable = True
+
+    def renew(self, term: Any) -> bool:
+        """It keeps nothing: the targets come with each batch."""
+        return True
 
     def loss(self, batch: Batch, logits: torch.Tensor) -> torch.Tensor | None:
         """The divergence of the rows with soft targets, which come last."""
@@ -85,14 +98,21 @@ class ProximalLoss(LocalLoss):
 
     term: Proximal
     recordable = True
+    stackable = True
 
     def begin(self) -> None:
         """Keep the anchor."""
         self._anchored: list[tuple[nn.Parameter, torch.Tensor]] = []
         if self.term.anchor is not None:
-            self._anchored = _by_parameter(self.net, self.term.anchor, "The anchor's arrays")
+            self._anchored = _by_parameter(self.net, self.term.anchor, _ANCHOR)
         elif self.term.mu > 0:
             self._anchored = [(each, each.detach().clone()) for each in self.net.parameters()]
+
+    def renew(self, term: Any) -> bool:
+        """Another anchor, or the weights as they are now."""
+        self.term = term
+        now = self.net.parameters() if term.anchor is None else _given(self.net, term.anchor, _ANCHOR)
+        return _put([anchor for _, anchor in self._anchored], now)
 
     @torch.no_grad()
     def add_to_gradients(self) -> None:
@@ -107,10 +127,16 @@ class CorrectionLoss(LocalLoss):
 
     term: Correction
     recordable = True
+    stackable = True
 
     def begin(self) -> None:
         """Copy the correction to the net's device."""
-        self._corrected = _by_parameter(self.net, self.term.arrays, "The correction's arrays")
+        self._corrected = _by_parameter(self.net, self.term.arrays, _CORRECTION)
+
+    def renew(self, term: Any) -> bool:
+        """Another correction."""
+        self.term = term
+        return _put([correction for _, correction in self._corrected], _given(self.net, term.arrays, _CORRECTION))
 
     @torch.no_grad()
     def add_to_gradients(self) -> None:
@@ -123,3 +149,18 @@ class CorrectionLoss(LocalLoss):
 def _by_parameter(net: nn.Module, arrays: Weights, what: str) -> list[tuple[nn.Parameter, torch.Tensor]]:
     given = zip(net.parameters(), named.for_parameters(net, arrays, what), strict=True)
     return [(parameter, array) for parameter, array in given if array is not None]
+
+
+def _given(net: nn.Module, arrays: Weights, what: str) -> list[torch.Tensor]:
+    return [array for array in named.for_parameters(net, arrays, what) if array is not None]
+
+
+@torch.no_grad()
+def _put(places: Sequence[torch.Tensor], values: Iterable[torch.Tensor]) -> bool:
+    """Put these values there, if they fit; whether they did."""
+    new = list(values)
+    fits = [place.shape for place in places] == [value.shape for value in new]
+    if fits:
+        for place, value in zip(places, new, strict=True):
+            place.copy_(value)
+    return fits

@@ -6,111 +6,180 @@ order. Nets that take fewer steps lie behind those that take more, and are left 
 
 from __future__ import annotations
 
+import copy
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
+from collegium.core.terms import Precision
 from collegium.learners.torch.batches import Batch
+from collegium.learners.torch.devices import CPU, passing
 from collegium.learners.torch.losses import LocalLoss
+from collegium.learners.torch.stacked_layers import prepared
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-Tensors = list[torch.Tensor]
+Tensors = dict[str, torch.Tensor]
+
+
+class Member(NamedTuple):
+    """A net, its optimizer, and how many steps that has taken since it began."""
+
+    net: nn.Module
+    optimizer: torch.optim.Optimizer
+    taken: int
 
 
 class Stack:
-    """The weights and optimizer states of several nets that have taken equally many steps."""
+    """Room for the weights and optimizer states of `size` nets like this one."""
 
-    def __init__(self, nets: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> None:
-        self._nets, self._optimizers = nets, optimizers
-        self.names = [name for name, _ in nets[0].named_parameters()]
-        self.parameters = [
-            torch.stack([p.detach() for p in each]) for each in zip(*(n.parameters() for n in nets), strict=True)
+    def __init__(self, like: Member, size: int, trained: Sequence[str]) -> None:
+        self.size = size
+        self.trained = trained
+        """The names of the parameters that learn."""
+        self.net = prepared(copy.deepcopy(like.net).to("meta"))
+        """The layers, without weights."""
+        self.weights = {name: _room(value, size) for name, value in like.net.named_parameters()}
+        self.buffers = {name: _room(value, size) for name, value in like.net.named_buffers()}
+        self.optimizer = like.optimizer
+        kept = _kept_by(like.optimizer)
+        self.states = [
+            {name: torch.zeros_like(self.weights[each]) for name in kept if name != "step"} for each in trained
         ]
-        self.buffers = {
-            name: torch.stack([net.get_buffer(name) for net in nets]) for name, _ in nets[0].named_buffers()
-        }
-        self.states = [_stacked(each) for each in zip(*map(_states, optimizers), strict=True)]
-        self._part: Part | None = None
+        self.counts: list[torch.Tensor] = []
+        """How many steps each net's optimizer has taken, by parameter; empty if it does not count."""
+        if "step" in kept:
+            fused = bool(like.optimizer.param_groups[0].get("fused"))
+            device = next(like.net.parameters()).device if fused else CPU
+            self.counts = [torch.zeros(size, device=device) for _ in trained]
+        self.even = True
+        """Whether the optimizers of all nets have taken equally many steps: then one serves all of them."""
+        self._slots = [self._slot(at) for at in range(size)]
 
-    def first(self, n: int) -> Part:
-        """The first n nets; ask for all of them first."""
-        self._take_states()
-        self._part = Part(self, n)
-        return self._part
-
-    def _take_states(self) -> None:
-        """An optimizer makes its state in its first step: from then on it is that of the stack."""
-        if self._part is not None and not any(self.states):
-            self.states = _states(self._part.optimizer)
-
-    def optimizer(self, parameters: Sequence[nn.Parameter], n: int) -> torch.optim.Optimizer:
-        """One like theirs, for parameters that are views of these: its state is a view too."""
-        like = self._optimizers[0]
-        (group,) = like.param_groups
-        made = type(like)(parameters)
-        made.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
-        for parameter, state in zip(parameters, self.states, strict=True):
-            made.state[parameter].update(
-                {name: value[:n] if torch.is_tensor(value) and value.dim() else value for name, value in state.items()}
-            )
-        return made
+    def _slot(self, at: int) -> list[torch.Tensor]:
+        """The places of one net, in the order of `_tensors_of`."""
+        states = [state[name][at] for state in self.states for name in state]
+        return [each[at] for each in (*self.weights.values(), *self.buffers.values())] + states
 
     @torch.no_grad()
-    def put_back(self) -> None:
-        """Give every net and optimizer what came of it."""
-        self._take_states()
-        for at, (net, optimizer) in enumerate(zip(self._nets, self._optimizers, strict=True)):
-            for parameter, stacked in zip(net.parameters(), self.parameters, strict=True):
-                parameter.copy_(stacked[at])
-            for name, stacked in self.buffers.items():
-                net.get_buffer(name).copy_(stacked[at])
-            for parameter, state in zip(net.parameters(), self.states, strict=True):
-                for name, value in state.items():
-                    own = value[at] if torch.is_tensor(value) and value.dim() else value
-                    optimizer.state[parameter][name] = own.clone() if torch.is_tensor(own) else own
+    def load(self, members: Sequence[Member]) -> None:
+        """Put these nets where they are trained."""
+        self.even = len({each.taken for each in members}) == 1
+        places: list[torch.Tensor] = []
+        values: list[torch.Tensor] = []
+        for slot, member in zip(self._slots, members, strict=True):
+            own = self._tensors_of(member)
+            if len(own) < len(slot):  # its optimizer has not begun
+                torch._foreach_zero_(slot[len(own) :])
+            places += slot[: len(own)]
+            values += own
+        torch._foreach_copy_(places, values)
+        if self.counts:
+            taken = torch.tensor([float(each.taken) for each in members])
+            for count in self.counts:
+                count.copy_(taken)
+
+    @torch.no_grad()
+    def store(self, members: Mapping[int, Member]) -> None:
+        """Give these nets, by their place, what came of them."""
+        for at, member in members.items():
+            state = member.optimizer.state
+            parameters = [member.net.get_parameter(name) for name in self.trained]
+            if any(self.states) and not any(state.get(each) for each in parameters):
+                for parameter, own in zip(parameters, self.states, strict=True):
+                    state[parameter].update({name: torch.empty_like(parameter) for name in own})
+            for parameter, count in zip(parameters, self.counts, strict=False):
+                state[parameter]["step"] = count[0 if self.even else at].clone()
+        places = [place for member in members.values() for place in self._tensors_of(member)]
+        torch._foreach_copy_(places, [value for at in members for value in self._slots[at]])
+
+    def _tensors_of(self, member: Member) -> list[torch.Tensor]:
+        """Weights and buffers, and, if there are any, what the optimizer keeps of each parameter that learns."""
+        net, state = member.net, member.optimizer.state
+        own = [each.detach() for each in net.parameters()] + list(net.buffers())
+        kept = [state.get(net.get_parameter(name), {}) for name in self.trained]
+        if all(kept):
+            own += [state[name] for state, names in zip(kept, self.states, strict=True) for name in names]
+        return own
 
 
 class Part:
-    """The first nets of a stack, and their steps."""
+    """The first nets of a stack, and their steps. It has what a loss needs of a net: parameters by name."""
 
-    def __init__(self, stack: Stack, n: int) -> None:
-        self._names = stack.names
+    def __init__(self, stack: Stack, n: int, precision: Precision) -> None:
+        self._stack, self._n, self._precision = stack, n, precision
+        self._all = {name: nn.Parameter(value[:n]) for name, value in stack.weights.items()}
+        for name, parameter in self._all.items():
+            parameter.requires_grad_(name in stack.trained)
+        self._frozen = {name: value.detach() for name, value in self._all.items() if name not in stack.trained}
         self._buffers = {name: value[:n] for name, value in stack.buffers.items()}
-        self.parameters = [nn.Parameter(value[:n]) for value in stack.parameters]
-        self.optimizer = stack.optimizer(self.parameters, n)
-        self._net = stack._nets[0]
+        self._units = list(self._learning())
+        self.optimizer = self._new_optimizer()
+        self.losses: Sequence[LocalLoss] = ()
 
-    def step(self, batch: Batch, counts: torch.Tensor | None, losses: Sequence[LocalLoss]) -> torch.Tensor:
+    def parameters(self) -> list[nn.Parameter]:
+        """Those of all its nets, one behind the other."""
+        return list(self._all.values())
+
+    def named_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """The same with their names."""
+        return list(self._all.items())
+
+    def state_dict(self) -> Tensors:
+        """Parameters and buffers by name."""
+        return {name: value.detach() for name, value in self._all.items()} | self._buffers
+
+    def _learning(self) -> Iterator[tuple[nn.Parameter, Tensors, str, int | None]]:
+        """What the optimizer sees as one parameter, and its state: one of all nets or, uneven, one of each."""
+        stack, n = self._stack, self._n
+        for place, name in enumerate(stack.trained):
+            for at in [None] if stack.even else range(n):
+                part: Any = slice(0, n) if at is None else at
+                state = {key: value[part] for key, value in stack.states[place].items()}
+                if stack.counts:
+                    state["step"] = stack.counts[place][0 if at is None else at]
+                yield self._all[name] if at is None else nn.Parameter(stack.weights[name][at]), state, name, at
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        made = _another(self._stack.optimizer, [parameter for parameter, *_ in self._units], leave_out="params")
+        for parameter, state, *_ in self._units:
+            made.state[parameter].update(state)
+        return made
+
+    def step(self, batch: Batch, counts: torch.Tensor | None) -> torch.Tensor:
         """One step of each net on its own batch; the loss of each before it.
 
         `counts` says how many rows with labels each batch has, if some have fewer: those that fill it up weigh nothing.
         """
         given = {name: part for name, part in batch._asdict().items() if part is not None}
 
-        def loss(parameters: dict[str, torch.Tensor], buffers: dict[str, torch.Tensor], parts: dict[str, torch.Tensor],
-                 count: torch.Tensor | None) -> torch.Tensor:  # fmt: skip
+        def loss(weights: Tensors, frozen: Tensors, buffers: Tensors, parts: Tensors, count: Any) -> torch.Tensor:
             own = Batch(**{name: parts.get(name) for name in Batch._fields})  # type: ignore[arg-type]
-            logits = functional_call(self._net, (parameters, buffers), (own.X,))
-            return _loss(own, logits, count, losses)
+            with passing(own.X.device, self._precision):
+                logits = functional_call(self._stack.net, (weights | frozen, buffers), (own.X,))
+                return _loss(own, logits.float() if logits.dtype == torch.bfloat16 else logits, count, self.losses)
 
-        dims = (0, 0, 0, None if counts is None else 0)
-        each = dict(zip(self._names, self.parameters, strict=True))
-        gradients, found = vmap(grad_and_value(loss), in_dims=dims)(each, self._buffers, given, counts)
-        for name, parameter in zip(self._names, self.parameters, strict=True):
-            parameter.grad = gradients[name]
-        for term in losses:
+        dims = (0, 0, 0, 0, None if counts is None else 0)
+        both = vmap(grad_and_value(loss), in_dims=dims, randomness="different")
+        weights = {name: self._all[name].detach() for name in self._stack.trained}
+        gradients, found = both(weights, self._frozen, self._buffers, given, counts)
+        for name, gradient in gradients.items():
+            self._all[name].grad = gradient
+        for term in self.losses:
             term.add_to_gradients()
+        for parameter, _state, name, at in self._units:
+            if at is not None:
+                parameter.grad = gradients[name][at]
         self.optimizer.step()
-        return found.detach()
+        values: torch.Tensor = found.detach()
+        return values
 
 
-def _loss(batch: Batch, logits: torch.Tensor, count: torch.Tensor | None, losses: Sequence[LocalLoss]) -> torch.Tensor:
+def _loss(batch: Batch, logits: torch.Tensor, count: Any, losses: Sequence[LocalLoss]) -> torch.Tensor:
     """As in `Descent`, but that rows may be there to fill up the batch only."""
     n = len(batch.codes)
     parts = []
@@ -122,15 +191,22 @@ def _loss(batch: Batch, logits: torch.Tensor, count: torch.Tensor | None, losses
     return reduce(operator.add, parts)
 
 
-def _states(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    (group,) = optimizer.param_groups
-    return [dict(optimizer.state.get(parameter, {})) for parameter in group["params"]]
+def _room(value: torch.Tensor, size: int) -> torch.Tensor:
+    return value.detach().new_zeros((size, *value.shape))
 
 
-def _stacked(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The states of one parameter in all nets as one; a count of steps, which is the same for all, stays one number."""
-    first = states[0]
-    return {
-        name: torch.stack([state[name] for state in states]) if torch.is_tensor(value) and value.dim() else value
-        for name, value in first.items()
-    }
+def _kept_by(optimizer: torch.optim.Optimizer) -> list[str]:
+    """What an optimizer like this keeps of each parameter, found by letting one take a step."""
+    one = nn.Parameter(torch.zeros(1))
+    probe = _another(optimizer, [one], leave_out="fused")
+    one.grad = torch.zeros(1)
+    probe.step()
+    return sorted(name for name, value in probe.state[one].items() if torch.is_tensor(value))
+
+
+def _another(like: Any, parameters: Sequence[nn.Parameter], *, leave_out: str) -> torch.optim.Optimizer:
+    """An optimizer with the settings of another, but one."""
+    made: torch.optim.Optimizer = type(like)(parameters)
+    (group,) = like.param_groups
+    made.param_groups[0].update({name: value for name, value in group.items() if name not in ("params", leave_out)})
+    return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -11,23 +11,28 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
-from collegium.core.terms import LocalTerms, Part, Trained, UpdateReport, Weights
+from collegium.core.terms import LocalTerms, Part, Precision, Trained, UpdateReport, Weights
 from collegium.errors import ConfigError
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.batches import Batch, Batches, Beside, Floats, Labelled, Rows
+from collegium.learners.torch.answers import Question, answers
+from collegium.learners.torch.batches import Batch, Batches, Beside, Labelled, batches_of
 from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
-from collegium.learners.torch.devices import CPU, RandomStream
+from collegium.learners.torch.devices import CPU, RandomStream, computing
+from collegium.learners.torch.hands import Hands
 from collegium.registry import lookup
 
-OPTIMIZERS: Final[dict[str, Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]]] = {
+MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+OPTIMIZERS: Final[dict[str, MakeOptimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
     "sgd": torch.optim.SGD,
     "momentum": partial(torch.optim.SGD, momentum=0.9),
 }
+_IMAGE: Final = 3  # dimensions
 NO_TERMS: Final = LocalTerms(keep_optimizer=True)
 
 
@@ -43,17 +48,53 @@ class Schedule:
     device: torch.device
     augment: bool = False
     """Whether to train on a random view of each row."""
+    precision: Precision = "float32"
 
-    def draw(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Iterator[Batch]:
-        """The mini-batches of these sets."""
-        size, epochs, steps = self.batch_size, self.epochs, self.steps
-        return source.draw(sets, batch_size=size, epochs=epochs, steps=steps, beside=beside, device=self.device)
+    def deal(self, source: Batches, sets: Sequence[Labelled], beside: Beside | None) -> Hands:
+        """The rows of the mini-batches of these sets."""
+        return source.deal(sets, beside, batch_size=self.batch_size, epochs=self.epochs, steps=self.steps)
 
     def applied_to(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
         """The optimizer with this learning rate and weight decay."""
         for group in optimizer.param_groups:
             group.update(lr=self.lr, weight_decay=self.weight_decay)
         return optimizer
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """One update of one net: the rows of all its mini-batches, and what is done with them."""
+
+    training: Training
+    hands: Hands
+    sets: Sequence[Labelled]
+    beside: Beside | None
+    schedule: Schedule
+    terms: LocalTerms
+    optimizer: torch.optim.Optimizer
+    make_optimizer: MakeOptimizer
+    """Another one like it, for losses with parameters of their own."""
+
+    def carry_out(self) -> UpdateReport:
+        """Take the steps."""
+        return self.training.carry_out(self)
+
+    @property
+    def every(self) -> list[Labelled | Beside]:
+        """All its rows: those with labels first."""
+        return [*self.sets, *([] if self.beside is None else [self.beside])]
+
+    @property
+    def recordable(self) -> bool:
+        """Whether every step runs the same operations, without reading values back to Python."""
+        images = len(self.every[0].rows.shape) == _IMAGE
+        random = self.schedule.augment and not images
+        return not random and all(lookup("local_loss", term.loss).recordable for term in self.terms.added)
+
+    @property
+    def batches(self) -> Iterator[Batch]:
+        """The mini-batches, one at a time."""
+        return batches_of(self.hands, self.sets, self.beside, self.schedule.device)
 
 
 class Training:
@@ -67,20 +108,28 @@ class Training:
         optimizer: str,
         seed: int | None,
         deterministic: bool,
+        layers: Hashable,
     ) -> None:
+        """`layers` is equal for nets with the same layers."""
         for_net, for_batches, for_distilling = np.random.SeedSequence(seed).spawn(3)
-        self._stream = RandomStream(int(for_net.generate_state(1, np.uint64)[0]))
-        with self._stream.playing(CPU):
-            self._net = make_net()
+        self.stream = RandomStream(int(for_net.generate_state(1, np.uint64)[0]))
+        with self.stream.playing(CPU):
+            self.net = make_net()
+        self.layers = layers
         self._input_shape = input_shape
-        self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
+        self._has: dict[tuple[type[nn.Module], ...], bool] = {}
+        self._optimizer, self._optimizer_name = OPTIMIZERS[optimizer](self.net.parameters()), optimizer
+        self.taken = 0
+        """How many steps its optimizer has taken."""
+        self.cohort: object = None
+        """Where it was trained with others last: kept for the next time."""
         self._batches = Batches(np.random.default_rng(for_batches))
         self._distilled = Batches(np.random.default_rng(for_distilling))
         self._device = CPU
         self._is_ours = deterministic
-        self._is_random = not deterministic or has_layer(self._net, nn.modules.dropout._DropoutNd)
+        self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
 
-    def train(
+    def begin(
         self,
         sets: Sequence[Labelled],
         schedule: Schedule,
@@ -88,63 +137,89 @@ class Training:
         beside: Beside | None,
         *,
         optimizer: str,
-    ) -> UpdateReport:
-        """Continue training with equal shares of all sets in each batch; the terms may reset the `optimizer`."""
+    ) -> Update:
+        """An update with equal shares of all sets in each batch; the terms may reset the `optimizer`."""
         self._check_batch_norm([*sets, *([] if beside is None else [beside])], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device)
             if not terms.keep_optimizer:
-                self._optimizer = OPTIMIZERS[optimizer](self._net.parameters())
-                put_optimizer(self._optimizer, self._device)
-            batches = schedule.draw(self._batches, sets, beside)
-            return self._go_down(batches, schedule, terms, self._optimizer, OPTIMIZERS[optimizer])
+                self._reset(optimizer)
+        hands = schedule.deal(self._batches, sets, beside)
+        return Update(self, hands, sets, beside, schedule, terms, self._optimizer, OPTIMIZERS[optimizer])
 
-    def distill(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> UpdateReport:
-        """Train the net to predict these targets, from its current weights, with a new Adam optimizer."""
+    def _reset(self, name: str) -> None:
+        """A new optimizer, or, where that is the same, the old one that has forgotten everything."""
+        if name == self._optimizer_name:
+            for kept in self._optimizer.state.values():  # in its place: what was recorded on a GPU changes it there
+                for value in filter(torch.is_tensor, kept.values()):
+                    value.zero_()
+        else:
+            self._optimizer, self._optimizer_name = OPTIMIZERS[name](self.net.parameters()), name
+            put_optimizer(self._optimizer, self._device)
+        self.taken = 0
+
+    def begin_distilling(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> Update:
+        """An update after which the net predicts these targets, with a new Adam optimizer."""
         self._check_batch_norm([soft], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device)
-            adam = torch.optim.Adam(self._net.parameters())
+            adam = torch.optim.Adam(self.net.parameters())
             put_optimizer(adam, self._device)
-            batches = schedule.draw(self._distilled, [], soft)
-            return self._go_down(batches, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
+        hands = schedule.deal(self._distilled, [], soft)
+        return Update(self, hands, [], soft, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
 
-    def _go_down(
-        self,
-        batches: Iterator[Batch],
-        schedule: Schedule,
-        terms: LocalTerms,
-        optimizer: torch.optim.Optimizer,
-        make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
-    ) -> UpdateReport:
-        """One mini-batch step per batch, with what the terms' losses add."""
-        device, taken = schedule.device, 0
+    def steps_of(self, optimizer: torch.optim.Optimizer) -> int:
+        """How many steps an optimizer of this net has taken: its own, or a new one."""
+        return self.taken if optimizer is self._optimizer else 0
+
+    def note_steps(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
+        """So many steps were taken."""
+        if optimizer is self._optimizer:
+            self.taken += steps
+
+    def descent(self, update: Update) -> Descent:
+        """The mini-batch steps of an update, with what the terms' losses add."""
+        schedule, terms = update.schedule, update.terms
+        with self.stream.playing(schedule.device) if terms.added else nullcontext():  # a loss may draw its first values
+            losses = [
+                lookup("local_loss", term.loss)(
+                    term, self.net, lambda part: schedule.applied_to(update.make_optimizer(part))
+                )
+                for term in terms.added
+            ]
+        return Descent(
+            self.net,
+            schedule.applied_to(update.optimizer),
+            losses,
+            augment=schedule.augment,
+            precision=schedule.precision,
+            has_random_layers=self.is_random,
+        )
+
+    def carry_out(self, update: Update) -> UpdateReport:
+        """One mini-batch step per batch."""
+        schedule, terms, device = update.schedule, update.terms, update.schedule.device
         total = torch.zeros((), device=device)
-        with self._learning(terms.train):
-            with self._stream.playing(device) if terms.added else nullcontext():  # a loss may draw its first values
-                losses = [
-                    lookup("local_loss", term.loss)(term, self._net, lambda part: schedule.applied_to(make(part)))
-                    for term in terms.added
-                ]
-            descent = Descent(self._net, schedule.applied_to(optimizer), losses, augment=schedule.augment)
-            draws = self._is_random or not descent.recordable
-            with stepping(descent, device, recorded=not draws) as step:
-                for batch in batches:
-                    with self._stream.playing(device) if draws else nullcontext():
+        with turn(device), computing(device, schedule.precision), self.learning(terms.train):
+            descent = self.descent(update)
+            with stepping(descent, device, recorded=not descent.draws) as step:
+                for batch in update.batches:
+                    with self.stream.playing(device) if descent.draws else nullcontext():
                         total += step(batch)
-                    taken += 1
+                    self.note_steps(update.optimizer, 1)
+        taken = len(update.hands)
         return UpdateReport(taken, schedule.lr, float(total) / taken, str(device), descent.parts())
 
     @contextmanager
-    def _learning(self, train: Trained) -> Iterator[None]:
+    def learning(self, train: Trained) -> Iterator[None]:
         """The net in training mode; or only its head learns, and the rest is frozen in eval mode."""
         if train == "all":
-            self._net.train()
+            self.net.train()
             yield
             return
-        self._net.eval()
-        of_head = set(map(id, named.head_of(self._net, self.head).parameters()))
-        frozen = [each for each in self._net.parameters() if each.requires_grad and id(each) not in of_head]
+        self.net.eval()
+        of_head = set(map(id, named.head_of(self.net, self.head).parameters()))
+        frozen = [each for each in self.net.parameters() if each.requires_grad and id(each) not in of_head]
         for parameter in frozen:
             parameter.requires_grad_(False)
         try:
@@ -155,50 +230,41 @@ class Training:
 
     def _check_batch_norm(self, sets: Sequence[Labelled | Beside], schedule: Schedule, train: Trained) -> None:
         smallest_batch = len(sets) * min(schedule.batch_size, max(map(len, sets)))
-        learns_by_batch = train == "all" and has_layer(self._net, nn.modules.batchnorm._BatchNorm)
+        learns_by_batch = train == "all" and self.has_layer(nn.modules.batchnorm._BatchNorm)
         if smallest_batch == 1 and learns_by_batch:
             raise ConfigError("Batch norm cannot learn from batches of one row: use two rows and batch_size=2 or more.")
+
+    def has_layer(self, *kinds: type[nn.Module]) -> bool:
+        """Whether its net contains a layer of these kinds; the answer is kept."""
+        if kinds not in self._has:
+            self._has[kinds] = has_layer(self.net, *kinds)
+        return self._has[kinds]
+
+    @cached_property
+    def shapes(self) -> tuple[tuple[str, tuple[int, ...], bool], ...]:
+        """By name: the shape of each parameter, and whether it learns."""
+        return tuple((name, tuple(each.shape), each.requires_grad) for name, each in self.net.named_parameters())
+
+    def trained_names(self, train: Trained) -> list[str]:
+        """The names of the parameters that learn."""
+        prefix = "" if train == "all" else f"{self.head}." if self.head else ""
+        return [name for name, each in self.net.named_parameters() if each.requires_grad and name.startswith(prefix)]
 
     @cached_property
     def head(self) -> str:
         """The name of the last linear layer."""
-        return named.find_head(self._net, self._input_shape)
+        return named.find_head(self.net, self._input_shape)
 
-    def logits(self, rows: Rows, n_classes: int, device: torch.device) -> Floats:
-        """The net's outputs, in eval mode."""
-        return self._answers(rows, n_classes, device, self._net)
-
-    def embed(self, rows: Rows, device: torch.device) -> Floats:
-        """The input of the last linear layer, in eval mode."""
-        head = named.head_of(self._net, self.head)
-        seen: list[torch.Tensor] = []
-
-        def features(X: torch.Tensor) -> torch.Tensor:
-            self._net(X)
-            return seen.pop()
-
-        hook = head.register_forward_pre_hook(lambda _layer, given: seen.append(given[0]))
-        try:
-            return self._answers(rows, head.in_features, device, features)
-        finally:
-            hook.remove()
-
-    def _answers(
-        self, rows: Rows, width: int, device: torch.device, answer: Callable[[torch.Tensor], torch.Tensor]
-    ) -> Floats:
-        answers = np.empty((len(rows), width), dtype=np.float32)
-        with turn(device):
-            self.to(device)  # not in inference mode: what is moved there cannot be trained any more
-            self._net.eval()
-            with torch.inference_mode():
-                for chunk in rows.chunks():
-                    answers[chunk] = answer(rows.tensor(chunk, device)).cpu().numpy()
-        return answers
+    def answers(self, asked: Question) -> NDArray[Any]:
+        """The net's logits, features or most probable classes, in eval mode."""
+        with turn(asked.device):
+            self.to(asked.device)  # not in inference mode: what is moved there cannot be trained any more
+        return answers(self.net, self.head if asked.said == "features" else "", asked)
 
     def to(self, device: torch.device) -> None:
         """Move the net and the optimizer's state to a device."""
         if device != self._device:
-            self._move(self._net, device)
+            self._move(self.net, device)
             put_optimizer(self._optimizer, device)
             self._device = device
 
@@ -211,38 +277,39 @@ class Training:
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__ | {"cohort": None}
         if self._device == CPU:
-            return self.__dict__
+            return state
         with turn(self._device):
             # One copy of both, since the optimizer refers to the net's parameters.
-            net, optimizer = copy.deepcopy((self._net, self._optimizer))
+            net, optimizer = copy.deepcopy((self.net, self._optimizer))
             self._move(net, CPU)
             put_optimizer(optimizer, CPU)
-        return self.__dict__ | {"_net": net, "_optimizer": optimizer, "_device": CPU}
+        return state | {"net": net, "_optimizer": optimizer, "_device": CPU}
 
     def copy_net(self) -> nn.Module:
         """A copy of the net, on the CPU and in eval mode."""
-        return self._move(copy.deepcopy(self._net), CPU).eval()
+        return self._move(copy.deepcopy(self.net), CPU).eval()
 
     def get_weights(self, part: Part) -> named.Arrays:
         """A copy of the weights of this part of the net."""
         with turn(self._device):
-            return named.read(self._net, part, "" if part == "all" else self.head)
+            return named.read(self.net, part, "" if part == "all" else self.head)
 
     def set_weights(self, weights: Weights, part: Part) -> None:
         """Set the weights of this part of the net; names and shapes must be those of `get_weights`."""
         with turn(self._device):
-            named.write(self._net, weights, part, "" if part == "all" else self.head)
+            named.write(self.net, weights, part, "" if part == "all" else self.head)
 
     def has_diverged(self) -> bool:
         """Whether some weight is NaN or infinite."""
         with turn(self._device):
-            return not all(bool(value.isfinite().all()) for value in self._net.state_dict().values())
+            return not all(bool(value.isfinite().all()) for value in self.net.state_dict().values())
 
 
-def has_layer(net: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether the net contains a layer of this kind."""
-    return any(isinstance(layer, kind) for layer in net.modules())
+def has_layer(net: nn.Module, *kinds: type[nn.Module]) -> bool:
+    """Whether the net contains a layer of these kinds."""
+    return any(isinstance(layer, kinds) for layer in net.modules())
 
 
 def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:

@@ -22,8 +22,9 @@ except ModuleNotFoundError as missing:
 from torch import nn
 from torch.nn import functional
 
-from collegium.learners.torch.batches import Floats, Indices, Labelled, Rows
+from collegium.learners.torch.batches import Floats, Labelled, Rows
 from collegium.learners.torch.devices import RandomStream
+from collegium.learners.torch.hands import Indices
 from collegium.learners.torch.training import OPTIMIZERS, has_layer
 from collegium.privacy.events import SampledGaussian
 from collegium.privacy.noise import Noise

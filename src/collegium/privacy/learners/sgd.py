@@ -153,7 +153,8 @@ class PrivateTorch(PrivateClassifier):
 
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
         from collegium.learners.torch.batches import Labelled
-        from collegium.learners.torch.devices import RandomStream, find_device
+        from collegium.learners.torch.cuda_graphs import turn
+        from collegium.learners.torch.devices import RandomStream, computing, find_device
         from collegium.privacy.learners.dp_training import train_privately
 
         (event,) = charge.events
@@ -164,20 +165,22 @@ class PrivateTorch(PrivateClassifier):
         net = model.to_module()
         if not isinstance(self.net, str):  # ours take any numbers
             rows.clear_where_it_fails(net)
-        train_privately(
-            net,
-            Labelled(rows, private.codes, codes),
-            cast("SampledGaussian", event),
-            noise,
-            RandomStream(int(rng.integers(2**31))),
-            optimizer=self.optimizer,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            max_grad_norm=self.max_grad_norm,
-            size=self._size,
-            device=find_device(self.device),
-            deterministic=isinstance(self.net, str),
-        )
+        device = find_device(self.device)
+        with turn(device), computing(device, "float32"):
+            train_privately(
+                net,
+                Labelled(rows, private.codes, codes),
+                cast("SampledGaussian", event),
+                noise,
+                RandomStream(int(rng.integers(2**31))),
+                optimizer=self.optimizer,
+                lr=self.lr,
+                weight_decay=self.weight_decay,
+                max_grad_norm=self.max_grad_norm,
+                size=self._size,
+                device=device,
+                deterministic=isinstance(self.net, str),
+            )
         self.model_ = model.set_weights({name: value.cpu().numpy() for name, value in net.state_dict().items()})
 
     def _classifier(self, net: Any, seed: int | None) -> TorchClassifier:

@@ -1,0 +1,109 @@
+"""What a net says of rows: logits, features, or the most probable classes; of one net, or of several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.func import functional_call, vmap
+
+from collegium.core.terms import Precision
+from collegium.learners.torch import weights as named
+from collegium.learners.torch.batches import CHUNK_ROWS, Rows
+from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.devices import computing, passing
+
+Said = Literal["logits", "features", "classes"]
+Answer = Callable[[torch.Tensor], torch.Tensor]
+
+AT_ONCE: Final = 2**19
+"""Rows times nets that are computed at a time."""
+AT_ONCE_VALUES: Final = 2**27
+"""Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
+
+
+class Question(NamedTuple):
+    """What is asked of a net."""
+
+    rows: Rows
+    device: torch.device
+    precision: Precision
+    said: Said
+
+
+def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
+    """What one net, which is on the device, says of these rows, in eval mode."""
+    net.eval()
+    with _asking(asked), _saying(net, head, asked.said) as answer:
+        chunks = [answer(asked.rows.tensor(chunk, asked.device)) for chunk in asked.rows.chunks()]
+        return np.concatenate([chunk.cpu().numpy() for chunk in chunks])
+
+
+def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[NDArray[Any]]:
+    """What several nets with the same layers say of the same rows; `layers` are prepared for several nets."""
+    with _asking(asked):
+        weights = _stacked([list(net.named_parameters()) for net in nets])
+        buffers = _stacked([list(net.named_buffers()) for net in nets])
+        layers.eval()
+
+        def one(own: dict[str, torch.Tensor], its_buffers: dict[str, torch.Tensor], X: torch.Tensor) -> torch.Tensor:
+            def compute(X: torch.Tensor) -> torch.Tensor:
+                logits: torch.Tensor = functional_call(layers, (own, its_buffers), (X,))
+                return logits
+
+            with _saying(layers, head, asked.said, compute) as answer:
+                return answer(X)
+
+        every = vmap(one, in_dims=(0, 0, None))
+        most = max(1, AT_ONCE // len(nets))
+        if asked.device.type == "cpu":
+            chunks = asked.rows.chunks(min(most, CHUNK_ROWS))
+        else:
+            chunks = asked.rows.chunks(most, most_values=AT_ONCE_VALUES)
+        parts = [every(weights, buffers, asked.rows.tensor(chunk, asked.device)) for chunk in chunks]
+        return list(torch.cat(parts, dim=1).cpu().numpy())
+
+
+def _stacked(given: Sequence[list[tuple[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:
+    """By name, those of all nets one behind the other."""
+    return {name: torch.stack([own[place][1] for own in given]) for place, (name, _) in enumerate(given[0])}
+
+
+@contextmanager
+def _asking(asked: Question) -> Iterator[None]:
+    device, precision = asked.device, asked.precision
+    with turn(device), torch.inference_mode(), computing(device, precision), passing(device, precision):
+        yield
+
+
+@contextmanager
+def _saying(net: nn.Module, head: str, said: Said, compute: Answer | None = None) -> Iterator[Answer]:
+    """A function that gives this answer for a batch."""
+    compute = net if compute is None else compute
+    if said == "logits":
+        yield lambda X: compute(X).float()
+    elif said == "classes":
+        yield lambda X: _codes(compute(X))
+    else:
+        seen: list[torch.Tensor] = []
+        hook = named.head_of(net, head).register_forward_pre_hook(lambda _layer, given: seen.append(given[0]))
+
+        def features(X: torch.Tensor) -> torch.Tensor:
+            compute(X)
+            return seen.pop().float()
+
+        try:
+            yield features
+        finally:
+            hook.remove()
+
+
+def _codes(logits: torch.Tensor) -> torch.Tensor:
+    """The most probable class, in one byte where that is enough: less to copy."""
+    found = logits.argmax(dim=-1)
+    return found.to(torch.uint8) if logits.shape[-1] <= 256 else found

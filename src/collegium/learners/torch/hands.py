@@ -1,0 +1,116 @@
+"""The rows of all mini-batches of one update, dealt at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+
+
+class Deck:
+    """Deals the numbers 0 to n-1 in random order, and reshuffles when all have been dealt."""
+
+    def __init__(self, n: int, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._order: Indices = rng.permutation(n)
+        self._dealt = 0
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @property
+    def left(self) -> int:
+        """How many numbers come before the next shuffle."""
+        return len(self) - self._dealt
+
+    def deal(self, k: int) -> Indices:
+        """The next k numbers; a hand may reach into the next shuffle."""
+        if k <= self.left:
+            self._dealt += k
+            return self._order[self._dealt - k : self._dealt]
+        hands = []
+        while k > 0:
+            if self._dealt == len(self):
+                self._shuffle()
+            hands.append(self._order[self._dealt : self._dealt + k])
+            self._dealt += len(hands[-1])
+            k -= len(hands[-1])
+        return np.concatenate(hands)
+
+    def restart(self) -> None:
+        """Shuffle now if some numbers have been dealt, so that the next n are all the numbers."""
+        if self._dealt > 0:
+            self._shuffle()
+
+    def _shuffle(self) -> None:
+        self._order = self._rng.permutation(len(self))
+        self._dealt = 0
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Which rows of each set make up each mini-batch."""
+
+    sizes: Indices
+    """Rows of each set in each mini-batch."""
+    rows: Sequence[Indices]
+    """By set: the rows of all mini-batches, one after the other."""
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def starts(self) -> Indices:
+        """Where the rows of each mini-batch start."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.intp)
+
+
+def deal_steps(decks: Sequence[Deck], size: int, steps: int) -> Hands:
+    """So many mini-batches of one size."""
+    return Hands(np.full(steps, size, dtype=np.intp), _deal(decks, [size] * steps))
+
+
+def deal_sweeps(decks: Sequence[Deck], size: int, epochs: int) -> Hands:
+    """So many sweeps over the largest deck, which is shuffled before each; smaller decks are repeated."""
+    largest = max(map(len, decks))
+    sizes = sweep(largest, size)
+    dealt: list[list[Indices]] = []
+    for _ in range(epochs):
+        for deck in decks:
+            if len(deck) == largest:
+                deck.restart()
+        dealt.append(_deal(decks, sizes))
+    rows = [np.concatenate(each) for each in zip(*dealt, strict=True)]
+    return Hands(np.array(sizes * epochs, dtype=np.intp), rows)
+
+
+def sweep(n: int, size: int) -> list[int]:
+    """Batch sizes that sum to n. A single last row joins the previous batch: batch norm needs two."""
+    full, rest = divmod(n, size)
+    sizes = [size] * full
+    if rest == 1 and full:
+        sizes[-1] += 1
+    elif rest:
+        sizes.append(rest)
+    return sizes
+
+
+def _deal(decks: Sequence[Deck], sizes: Sequence[int]) -> list[Indices]:
+    """A hand from every deck for each mini-batch in turn: decks share a generator, so the order of shuffles counts.
+
+    Between two shuffles many hands are one.
+    """
+    hands: list[list[Indices]] = [[] for _ in decks]
+    ends = np.cumsum(sizes)
+    at = dealt = 0
+    while at < len(sizes):
+        before_shuffle = min([deck.left for deck in decks])
+        until = max(at + 1, int(np.searchsorted(ends, dealt + before_shuffle, side="right")))
+        for hand, deck in zip(hands, decks, strict=True):
+            hand.append(deck.deal(int(ends[until - 1]) - dealt))
+        at, dealt = until, int(ends[until - 1])
+    return [np.concatenate(each) for each in hands]

@@ -1,0 +1,296 @@
+"""Several updates in one computation, each with the steps that it would take alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import warnings
+import weakref
+from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Final
+
+import numpy as np
+import torch
+from torch import nn
+
+from collegium.core.meeting import Alone
+from collegium.core.terms import LocalTerm, UpdateReport
+from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.torch.batches import Labelled
+from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
+from collegium.learners.torch.devices import CPU, computing
+from collegium.learners.torch.feeding import DeviceFeed, Fed, Feed, HostFeed, Shape, Tables
+from collegium.learners.torch.losses import LocalLoss
+from collegium.learners.torch.stacked import Member, Part, Stack
+from collegium.learners.torch.training import Training, Update
+from collegium.registry import lookup
+
+SMALL: Final = 200_000
+"""Parameters of a net with convolutions that is small."""
+USEFUL: Final = 0.9
+"""A mini-batch is filled up by no more than this leaves, and so is the list of nets: both together leave over 80%."""
+
+
+def stacks_well(training: Training, device: torch.device) -> bool:
+    """Whether several such nets are computed faster at once than one after the other, and as exactly.
+
+    Convolutions of several nets become one with groups, which is slower than it looks, and batch norm makes the last
+    bits of their sums matter. A few small ones on a GPU are worth it.
+    """
+    if training.has_layer(nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase):
+        return False
+    size = sum(prod(shape) for _, shape, _ in training.shapes)
+    return not training.has_layer(nn.modules.conv._ConvNd) or (device.type == "cuda" and size < SMALL)
+
+
+def why_not(update: Update) -> str | None:
+    """Why this update cannot be one of several in one computation; None if it can."""
+    if not stacks_well(update.training, update.schedule.device):
+        return "its net has layers that are computed for one net at a time"
+    if update.schedule.augment:
+        return "it trains on random views"
+    if update.schedule.device != CPU and not all(each.rows.can_stay for each in update.every):
+        return "its rows are too many to stay on the GPU, or may change"
+    for term in update.terms.added:
+        if not lookup("local_loss", term.loss).stackable:
+            return f"its loss {term.loss!r} is computed for one net at a time"
+    return None
+
+
+_OF_SCHEDULE: Final = ("params", "lr", "weight_decay")
+
+
+def kind_of(update: Update) -> Hashable:
+    """Equal for updates that are the same computation on other numbers."""
+    group = {name: value for name, value in update.optimizer.param_groups[0].items() if name not in _OF_SCHEDULE}
+    return (
+        update.training.layers,
+        update.training.shapes,
+        (type(update.optimizer), tuple(sorted((name, str(value)) for name, value in group.items()))),
+        dataclasses.replace(update.schedule, epochs=1, steps=1),
+        (len(update.sets), update.beside is not None, update.terms.train),
+        tuple(_signature(term) for term in update.terms.added),
+    )
+
+
+def _signature(term: LocalTerm) -> Hashable:
+    """A term without the arrays in it."""
+    fields = [(each.name, getattr(term, each.name)) for each in dataclasses.fields(term)]
+    return type(term), tuple(
+        (name, value if isinstance(value, int | float | str) else value is None) for name, value in fields
+    )
+
+
+def cohorts(updates: Sequence[Update]) -> list[list[int]]:
+    """Which of these are trained in one computation, by their place: those that would fill up others too much are not.
+
+    Those with the most steps come first.
+    """
+    by_batch = updates[0].training.has_layer(nn.modules.batchnorm._BatchNorm) and updates[0].terms.train == "all"
+    exact = by_batch or updates[0].beside is not None  # no row may be there to fill up a batch
+    groups: dict[Hashable, list[int]] = {}
+    widest = 0
+    for at in sorted(range(len(updates)), key=lambda at: -int(updates[at].hands.sizes.max())):
+        sizes = updates[at].hands.sizes
+        width = int(sizes.max())
+        widest = width if not widest or width < USEFUL * widest else widest
+        groups.setdefault(sizes.tobytes() if exact else widest, []).append(at)
+    return [sorted(group, key=lambda at: (-len(updates[at].hands), at)) for group in groups.values()]
+
+
+class Cohort:
+    """Nets that are trained in one computation, again and again: their places, and what was recorded."""
+
+    def __init__(self, updates: Sequence[Update]) -> None:
+        first = updates[0]
+        trained = first.training.trained_names(first.terms.train)
+        self._stack = Stack(_member(first), len(updates), trained)
+        self._stack.net.train(first.terms.train == "all")
+        self._parts: dict[tuple[int, bool], Part] = {}
+        self._feed: DeviceFeed | None = None
+        self._tables: Tables | None = None
+        self._totals = torch.zeros(len(updates), device=first.schedule.device)
+        self._recorder = Recorder(can_record(self._totals.device))
+        self.lock = threading.Lock()
+
+    def train(self, updates: Sequence[Update], reports: dict[int, UpdateReport]) -> None:
+        """Take all steps of these, of which the first has the most. `reports` has, by place, those that are done."""
+        first = updates[0]
+        device, members = first.schedule.device, [_member(each) for each in updates]
+        fed = [Fed(each.hands, each.sets, each.beside) for each in updates]
+        lengths = np.array([len(each.hands) for each in updates])
+        shapes = shapes_of(updates)
+        feed: Feed = HostFeed(fed, device) if device == CPU else self._fed_there(fed, shapes)
+        self._stack.load(members)
+        self._renew_losses(updates)
+        self._totals.zero_()
+        random = first.training.is_random
+        for step, shape in enumerate(shapes):
+            feed.goto(step)
+            part = self._part(shape.nets, updates)
+            take = partial(self._step, part, feed, shape)
+            if random:
+                with first.training.stream.playing(device):
+                    take()
+            else:
+                self._recorder((shape, self._stack.even), take, part.optimizer)
+            done = np.flatnonzero(lengths == step + 1)
+            if len(done):
+                self._finish({at: updates[at] for at in done.tolist()}, members, reports)
+
+    def _step(self, part: Part, feed: Feed, shape: Shape) -> None:
+        batch, counts = feed.batch(shape)
+        self._totals[: shape.nets] += part.step(batch, counts)
+
+    def _finish(self, done: Mapping[int, Update], members: Sequence[Member], reports: dict[int, UpdateReport]) -> None:
+        self._stack.store({at: members[at] for at in done})
+        totals = self._totals.tolist()
+        for at, update in done.items():
+            taken, schedule = len(update.hands), update.schedule
+            update.training.note_steps(update.optimizer, taken)
+            reports[at] = UpdateReport(taken, schedule.lr, totals[at] / taken, str(schedule.device))
+
+    def _fed_there(self, fed: Sequence[Fed], shapes: Sequence[Shape]) -> DeviceFeed:
+        """The rows on the device; what is there already stays."""
+        device, rows = self._totals.device, max(shape.rows for shape in shapes)
+        if self._tables is None or self._tables.key != Tables.key_of(fed):
+            self._tables = Tables(fed, device)
+        self._tables.set_targets(fed)
+        if self._feed is None or not self._feed.serves(fed, self._tables, len(shapes), rows):
+            self._feed = DeviceFeed(fed, self._tables, len(shapes), rows)
+            self._recorder = Recorder(can_record(self._totals.device))
+        self._feed.begin(fed)
+        return self._feed
+
+    def _part(self, n: int, updates: Sequence[Update]) -> Part:
+        key = n, self._stack.even
+        if key not in self._parts:
+            part = self._parts[key] = Part(self._stack, n, updates[0].schedule.precision)
+            updates[0].schedule.applied_to(part.optimizer)
+            part.losses = [_loss(place, updates[:n], part) for place in range(len(updates[0].terms.added))]
+        return self._parts[key]
+
+    def _renew_losses(self, updates: Sequence[Update]) -> None:
+        """Losses that keep something beside the weights take this update's; if they cannot, they are made anew."""
+        for key, part in list(self._parts.items()):
+            terms = [_stacked_term(place, updates[: key[0]]) for place in range(len(part.losses))]
+            if not all(loss.renew(term) for loss, term in zip(part.losses, terms, strict=True)):
+                del self._parts[key]
+                self._recorder = Recorder(can_record(self._totals.device))
+
+
+def shapes_of(updates: Sequence[Update]) -> list[Shape]:
+    """The shape of each step: few different numbers of nets, so that few different computations are recorded."""
+    lengths = np.array([len(each.hands) for each in updates])
+    levels = [len(updates)]
+    while levels[-1] > 1:
+        levels.append(min(levels[-1] - 1, max(1, int(levels[-1] * USEFUL))))
+    shapes = []
+    for step in range(int(lengths[0])):
+        active = int(np.searchsorted(-lengths, -step))  # those with more steps
+        sizes = [int(each.hands.sizes[step]) for each in updates[:active]]
+        nets = min(level for level in levels if level >= active)
+        shapes.append(Shape(nets, max(sizes), min(sizes) < max(sizes)))
+    return shapes
+
+
+def _member(update: Update) -> Member:
+    return Member(update.training.net, update.optimizer, update.training.steps_of(update.optimizer))
+
+
+def _loss(place: int, updates: Sequence[Update], part: Part) -> LocalLoss:
+    term = _stacked_term(place, updates)
+    make = updates[0].make_optimizer
+    loss: LocalLoss = lookup("local_loss", term.loss)(term, part, make)
+    return loss
+
+
+def _stacked_term(place: int, updates: Sequence[Update]) -> LocalTerm:
+    """The terms of several nets as one: their arrays lie one behind the other."""
+    terms = [each.terms.added[place] for each in updates]
+    arrays = {}
+    for each in dataclasses.fields(terms[0]):
+        values = [getattr(term, each.name) for term in terms]
+        if isinstance(values[0], Mapping):
+            arrays[each.name] = {name: np.stack([value[name] for value in values]) for name in values[0]}
+    return dataclasses.replace(terms[0], **arrays)
+
+
+_cohorts: weakref.WeakValueDictionary[Hashable, Cohort] = weakref.WeakValueDictionary()
+"""Kept by the nets that were trained in them last: what was recorded serves their next update."""
+
+
+def train_together(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
+    """Train these, of one kind, in one computation, or in as many as memory or their rows ask for."""
+    outcomes: list[UpdateReport | Alone] = [
+        Alone("too many of the others' rows would be there to fill up its own")
+    ] * len(updates)
+    waiting = cohorts(updates)
+    while waiting:
+        group = waiting.pop()
+        if len(group) == 1:
+            continue
+        done: dict[int, UpdateReport] = {}
+        try:
+            _train([updates[at] for at in group], done)
+        except torch.cuda.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            left = [at for place, at in enumerate(group) if place not in done]
+            half = (len(left) + 1) // 2
+            waiting += [left[:half], left[half:]]
+            warn_of_memory(len(left), half)
+            for at in left:
+                outcomes[at] = Alone("there is no memory for more than one net")
+        except ConfigError:  # somebody's rows: they are refused where they were brought
+            sound = [at for at in group if _has_sound_rows(updates[at])]
+            waiting += [sound] if len(sound) < len(group) else []
+        except Exception as error:  # a net of the user's own may do what cannot be done for several at once
+            for at in group:
+                outcomes[at] = Alone(f"its net cannot be computed with others ({type(error).__name__})")
+        for place, report in done.items():
+            outcomes[group[place]] = report
+    return outcomes
+
+
+def _has_sound_rows(update: Update) -> bool:
+    try:
+        for each, rows in zip(update.every, update.hands.rows, strict=True):
+            each.rows.take(np.unique(rows))
+            if isinstance(each, Labelled):
+                each.codes(rows)
+    except ConfigError:
+        return False
+    return True
+
+
+def warn_of_memory(nets: int, half: int) -> None:
+    """Say that fewer are trained at a time."""
+    text = f"{nets} nets do not fit into the memory of the GPU: {half} are trained at a time."
+    warnings.warn(text, CollegiumWarning, stacklevel=3)
+
+
+def _train(updates: Sequence[Update], done: dict[int, UpdateReport]) -> None:
+    device = updates[0].schedule.device
+    with turn(device), computing(device, updates[0].schedule.precision), on_side_stream(device):
+        cohort = _cohort_for(updates)
+        try:
+            cohort.train(updates, done)
+        except BaseException:
+            _cohorts.pop((kind_of(updates[0]), len(updates)), None)
+            raise
+        finally:
+            cohort.lock.release()
+
+
+def _cohort_for(updates: Sequence[Update]) -> Cohort:
+    """One with room for these, locked: that of their last update, if it was such a one."""
+    key = kind_of(updates[0]), len(updates)
+    cohort = _cohorts.get(key)
+    if cohort is None or not cohort.lock.acquire(blocking=False):
+        cohort = _cohorts[key] = Cohort(updates)
+        cohort.lock.acquire()
+    for each in updates:
+        each.training.cohort = cohort
+    return cohort

@@ -1,0 +1,105 @@
+"""What a net's learner brings to a meeting of sites: an update, or rows to answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import torch
+from numpy.typing import NDArray
+
+from collegium.core.meeting import Alone
+from collegium.core.terms import UpdateReport
+from collegium.learners.torch import lanes, together
+from collegium.learners.torch.answers import Question, answers_of_several
+from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.stacked_layers import layers_like
+from collegium.learners.torch.together import stacks_well
+from collegium.learners.torch.training import Training, Update
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateWork:
+    """One update of one net."""
+
+    trains: ClassVar[bool] = True
+    update: Update
+
+    @cached_property
+    def _why_not(self) -> str | None:
+        return together.why_not(self.update)
+
+    @cached_property
+    def kind(self) -> Hashable | None:
+        """Equal for updates that are the same computation on other numbers, or that are trained side by side."""
+        if self._why_not is None:
+            return together.kind_of(self.update)
+        schedule = self.update.schedule
+        return ("side by side", schedule.device, schedule.precision) if lanes.has_lane(self.update) else None
+
+    @property
+    def why_alone(self) -> str:
+        """Why it is carried out alone."""
+        return self._why_not or "no other site's net and settings are like it"
+
+    def alone(self) -> UpdateReport:
+        """Carry it out."""
+        return _side_by_side([self.update])[0] if lanes.has_lane(self.update) else self.update.carry_out()
+
+    def together(self, others: Sequence[UpdateWork]) -> Sequence[UpdateReport | Alone]:
+        """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
+        updates = [each.update for each in others]
+        return together.train_together(updates) if self._why_not is None else _side_by_side(updates)
+
+
+def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
+    """As many at a time as fit into memory."""
+    backup = None if all(map(lanes.is_recorded, updates)) else lanes.Backup(updates)
+    try:
+        return lanes.train_side_by_side(updates)
+    except torch.cuda.OutOfMemoryError:
+        if backup is None:
+            raise
+        backup.restore()
+        torch.cuda.empty_cache()
+        if len(updates) == 1:
+            raise
+    half = len(updates) // 2
+    together.warn_of_memory(len(updates), half)
+    return _side_by_side(updates[:half]) + _side_by_side(updates[half:])
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerWork:
+    """What one net says of rows."""
+
+    trains: ClassVar[bool] = False
+    why_alone: ClassVar[str] = "no other site's net is like it"
+    training: Training
+    asked: Question
+
+    @property
+    def kind(self) -> Hashable | None:
+        """Equal for answers of nets with the same layers, of the same rows."""
+        if not stacks_well(self.training, self.asked.device):
+            return None
+        return "answer", self.training.layers, self.training.shapes, self.asked.rows.identity, *self.asked[1:]
+
+    def alone(self) -> NDArray[Any]:
+        """Ask the net."""
+        return self.training.answers(self.asked)
+
+    def together(self, others: Sequence[AnswerWork]) -> Sequence[NDArray[Any] | Alone]:
+        """Ask all of them, of which it is the first."""
+        with turn(self.asked.device):
+            for each in others:
+                each.training.to(self.asked.device)
+        head = self.training.head if self.asked.said == "features" else ""
+        layers = layers_like(self.training.net, self.training.layers)
+        try:
+            nets = [each.training.net for each in others]
+            return answers_of_several(nets, layers, head, self.asked)
+        except Exception as error:  # a net of the user's own may do what cannot be done for several at once
+            return [Alone(f"its net cannot be computed with others ({type(error).__name__})")] * len(others)
