@@ -44,6 +44,7 @@ def test_an_honest_plan_raises_no_warning(honest: Plan) -> None:
     assert "each site's HardLabels" in words(found, FOUND)
     label = next(step for step in honest.steps if step.step == "fedct.label")
     assert f"about {label.bytes} bytes each" in words(found, FOUND)
+    assert "when a round ends, unless the study does without" in words(found, FOUND), "scores"
     assert words(found, COORDINATOR).startswith("study: 'study'")
 
 
