@@ -1,13 +1,13 @@
 """Nets trained together, beside sites that take turns: what a training step, a round and a whole run cost.
 
-    python -m benchmarks.cohorts [--only mlp,fedct] [--device cuda] [--data FOLDER] [--out cohorts.jsonl] [--small 1]
+    python -m benchmarks.cohorts [--only mlp,fedct] [--device cuda] [--data FOLDER] [--out cohorts.jsonl] [--tiny 1]
                                  [--measure 1]
 
 `only` names measures (default: all of them): mlp, fedct, cnn, resnet, ledger, fedaux, simclr, fedkt, curve, equality,
 cpu. Each runs the same with cohort="off" and cohort="on" and prints a line as soon as it is done; `out` names a file to
 which that line is added as JSON, so that a run that is killed keeps what it found. `measure` 0 makes the table of what
 that file has. `data` is the folder with Fashion-MNIST and MNIST (default: the one that COLLEGIUM_DATA names); other
-measures take random images, since only their time is measured. `small` 1 shows only that everything works.
+measures take random images, since only their time is measured. `tiny` 1 shows only that everything works.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from benchmarks.cohorts_measures import MEASURES, TINY, Place
 from benchmarks.data import data_folder
 from benchmarks.machine import in_words
 from benchmarks.pool import machines
-from benchmarks.report import Column, Report, Row, print_with_options
+from benchmarks.report import Column, Report, print_with_options
 
 NEEDS_DATA = ("fedct", "ledger", "fedkt")
-SMALL: dict[str, Any] = {"only": "mlp,resnet,equality", "small": 1}
+SMALL: dict[str, Any] = {"only": "mlp,curve,equality", "tiny": 1}
 COLUMNS = {
     "what": Column("what"),
     "sites": Column("sites", ","),
@@ -46,12 +46,12 @@ NOTES = (
     "A step is one mini-batch at every site: the difference between rounds of many and of few steps, divided by their "
     "difference, so that what a round costs beside its steps is left out. A round is the median of those after the "
     "first ones, with all that a user's round has. Data and nets are on the device already; a whole run begins with "
-    "nothing there."
+    "nothing there. Where a row has no time in turns, that was measured in float32 alone."
 )
 
 
 def report(
-    only: str = "", device: str = "cpu", data: str = "", out: str = "", small: int = 0, measure: int = 1
+    only: str = "", device: str = "cpu", data: str = "", out: str = "", tiny: int = 0, measure: int = 1
 ) -> Report:
     """Take the measures one after the other."""
     names = only.split(",") if only else list(MEASURES)
@@ -61,7 +61,7 @@ def report(
     if measure:
         needed = [name for name in names if name in NEEDS_DATA]
         folder = Path(data) if data or not needed else data_folder()
-        rows = list(_measured(names, Place(device, folder), bool(small), file))
+        rows = list(_measured(names, Place(device, folder), bool(tiny), file))
     elif file is None:
         raise SystemExit("measure 0 makes the table of what a file has: name it with --out.")
     else:
@@ -69,13 +69,13 @@ def report(
     return Report(f"Nets together, {device}", COLUMNS, rows, NOTES, machine=machines(rows))
 
 
-def _measured(names: list[str], place: Place, small: bool, out: Path | None) -> Iterator[Row]:
+def _measured(names: list[str], place: Place, tiny: bool, out: Path | None) -> Iterator[dict[str, Any]]:
     """The rows of all measures as they are found; one that fails is told of, and the others go on."""
     where, failed = in_words(), []
     for name in names:
         begun = time.perf_counter()
         try:
-            for found in MEASURES[name](place, **(TINY[name] if small else {})):
+            for found in MEASURES[name](place, **(TINY[name] if tiny else {})):
                 row = found | {"measure": name, "machine": where}
                 print(json.dumps(found), flush=True)
                 if out is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from collegium.data.sources import load_source
 from collegium.runs.callbacks import RoundReport
 
 Row = dict[str, Any]
+Cohort = Literal["auto", "on", "off"]
 Shape = tuple[int, ...]
 CLASSES = np.arange(10)
 WARM = 2
@@ -53,7 +54,7 @@ class Lengths:
 
 def dense(m: int) -> Lengths:
     """About half a second between the two for a small dense net at m sites, on a GPU."""
-    return Lengths((5, 5 + 1000 // m), (50, 50 + min(500, 20_000 // m)))
+    return Lengths((5, 5 + 1000 // m), (50, 50 + max(100, min(500, 20_000 // m))))
 
 
 def convolved(m: int) -> Lengths:
@@ -75,10 +76,10 @@ class Clock(cg.Callback):
             torch.cuda.synchronize()
         self.ends.append(time.perf_counter())
 
-    @property
-    def round_seconds(self) -> float:
-        """The median of the rounds after the first ones."""
-        return median(np.diff(self.ends)[WARM - 1 :].tolist())
+    def round_seconds(self, *, with_last: bool = True) -> float:
+        """The median of the rounds after the first ones. In the last of some methods sites receive the final model."""
+        seconds: list[float] = np.diff(self.ends)[WARM - 1 :].tolist()
+        return median(seconds if with_last else seconds[:-1])
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ class Trial:
         return int(self.run.about["cohort"]["together"])
 
 
-def tried(place: Place, algorithm: cg.Algorithm, sites: Sequence[cg.Site], cohort: str, **options: Any) -> Trial:
+def tried(place: Place, algorithm: cg.Algorithm, sites: Sequence[cg.Site], cohort: Cohort, **options: Any) -> Trial:
     """Run it with the sites in turns ("off"), together ("on"), or as it comes ("auto")."""
     clock = Clock(place.device)
     with warnings.catch_warnings():
@@ -129,6 +130,17 @@ def compared(what: str, sites: int, unit: str, turns: float | None, together: fl
     }
 
 
+def in_turns_at(precision: str, row: Row) -> Row:
+    """The row of this precision: sites in turns were measured in float32 alone."""
+    return row | {"precision": precision} | ({} if precision == "float32" else {"turns": None, "ratio": None})
+
+
+def last_of(run: cg.Run, metric: str) -> float:
+    """The last value of one of the run's metrics; NaN where it has none."""
+    values = run.metrics[run.metrics["metric"] == metric]["value"]
+    return float(values.iloc[-1]) if len(values) else float("nan")
+
+
 def random_rows(n: int, shape: Shape, seed: int = 0) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Noise around the mean of its class."""
     rng = np.random.default_rng(seed)
@@ -147,17 +159,17 @@ def random_sites(m: int, rows: int, shape: Shape, net: cg.TorchClassifier) -> li
 
 
 def step_ms(
-    place: Place, sites: Sequence[cg.Site], public: Any, cohort: str, steps: tuple[int, int], precision: str
+    place: Place, sites: Sequence[cg.Site], public: Any, cohort: Cohort, steps: tuple[int, int], precision: str
 ) -> tuple[float, int]:
     """Milliseconds of a step of all sites, and how many sites trained together."""
     seconds, joined = [], 0
     for each in steps:
         if public is None:
-            algorithm: cg.Algorithm = cg.Local(rounds=WARM + 3, steps=each)
+            algorithm: cg.Algorithm = cg.Local(rounds=WARM + 2, steps=each)
         else:
-            algorithm = cg.FedCT(rounds=WARM + 3, steps=each)
+            algorithm = cg.FedCT(rounds=WARM + 2, steps=each)
         trial = tried(place, algorithm, sites, cohort, public=public, precision=precision)
-        seconds.append(trial.clock.round_seconds)
+        seconds.append(trial.clock.round_seconds())
         joined = trial.joined
     return 1000 * (seconds[1] - seconds[0]) / (steps[1] - steps[0]), joined
 
@@ -187,8 +199,8 @@ def mlp(
         aim = {5: 0.25, 20: 0.4, 100: 1.3}.get(m)
         parts = random_sites(m, rows, PIXELS, cg.TorchClassifier("mlp", batch_size=64, random_state=0))
         yield step_row(place, "step, MLP", parts, lengths(m), aim=aim)
-        for precision in ("float32", "tf32"):
-            beside = {"public": public, "precision": precision, "aim": aim}
+        for precision in PRECISIONS[:2]:
+            beside: dict[str, Any] = {"public": public, "precision": precision, "aim": aim}
             yield step_row(place, "step, MLP, public rows beside", parts, lengths(m), **beside)
 
 
@@ -215,15 +227,12 @@ def fedct(
     for m in sites:
         parts, data = clothes(place, m, private, public)
         aim = {5: 0.4, 20: 0.8, 100: 3.0}.get(m)
-        for precision in ("float32", "tf32"):
-            found = [
-                tried(place, cg.FedCT(rounds=n, steps=steps), parts, cohort, precision=precision, **data)
-                for cohort, n in zip(("off", "on"), rounds, strict=True)
-            ]
-            turns, together = (1000 * trial.clock.round_seconds / steps for trial in found)
-            yield compared("round of FedCT, per step", m, "ms", turns, together, aim) | {
-                "precision": precision,
-                "joined": found[1].joined,
+        turns = tried(place, cg.FedCT(rounds=rounds[0], steps=steps), parts, "off", **data)
+        for precision in PRECISIONS[:2]:
+            together = tried(place, cg.FedCT(rounds=rounds[1], steps=steps), parts, "on", precision=precision, **data)
+            both = [1000 * trial.clock.round_seconds() / steps for trial in (turns, together)]
+            yield in_turns_at(precision, compared("round of FedCT, per step", m, "ms", both[0], both[1], aim)) | {
+                "joined": together.joined,
                 "note": f"{steps} steps a round, {public:,} public rows",
             }
 
@@ -265,25 +274,25 @@ def ledger(
     steps: int = 50,
     rounds: int = 400,
     few: int = 10,
-    precisions: Sequence[str] = ("float32", "tf32"),
+    precisions: Sequence[str] = PRECISIONS[:2],
 ) -> Iterator[Row]:
     """FedCT on Fashion-MNIST from end to end, with a folder: record, ledger and results."""
     parts, data = clothes(place, m, private, public)
 
-    def whole(cohort: str, n: int, precision: str) -> Trial:
+    def whole(cohort: Cohort, n: int, precision: str) -> Trial:
+        algorithm = cg.FedCT(rounds=n, steps=steps)
         with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "run"
-            return tried(place, cg.FedCT(rounds=n, steps=steps), parts, cohort, out=out, precision=precision, **data)
+            return tried(place, algorithm, parts, cohort, out=Path(folder) / "run", precision=precision, **data)
 
+    short = whole("off", few, "float32")
+    turns = short.seconds + (rounds - few) * short.clock.round_seconds()
     for precision in precisions:
-        short = whole("off", few, precision)
-        turns = short.seconds + (rounds - few) * short.clock.round_seconds
         long = whole("on", rounds, precision)
-        accuracy = long.run.metrics.query("metric == 'global_accuracy'")["value"].iloc[-1]
-        yield compared(f"FedCT, T = {rounds * steps:,}, with a run folder", m, "s", turns, long.seconds, 8.0) | {
-            "precision": precision,
+        quality = last_of(long.run, "consensus_quality")
+        row = compared(f"FedCT, T = {rounds * steps:,}, with a run folder", m, "s", turns, long.seconds, 8.0)
+        yield in_turns_at(precision, row) | {
             "joined": long.joined,
-            "note": f"in turns: from {few} of {rounds} rounds; accuracy together {accuracy:.4f}",
+            "note": f"in turns: from {few} of {rounds} rounds; consensus quality together {quality:.4f}",
         }
 
 
@@ -300,13 +309,12 @@ def fedaux(
     negatives = distilled // 24
     public = random_rows(distilled + negatives, PICTURE, seed=1)[0]
     algorithm = cg.FedAUX(rounds=rounds, participation=0.4, negatives=negatives / len(public), epsilon=1.0, ridge=0.01)
+    turns = tried(place, algorithm, parts, "off", public=public).clock.round_seconds(with_last=False)
     for precision in precisions:
-        turns, together = (
-            tried(place, algorithm, parts, cohort, public=public, precision=precision) for cohort in ("off", "on")
-        )
-        seconds = turns.clock.round_seconds, together.clock.round_seconds
-        yield compared("round of FedAUX, ResNet-8", m, "s", *seconds, 2.0) | {
-            "precision": precision,
+        together = tried(place, algorithm, parts, "on", public=public, precision=precision)
+        seconds = together.clock.round_seconds(with_last=False)
+        row = compared("round of FedAUX, ResNet-8", m, "s", turns, seconds, 2.0)
+        yield in_turns_at(precision, row) | {
             "joined": together.joined,
             "note": f"{round(0.4 * m)} of {m} sites, {distilled:,} public rows distilled",
         }
@@ -337,9 +345,9 @@ def fedkt(
     assert data.test is not None
     X, test = (np.asarray(part, dtype=np.float32)[:, None] / 255 for part in (data.X, data.test[0]))
     dealt = dirichlet(data.y[:rows], parties, np.random.RandomState(0))
-    exam = {"public": test[:public], "test": (test[public:], data.test[1][public:]), "test_sites": False}
+    exam = {"public": test[:public], "test": (test[public:], data.test[1][public:])}
 
-    def whole(cohort: str, length: int) -> Trial:
+    def whole(cohort: Cohort, length: int) -> Trial:
         net = cg.TorchClassifier("lenet", lr=1e-3, batch_size=32, epochs=length, weight_decay=1e-6)
         sites = [cg.Site(f"party{i}", X[own], data.y[own], learner=net) for i, own in enumerate(dealt)]
         return tried(place, cg.FedKT(), sites, cohort, **exam)
@@ -347,7 +355,7 @@ def fedkt(
     short, longer = (whole("off", length).seconds for length in few)
     turns = short + (epochs - few[0]) * (longer - short) / (few[1] - few[0])
     together = whole("on", epochs)
-    accuracy = together.run.metrics.query("metric == 'global_accuracy'")["value"].iloc[-1]
+    accuracy = last_of(together.run, "global_accuracy")
     yield compared(f"FedKT, MNIST, {epochs} epochs", parties, "s", turns, together.seconds, 20.0) | {
         "precision": "float32",
         "joined": together.joined,
@@ -396,7 +404,7 @@ def difference(one: cg.Run, other: cg.Run) -> float:
 
 
 def cpu(
-    place: Place, sites: Sequence[int] = (5, 20), rows: int = 200, steps: int = 20, repeats: int = 3, cores: int = 2
+    place: Place, sites: Sequence[int] = (5, 20), rows: int = 200, steps: int = 10, repeats: int = 2, cores: int = 2
 ) -> Iterator[Row]:
     """Rounds of FedCT with small nets on the CPU: "auto" may not be slower than sites in turns."""
     here = Place("cpu", place.data)
@@ -405,16 +413,16 @@ def cpu(
             public = random_rows(500, shape, seed=1)[0]
             for m in sites:
                 parts = random_sites(m, rows, shape, cg.TorchClassifier(name, batch_size=32, random_state=0))
-                algorithm = cg.FedCT(rounds=WARM + 6, steps=steps)
-                found: dict[str, list[float]] = {"off": [], "auto": [], "on": []}
+                algorithm = cg.FedCT(rounds=WARM + 4, steps=steps)
+                found: dict[Cohort, list[float]] = {"off": [], "auto": [], "on": []}
                 joined = dict.fromkeys(found, 0)
                 for _ in range(repeats):
                     for cohort, seconds in found.items():
                         trial = tried(here, algorithm, parts, cohort, public=public)
-                        seconds.append(1000 * trial.clock.round_seconds)
+                        seconds.append(1000 * trial.clock.round_seconds())
                         joined[cohort] = trial.joined
                 best = {cohort: min(seconds) for cohort, seconds in found.items()}
-                for cohort in ("auto", "on"):
+                for cohort in list(found)[1:]:
                     aim = 1.05 * best["off"] if cohort == "auto" else None
                     what = f"round of FedCT, {name}, CPU, {cohort}"
                     yield compared(what, m, "ms", best["off"], best[cohort], aim) | {
@@ -434,8 +442,8 @@ TINY: dict[str, dict[str, Any]] = {
     "cnn": {"sites": (2,), "rows": 20, "lengths": lambda _: Lengths((1, 2), (1, 2)), "precisions": ["float32"]},
     "resnet": {"m": 2, "rows": 20, "lengths": lambda _: Lengths((1, 2), (1, 2)), "precisions": ["float32"]},
     "ledger": {"private": 100, "public": 50, "steps": 2, "rounds": 5, "few": 4, "precisions": ["float32"]},
-    "fedaux": {"m": 5, "rows": 16, "distilled": 48, "precisions": ["float32"]},
-    "simclr": {"rows": 32, "batch": 16, "epochs": 3},
+    "fedaux": {"m": 5, "rows": 16, "distilled": 48, "rounds": WARM + 2, "precisions": ["float32"]},
+    "simclr": {"rows": 8, "batch": 4, "epochs": 2},
     "fedkt": {"parties": 2, "rows": 120, "public": 20, "epochs": 3, "few": (1, 2)},
     "curve": {"sites": (1, 2), "rows": 70, "lengths": lambda _: Lengths((1, 2), (1, 2))},
     "equality": {"m": 2, "rows": 40, "steps": 4},

@@ -38,6 +38,7 @@ _DOOR = _of("door", "tests/flare/site/test_door.py")
 _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
 _STATES = _of("states", "tests/site/test_states.py")
+_SHARED = _of("shared", "tests/wire/test_frames.py", "tests/wire/test_orders.py", "tests/core/test_labels.py")
 _EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
 _FAILURES = _of("failures", "tests/site/test_failures_are_answers.py", "tests/contracts/test_side_channels.py")
 _LEDGER = _of("ledger", "tests/site/test_ledger.py", "tests/privacy/test_budget.py")
@@ -357,6 +358,42 @@ FAULTS = (
         "if False:",
         "tests/site/test_agent.py",
         "tests/links/test_replay.py -k damaged",
+    ),
+    _SHARED.fault(
+        "the same difference from other labels is taken for the same labels",
+        "_READ[labels.n_classes, named, *header, content.tobytes()] = labels",
+        "_READ[labels.n_classes, reference and reference.n_classes, *header, content.tobytes()] = labels",
+    ),
+    _SHARED.fault(
+        "sites share what a step can change",
+        "return request.mask is None and all(isinstance(value, _FIXED) for value in request.args.values())",
+        "return request.mask is None",
+    ),
+    _SHARED.fault(
+        "a site that knows other labels gets what another read",
+        "if read is not None and read[0] is orders and read[1] is latest:",
+        "if read is not None and read[0] is orders:",
+    ),
+    _SHARED.fault(
+        "labels can be changed for all sites",
+        "    view.flags.writeable = False\n    return view\n\n\n@dataclass",
+        "    return view\n\n\n@dataclass",
+    ),
+    _SHARED.fault(
+        "rows of the last labels are taken for those of others",
+        "if last is None or last[0] is not L:",
+        "if last is None:",
+    ),
+    _LEDGER.fault(
+        "a row that was taken back counts in the chain of a run",
+        """            self._read()
+            raise""",
+        "            raise",
+    ),
+    _LEDGER.fault(
+        "a row that was taken back stays in memory",
+        "del self._kept[before:]",
+        "pass",
     ),
     _STATES.fault(
         "answers from a state that lacks orders",
@@ -765,8 +802,8 @@ FAULTS = (
     ),
     _COHORTS.fault(
         "a place for every site",
-        "self._places = Places(self._size)",
-        "self._places = Places(len(self.agents))",
+        "Places(1 if self._joining and hosting.is_on_gpu() else self._size)",
+        "Places(len(self.agents))",
         "tests/links/test_cohorts.py",
     ),
     _COMPUTING.fault(
@@ -776,7 +813,7 @@ FAULTS = (
     ),
     _COMPUTING.fault(
         "TF32 stays as the last net had it",
-        "        products.allow_tf32, convolutions.allow_tf32 = before\n",
+        "        products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic = before\n",
         "        pass\n",
     ),
 )

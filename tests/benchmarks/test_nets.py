@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.fashion import Setting
+from tests.benchmarks.clothes import images, write_clothes
 
 from benchmarks import audit_vul, fashion, fashion_skew, fedaux, fedkt_mnist
 from collegium.data import sources
@@ -20,27 +20,10 @@ SKEWED = TINY._replace(sites=fashion_skew.SITES, alpha=fashion_skew.ALPHA)
 MACHINE = {"machine": "a machine"}
 
 
-def images(n: int, *shape: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(n)
-    y = np.arange(n) % 10
-    noise = rng.integers(0, 60, (n, *shape))
-    return (noise + 19 * y.reshape(-1, *[1] * len(shape))).astype(np.uint8), y.astype(np.uint8)
-
-
-def idx(values: np.ndarray) -> bytes:
-    header = bytes([0, 0, 8, values.ndim]) + b"".join(n.to_bytes(4, "big") for n in values.shape)
-    return gzip.compress(header + values.tobytes(), 1)
-
-
 @pytest.fixture
 def clothes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder with a Fashion-MNIST of 400 images."""
-    folder = tmp_path / "fashion_mnist"
-    folder.mkdir()
-    for part, n in (("train", 300), ("t10k", 100)):
-        X, y = images(n, 28, 28)
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(X))
-        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(y))
+    write_clothes(tmp_path)
     monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path))
 
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from collegium.core.labels import Labels, code_dtype
+from collegium.core.public_set import PublicSet
 from collegium.errors import ConfigError
 
 
@@ -33,3 +34,26 @@ def test_coverage_and_change():
     assert after.changed_from(None) == 3
     assert before == Labels(np.array([0, 1, -1, 2]), 3)
     assert before != after
+
+
+def test_sites_share_the_rows_of_the_same_labels_and_their_values():
+    public, classes = PublicSet(np.arange(8.0).reshape(4, 2)), np.array(["a", "b"])
+    L = Labels(np.array([0, -1, 1, 0]), 2)
+    first = public.labelled(L)
+    assert public.labelled(L) is first
+    assert first.values(classes) is first.values(classes)
+    assert first.values(classes).tolist() == ["a", "b", "a"]
+    assert first.values(np.array([5, 6])).tolist() == [5, 6, 5]
+    other = public.labelled(Labels(np.array([1, 1, 1, -1]), 2))
+    assert other.codes.tolist() == [1, 1, 1]
+    assert other.X.tolist() == [[0, 1], [2, 3], [4, 5]]
+    assert public.labelled(L).codes.tolist() == [0, 1, 0]
+
+
+def test_labels_cannot_be_changed_and_what_they_were_made_of_can():
+    codes = np.zeros(3, dtype=np.int8)
+    L = Labels(codes, 2)
+    for array in (L.codes, L.known):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+    codes[0] = 1

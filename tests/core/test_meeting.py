@@ -17,6 +17,7 @@ from collegium.core.meeting import (
     Meeting,
     Places,
     _current,
+    abreast,
     attendance_in_words,
     meet,
     meet_all,
@@ -61,7 +62,7 @@ def test_alike_works_are_done_at_once_in_the_order_of_the_sites() -> None:
     attendance, groups = Attendance(), list[list[int]]()
 
     def come_after_the_next(n: int) -> int:
-        meeting, _ = _current.get() or pytest.fail("nobody meets")
+        meeting = (_current.get() or pytest.fail("nobody meets")).meeting
         until(lambda: len(meeting._brought) == 7 - n, every=0.001)
         return meet(Square(n, groups=groups))
 
@@ -274,3 +275,48 @@ def test_attendance_of_several_processes_adds_up() -> None:
     here = Attendance({"a", "b"}, 2, {"a": "once"})
     here.add(Attendance({"c", "d", "e"}, 3, {"f": "always"}))
     assert here == Attendance(set("abcde"), 3, {"a": "once", "f": "always"})
+
+
+def test_a_site_does_several_tasks_abreast_and_they_meet_those_of_others() -> None:
+    attendance, groups = Attendance(), list[list[int]]()
+
+    def several(first: int) -> list[int]:
+        found = abreast([lambda n=n: meet(Square(n, groups=groups)) for n in range(first, first + 3)])
+        return [*found, meet(Square(10 * first, groups=groups))]
+
+    found = hold([lambda: several(1), lambda: several(4)], attendance, places=Places(1))
+    assert found == [[1, 4, 9, 100], [16, 25, 36, 1600]]
+    assert groups == [[1, 2, 3, 4, 5, 6], [10, 40]]
+    assert attendance == Attendance({"a", "b"}, 2)
+
+
+def test_tasks_abreast_may_meet_different_numbers_of_times() -> None:
+    groups: list[list[int]] = []
+
+    def often(times: int) -> list[int]:
+        return [meet(Square(times, groups=groups)) for _ in range(times)]
+
+    found = hold([lambda: abreast([lambda n=n: often(n) for n in (1, 3)]), lambda: often(2)])
+    assert found == [[[1], [9, 9, 9]], [4, 4]]
+    assert groups == [[1, 3, 2], [3, 2]]
+
+
+def test_a_task_that_fails_is_its_sites_error_after_the_others_are_done() -> None:
+    done: list[int] = []
+
+    def task(n: int) -> int:
+        if n == 0:
+            raise KeyError("first")
+        done.append(meet(Square(n)))
+        return n
+
+    found = hold([lambda: abreast([lambda n=n: task(n) for n in range(3)]), lambda: meet(Square(5))])
+    assert isinstance(found[0], KeyError)
+    assert found[1] == 25
+    assert sorted(done) == [1, 4]
+
+
+def test_without_a_meeting_tasks_are_done_one_after_the_other() -> None:
+    order: list[int] = []
+    assert abreast([lambda n=n: order.append(n) or n for n in range(3)]) == [0, 1, 2]  # type: ignore[func-returns-value]
+    assert order == [0, 1, 2]

@@ -1,19 +1,27 @@
 from __future__ import annotations
 
+import itertools
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from tests.waiting import seconds
 
 import collegium as cg
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE, meet
 from collegium.errors import CollegiumWarning, ConfigError
 
+ROOT = Path(__file__).resolve().parents[2]
 NOT_A_NET = "DecisionTreeClassifier is not a net that trains with others"
 
 
@@ -82,6 +90,27 @@ def test_sites_of_one_process_are_trained_together_with_the_same_result(digits):
     assert on.trained_together == "5 of 5 sites were trained together."
     assert trained(off) == {"together": 0, "largest": 0, "alone": dict.fromkeys(off.about["parties"], "cohort is off")}
     assert off.trained_together == ""
+
+
+@pytest.mark.parametrize("algorithm", [cg.FedCT(rounds=2), cg.FedAvg(rounds=2)], ids=lambda each: type(each).__name__)
+def test_nets_learn_the_same_together_as_alone(digits, algorithm, monkeypatch):
+    stacked = pytest.importorskip("collegium.learners.torch.stacked")
+    steps = []
+    monkeypatch.setattr(
+        stacked.Part, "step", lambda part, *batch, go=stacked.Part.step: steps.append(1) or go(part, *batch)
+    )
+    net = cg.TorchClassifier("linear", steps=5, lr=0.1)
+    off, auto = (digits.run(algorithm, net, cohort=cohort) for cohort in ("off", "auto"))
+    assert same(off, auto)
+    assert not steps
+    on = digits.run(algorithm, net, cohort="on")
+    assert steps
+    assert auto.about["cohort"]["alone"] == dict.fromkeys(auto.about["parties"], "its device is the CPU")
+    assert trained(on) == {"together": 5, "largest": 5, "alone": {}}
+    for party, model in off.models.items():
+        other = on.models[party].estimator.get_weights()
+        for name, weights in model.estimator.get_weights().items():
+            np.testing.assert_allclose(other[name], weights, atol=1e-4)
 
 
 def test_auto_asks_each_learner(digits):
@@ -183,6 +212,34 @@ def test_a_run_that_was_cut_off_goes_on_with_the_same_result(digits, tmp_path, l
     assert rest.about["cohort"].get("before") == (None if later == "on" else "on")
     again = digits.run(cg.FedCT(rounds=4), Sociable(), cohort=later, out=tmp_path, resume=True)
     assert again.about["cohort"] == rest.about["cohort"]  # nobody is trained again
+
+
+class Mortal(Sociable):
+    """Its process dies at a prediction, when other sites may have answered and others not, where it is told to."""
+
+    predictions = itertools.count(1)
+
+    def predict(self, X):
+        if next(Mortal.predictions) == int(os.environ.get("DIES_AT", "0")):
+            os._exit(9)
+        return super().predict(X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prediction", [3, 13, 18])
+def test_a_killed_run_goes_on_with_the_same_result(digits, tmp_path, prediction):
+    whole = digits.run(cg.FedCT(rounds=3), Mortal(), cohort="on")
+    command = (
+        "import sys; import collegium as cg; from tests.conftest import digits; "
+        "from tests.links.test_cohorts import Mortal; "
+        "digits.__wrapped__().run(cg.FedCT(rounds=3), Mortal(), cohort='on', out=sys.argv[1])"
+    )
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    told = os.environ | {"DIES_AT": str(prediction), "PYTHONPATH": paths}
+    done = subprocess.run([sys.executable, "-c", command, str(tmp_path / "run")], env=told, timeout=seconds(300))
+    assert done.returncode == 9
+    rest = digits.run(cg.FedCT(rounds=3), Mortal(), cohort="on", out=tmp_path / "run", resume=True)
+    assert same(whole, rest)
 
 
 def test_an_unknown_mode_is_an_error(digits):

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 from sklearn.tree import DecisionTreeClassifier
@@ -44,6 +45,18 @@ def test_a_run_that_dies_leaves_a_folder_that_can_be_read(cancer, tmp_path, monk
     whole = cancer.run(cg.FedCT(rounds=5))
     assert resumed.metrics.equals(whole.metrics)
     assert cg.load(tmp_path / "run").finished
+
+
+def test_tables_are_made_only_when_they_are_written_and_long_ones_more_seldom(cancer, tmp_path, monkeypatch):
+    run, made = cancer.run(cg.Local()), []
+    times = iter([100.0, 101.0, 120.0, 121.5, 121.6])  # the first takes a second
+    monkeypatch.setattr("collegium.runs.folder.time", SimpleNamespace(monotonic=lambda: next(times)))
+    folder = RunFolder(tmp_path / "run", resume=False)
+    for _ in range(3):
+        folder.snapshot(lambda: made.append(run) or run)
+    folder.close()
+    assert len(made) == 2
+    assert cg.load(tmp_path / "run").metrics.equals(run.metrics)
 
 
 def test_the_environment_names_versions_and_no_machine(cancer, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -225,7 +226,7 @@ def test_a_site_with_a_budget_and_a_real_one_store_each_state(tmp_path, budget, 
 def test_all_sites_store_their_states_after_the_same_orders_and_not_too_often(monkeypatch):
     now = iter([10.0, 10.9, 11.1, 11.2])
     monkeypatch.setattr(states, "_PAUSE", 10.0)
-    monkeypatch.setattr(states.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(states, "time", SimpleNamespace(monotonic=lambda: next(now)))
     pace = Pace()
     assert [pace.due(1), pace.due(1)] == [True, True]
     pace.spent(0.04)

@@ -347,3 +347,34 @@ def test_labels_that_are_seen_again_are_the_latest():
     known.remember(third)
     assert known.get(first.digest) == first
     assert known.get(second.digest) is None
+
+
+def test_labels_that_somebody_has_are_not_unpacked_again(monkeypatch):
+    before, after = Labels(np.zeros(100, dtype=int), 3), Labels(np.eye(1, 100, 7, dtype=int)[0], 3)
+    packed = wire.pack({"first": after, "again": after}, before)
+    known = wire.KnownLabels()
+    known.remember(before)
+    monkeypatch.setattr("collegium.wire.label_packing.decode", None)  # would raise
+    read = wire.unpack(packed.data, known)
+    assert read["first"] is read["again"] is after
+    assert packed.labels == (after,)
+    with pytest.raises(ValueError, match="read-only"):
+        read["first"].codes[0] = 2
+    with pytest.raises(WireError, match="not known here"):
+        wire.unpack(packed.data)
+
+
+def test_labels_that_nobody_has_any_more_are_unpacked():
+    data = wire.pack({"L": Labels(np.arange(100) % 3, 3)}).data
+    read = wire.unpack(data)["L"]
+    np.testing.assert_array_equal(read.codes, np.arange(100) % 3)
+
+
+def test_the_same_difference_from_other_labels_is_something_else():
+    one, two = Labels(np.zeros(100, dtype=int), 3), Labels(np.ones(100, dtype=int), 3)
+    changed = [Labels(np.where(np.arange(100) == 7, (each.codes + 1) % 3, each.codes), 3) for each in (one, two)]
+    frames = [wire.pack(after, before).data for before, after in zip((one, two), changed, strict=True)]
+    known = wire.KnownLabels()
+    known.remember(one)
+    known.remember(two)
+    assert [wire.unpack(frame, known) for frame in frames] == changed

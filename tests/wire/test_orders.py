@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,16 @@ from tests.wire.mutations import ODD
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.errors import WireError
-from collegium.wire.orders import Header, Mask, Request, read_header, read_orders, with_header, write_orders
+from collegium.wire.orders import (
+    Header,
+    Mask,
+    OrderReader,
+    Request,
+    read_header,
+    read_orders,
+    with_header,
+    write_orders,
+)
 
 LABELS = Labels(np.array([0, 1, 1, 0]), 2)
 FIRST = Request("r", "p", 1, 0, "fedct.train", "d", {"L": LABELS, "epochs": None, "steps": 3})
@@ -94,3 +104,34 @@ def test_a_mask_is_read_strictly(word: str) -> None:
 def test_the_last_number_is_the_one_in_the_header() -> None:
     with pytest.raises(WireError, match="last order"):
         read(with_header(FIRST, write_orders([FIRST, LAST])))
+
+
+def _frame(args, mask=None) -> bytes:
+    request = Request("r", None, 1, 0, "a.step", "0", args, None, mask)
+    return with_header(request, write_orders([request]))
+
+
+def test_what_many_sites_are_sent_is_read_once_where_nobody_can_change_it():
+    reader, known = OrderReader(shares=True), wire.KnownLabels(keep=1)
+    frame = _frame({"L": Labels(np.zeros(10, dtype=int), 2), "epochs": 3, "steps": None})
+    first, again = (reader.orders(*reader.begin(frame)[1:], known) for _ in range(2))
+    assert first is again
+    assert reader.begin(frame)[0] == hashlib.sha256(frame).hexdigest()
+    known.remember(first[0].labels[0])
+    assert reader.orders(*reader.begin(frame)[1:], known) is not first  # it could be a difference from these
+
+
+@pytest.mark.parametrize("value", [np.zeros(3), [1, 2], {"a": 1}])
+def test_what_a_step_could_change_is_read_for_each_site(value):
+    reader, known = OrderReader(shares=True), wire.KnownLabels(keep=1)
+    frame = _frame({"w": value})
+    first, again = (reader.orders(*reader.begin(frame)[1:], known) for _ in range(2))
+    assert first[0].args["w"] is not again[0].args["w"]
+
+
+def test_a_real_site_keeps_no_frame():
+    reader, known = OrderReader(shares=False), wire.KnownLabels(keep=1)
+    frame = _frame({"epochs": 3})
+    first, again = (reader.orders(*reader.begin(frame)[1:], known) for _ in range(2))
+    assert first == again
+    assert first is not again

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core.labels import Codes, Labels, code_dtype
+from collegium.core.meeting import abreast
 from collegium.core.recipes import Recipe
 from collegium.core.samples import LabelledData
 from collegium.core.tally import winners
@@ -44,7 +46,9 @@ def hashed_subsets(X: Any, subsets: int, partition: int = 0) -> list[Rows]:
 
 def parts_of(rows: LabelledData, subsets: Sequence[Rows]) -> list[LabelledData | None]:
     """The rows of each subset; None where there are none."""
-    return [LabelledData(tables.take(rows.X, own), rows.codes[own]) if len(own) else None for own in subsets]
+    return [
+        LabelledData(tables.frozen(tables.take(rows.X, own)), rows.codes[own]) if len(own) else None for own in subsets
+    ]
 
 
 def count_votes(
@@ -64,11 +68,14 @@ def count_votes(
     votes = np.zeros((tables.n_rows(queried), n_classes), dtype=np.int64)
     samples, teacher = np.arange(len(votes)), None
     # A generator for each teacher: what one of them draws moves no other one's numbers.
-    for own, own_rng in zip(subsets, rng.spawn(len(subsets)), strict=True):
-        if own is not None:
-            trained, answers = _opinion(trainer, own, queried, own_rng, private=private)
-            votes[samples, answers] += 1
-            teacher = trained or teacher
+    asked = [
+        partial(_opinion, trainer, own, queried, own_rng, private=private)
+        for own, own_rng in zip(subsets, rng.spawn(len(subsets)), strict=True)
+        if own is not None
+    ]
+    for trained, answers in abreast(asked):
+        votes[samples, answers] += 1
+        teacher = trained or teacher
     return votes, teacher
 
 
@@ -162,7 +169,7 @@ def _votes(
         site.noted["teachers"] = fewest
     votes = []
     for parts, asked in zip(dealt, queried, strict=True):
-        own, U = parts_of(rows, parts), tables.take(site.public.X, asked)
+        own, U = parts_of(rows, parts), tables.frozen(tables.take(site.public.X, asked))
         votes.append(count_votes(trainer, own, U, site.n_classes, site.rng, private=private)[0])
     return votes
 

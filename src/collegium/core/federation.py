@@ -122,6 +122,7 @@ class Federation:
         self.final_labels: Labels | None = None
         self.final_weights: dict[str, Arrays] = {}
         self._link = link
+        self._open_link = link if isinstance(link, OpenLink) else None  # which takes a while to find out
         self._public = public
         self._truth = public_truth
         self._labels = public_labels
@@ -165,7 +166,7 @@ class Federation:
 
     def _welcome(self) -> None:
         """Make sites that have joined since the last round parties; they know nothing yet."""
-        joined = self._link.newcomers() if isinstance(self._link, OpenLink) else ()
+        joined = () if self._open_link is None else self._open_link.newcomers()
         fresh = [party for party in joined if party not in self._state]
         self.parties += tuple(fresh)
         self._state |= {party: _Party() for party in fresh}

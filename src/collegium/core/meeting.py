@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -60,12 +60,12 @@ class Attendance:
     together: set[str] = field(default_factory=set)
     """The sites that were trained with others."""
     largest: int = 0
-    """The most sites in one computation."""
+    """The most sites that were trained at once. Their nets may have been computed in several parts."""
     alone: dict[str, str] = field(default_factory=dict)
     """The sites that were trained alone, if only once, and why."""
 
     def note(self, parties: Sequence[str], why_alone: str) -> None:
-        """These sites were trained in one computation."""
+        """These sites were trained at once."""
         if len(parties) == 1:
             self.alone[parties[0]] = why_alone
         else:
@@ -122,6 +122,8 @@ class _Brought:
 
     party: str
     works: Sequence[Work[Any]]
+    order: tuple[int, ...] = ()
+    """Which of the site's tasks it is from, where it does several abreast."""
     outcomes: list[Any] = field(init=False)
     unsettled: int = field(init=False)
     leads: list[_Group] = field(default_factory=list)
@@ -194,7 +196,7 @@ class Meeting:
 
         The block begins once there is a place for it.
         """
-        token = _current.set((self, party) if joins else None)
+        token = _current.set(_Attending(self, party) if joins else None)
         if not joins:
             self._leave()
         self._places.take()
@@ -217,9 +219,43 @@ class Meeting:
             self._expected -= 1
             self._begin_if_complete()
 
-    def bring(self, party: str, works: Sequence[Work[T]]) -> list[T]:
+    def abreast(self, by: _Attending, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Do a site's tasks in threads of their own, each of which attends, while its own thread waits."""
+        left = len(tasks)
+        outcomes: list[Any] = [None] * left
+        with self._lock:
+            self._expected += left - 1
+
+        def attend(number: int) -> None:
+            nonlocal left
+            _current.set(_Attending(self, by.party, (*by.order, number)))
+            self._places.take()
+            try:
+                outcomes[number] = tasks[number]()
+            except BaseException as error:  # raised in the site's own thread
+                outcomes[number] = error
+            with self._lock:
+                left -= 1
+                if left:  # the last one is followed by the site's own thread, for which it was counted
+                    self._expected -= 1
+                    self._begin_if_complete()
+            self._places.give_back()
+
+        threads = [threading.Thread(target=attend, args=(number,), daemon=True) for number in range(left)]
+        self._places.give_back()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self._places.take()
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return outcomes
+
+    def bring(self, party: str, works: Sequence[Work[T]], order: tuple[int, ...] = ()) -> list[T]:
         """Wait for the others, and have it done."""
-        own = _Brought(party, works)
+        own = _Brought(party, works, order)
         kinds = [work.kind for work in works]
         with self._lock:
             self._brought.append((own, kinds))
@@ -247,7 +283,7 @@ class Meeting:
         """
         if len(self._brought) < self._expected:
             return
-        brought, self._brought = sorted(self._brought, key=lambda each: each[0].party), []
+        brought, self._brought = sorted(self._brought, key=lambda each: (each[0].party, each[0].order)), []
         groups: dict[Hashable, _Group] = {}
         for own, kinds in brought:
             for number, kind in enumerate(kinds):
@@ -308,9 +344,26 @@ def meet_all(works: Sequence[Work[T]]) -> list[T]:
     current = _current.get()
     if current is None or not works:
         return [work.alone() for work in works]
-    meeting, party = current
-    return meeting.bring(party, works)
+    return current.meeting.bring(current.party, works, current.order)
 
 
-_current: ContextVar[tuple[Meeting, str] | None] = ContextVar("meeting", default=None)
-"""The meeting that the site in this thread attends, and the site's name."""
+def abreast(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    """Do several tasks of one site, which meet each other and the other sites; one after the other without a meeting.
+
+    If some of them fail, the first error is raised.
+    """
+    current = _current.get()
+    if current is None or len(tasks) < 2:
+        return [task() for task in tasks]
+    return current.meeting.abreast(current, tasks)
+
+
+class _Attending(NamedTuple):
+    """Where the site in this thread is, and which of its tasks it does."""
+
+    meeting: Meeting
+    party: str
+    order: tuple[int, ...] = ()
+
+
+_current: ContextVar[_Attending | None] = ContextVar("meeting", default=None)

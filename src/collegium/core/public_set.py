@@ -25,6 +25,7 @@ class PublicSet:
         self._derived: dict[str, Any] = {}
         self._last: tuple[NDArray[np.bool_], Any] | None = None
         self._last_labelled: tuple[Labels, LabelledData] | None = None
+        self._taken: tuple[NDArray[Any], Any] | None = None
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -54,5 +55,12 @@ class PublicSet:
             return self.X
         with self._lock:
             if self._last is None or not np.array_equal(self._last[0], known):
-                self._last = known, tables.take(self.X, known)
+                self._last = known, tables.frozen(tables.take(self.X, known))
             return self._last[1]
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Any:
+        """These rows, in this order. Those of the last call are kept: all sites of a round are asked about the same."""
+        with self._lock:
+            if self._taken is None or not np.array_equal(self._taken[0], rows):
+                self._taken = np.array(rows), tables.frozen(tables.take(self.X, rows))
+            return self._taken[1]

@@ -386,7 +386,7 @@ class ActiveSite:
     def distill(self, rows: NDArray[np.integer[Any]], targets: NDArray[Any], epochs: int, lr: float) -> None:
         """Train this site's net to predict the class probabilities `targets` for these rows of the public set."""
         with self.watch.time("fit"):
-            self._net().distill(tables.take(self.public.X, rows), targets, epochs=epochs, lr=lr)
+            self._net().distill(self.public.take(rows), targets, epochs=epochs, lr=lr)
 
     def probabilities(self, X: PublicSet | Any) -> NDArray[np.float32]:
         """The class probabilities of this site's model, one column per class of the study."""
@@ -398,7 +398,7 @@ class ActiveSite:
         """The outputs of this site's net for these rows of the public set, before the softmax."""
         self._trained()
         with self.watch.time("predict"):
-            answers: NDArray[np.float32] = self._net().predict_logits(tables.take(self.public.X, rows))
+            answers: NDArray[np.float32] = self._net().predict_logits(self.public.take(rows))
         return self._numbers(answers)
 
     def _numbers(self, answers: NDArray[np.float32]) -> NDArray[np.float32]:

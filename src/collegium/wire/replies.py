@@ -72,7 +72,8 @@ class _Answered:
     row: Row
 
 
-_HEADER: Final[TypeAdapter[Refusal | _Answered]] = TypeAdapter(Refusal | _Answered)
+_REFUSED: Final = TypeAdapter(Refusal)
+_ANSWERED: Final = TypeAdapter(_Answered)
 
 
 def write_reply(reply: Reply) -> bytes:
@@ -90,7 +91,7 @@ def read_reply(frame: bytes) -> Reply | Refusal:
     """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError."""
     plain, payload = wire.cut(frame, REPLY_HEADER)
     try:
-        header = _HEADER.validate_python(plain)
+        header = (_REFUSED if "refused" in plain else _ANSWERED).validate_python(plain)
     except ValidationError:
         raise WireError("A frame is neither a reply nor a refusal.") from None
     row = header.row

@@ -16,39 +16,34 @@ class Deck:
 
     def __init__(self, n: int, rng: np.random.Generator) -> None:
         self._rng = rng
+        self._n = n
         self._order: Indices = rng.permutation(n)
-        self._dealt = 0
+        self.left = n
+        """How many numbers come before the next shuffle."""
 
     def __len__(self) -> int:
-        return len(self._order)
-
-    @property
-    def left(self) -> int:
-        """How many numbers come before the next shuffle."""
-        return len(self) - self._dealt
+        return self._n
 
     def deal(self, k: int) -> Indices:
         """The next k numbers; a hand may reach into the next shuffle."""
-        if k <= self.left:
-            self._dealt += k
-            return self._order[self._dealt - k : self._dealt]
         hands = []
-        while k > 0:
-            if self._dealt == len(self):
-                self._shuffle()
-            hands.append(self._order[self._dealt : self._dealt + k])
-            self._dealt += len(hands[-1])
-            k -= len(hands[-1])
-        return np.concatenate(hands)
+        while k > self.left:
+            hands.append(self._order[self._n - self.left :])
+            k -= self.left
+            self._shuffle()
+        start = self._n - self.left
+        self.left -= k
+        own = self._order[start : start + k]
+        return np.concatenate([*hands, own]) if hands else own
 
     def restart(self) -> None:
         """Shuffle now if some numbers have been dealt, so that the next n are all the numbers."""
-        if self._dealt > 0:
+        if self.left < self._n:
             self._shuffle()
 
     def _shuffle(self) -> None:
-        self._order = self._rng.permutation(len(self))
-        self._dealt = 0
+        self._order = self._rng.permutation(self._n)
+        self.left = self._n
 
 
 @dataclass(frozen=True)
@@ -105,12 +100,17 @@ def _deal(decks: Sequence[Deck], sizes: Sequence[int]) -> list[Indices]:
     Between two shuffles many hands are one.
     """
     hands: list[list[Indices]] = [[] for _ in decks]
-    ends = np.cumsum(sizes)
-    at = dealt = 0
+    at = 0
     while at < len(sizes):
-        before_shuffle = min([deck.left for deck in decks])
-        until = max(at + 1, int(np.searchsorted(ends, dealt + before_shuffle, side="right")))
+        room = min([deck.left for deck in decks])
+        k = sizes[at]
+        at += 1
+        while at < len(sizes) and k + sizes[at] <= room:
+            if sizes[at] == sizes[-1]:  # and so are all in between, of which there may be many
+                many = min(len(sizes) - at, (room - k) // sizes[at])
+                k, at = k + many * sizes[at], at + many
+                break
+            k, at = k + sizes[at], at + 1
         for hand, deck in zip(hands, decks, strict=True):
-            hand.append(deck.deal(int(ends[until - 1]) - dealt))
-        at, dealt = until, int(ends[until - 1])
+            hand.append(deck.deal(k))
     return [np.concatenate(each) for each in hands]

@@ -30,6 +30,8 @@ class Member(NamedTuple):
     """A net, its optimizer, and how many steps that has taken since it began."""
 
     net: nn.Module
+    parameters: Sequence[nn.Parameter]
+    buffers: Sequence[torch.Tensor]
     optimizer: torch.optim.Optimizer
     taken: int
 
@@ -58,12 +60,20 @@ class Stack:
             self.counts = [torch.zeros(size, device=device) for _ in trained]
         self.even = True
         """Whether the optimizers of all nets have taken equally many steps: then one serves all of them."""
+        self._learns = [place for place, name in enumerate(self.weights) if name in set(trained)]
         self._slots = [self._slot(at) for at in range(size)]
 
     def _slot(self, at: int) -> list[torch.Tensor]:
         """The places of one net, in the order of `_tensors_of`."""
-        states = [state[name][at] for state in self.states for name in state]
+        states = [value[at] for state in self._kept for value in state.values()]
         return [each[at] for each in (*self.weights.values(), *self.buffers.values())] + states
+
+    @property
+    def _kept(self) -> list[Tensors]:
+        """What the optimizers keep of each parameter that learns."""
+        if not self.counts:
+            return self.states
+        return [state | {"step": count} for state, count in zip(self.states, self.counts, strict=True)]
 
     @torch.no_grad()
     def load(self, members: Sequence[Member]) -> None:
@@ -78,32 +88,34 @@ class Stack:
             places += slot[: len(own)]
             values += own
         torch._foreach_copy_(places, values)
-        if self.counts:
-            taken = torch.tensor([float(each.taken) for each in members])
-            for count in self.counts:
-                count.copy_(taken)
 
     @torch.no_grad()
     def store(self, members: Mapping[int, Member]) -> None:
         """Give these nets, by their place, what came of them."""
-        for at, member in members.items():
-            state = member.optimizer.state
-            parameters = [member.net.get_parameter(name) for name in self.trained]
-            if any(self.states) and not any(state.get(each) for each in parameters):
-                for parameter, own in zip(parameters, self.states, strict=True):
-                    state[parameter].update({name: torch.empty_like(parameter) for name in own})
-            for parameter, count in zip(parameters, self.counts, strict=False):
-                state[parameter]["step"] = count[0 if self.even else at].clone()
+        if self.even:  # the first one's optimizer has counted for all
+            for count in self.counts:
+                count.copy_(count[0].expand_as(count))
+        names = [list(state) for state in self._kept]
+        for member in members.values():
+            learning = [member.parameters[place] for place in self._learns]
+            if names and names[0] and not member.optimizer.state.get(learning[0]):
+                for parameter, own in zip(learning, names, strict=True):
+                    shapes = {name: parameter if name != "step" else self.counts[0][0] for name in own}
+                    member.optimizer.state[parameter].update(
+                        {name: torch.empty_like(value.detach()) for name, value in shapes.items()}
+                    )
         places = [place for member in members.values() for place in self._tensors_of(member)]
         torch._foreach_copy_(places, [value for at in members for value in self._slots[at]])
 
     def _tensors_of(self, member: Member) -> list[torch.Tensor]:
         """Weights and buffers, and, if there are any, what the optimizer keeps of each parameter that learns."""
-        net, state = member.net, member.optimizer.state
-        own = [each.detach() for each in net.parameters()] + list(net.buffers())
-        kept = [state.get(net.get_parameter(name), {}) for name in self.trained]
-        if all(kept):
-            own += [state[name] for state, names in zip(kept, self.states, strict=True) for name in names]
+        own: list[torch.Tensor] = [*(each.data for each in member.parameters), *member.buffers]
+        kept = [member.optimizer.state.get(member.parameters[place]) for place in self._learns]
+        for state, names in zip(kept, self.states, strict=True):
+            if state:
+                own += [state[name] for name in names]
+                if self.counts:
+                    own.append(state["step"])
         return own
 
 

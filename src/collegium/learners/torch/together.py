@@ -197,7 +197,8 @@ def shapes_of(updates: Sequence[Update]) -> list[Shape]:
 
 
 def _member(update: Update) -> Member:
-    return Member(update.training.net, update.optimizer, update.training.steps_of(update.optimizer))
+    training = update.training
+    return Member(training.net, *training.tensors, update.optimizer, training.steps_of(update.optimizer))
 
 
 def _loss(place: int, updates: Sequence[Update], part: Part) -> LocalLoss:

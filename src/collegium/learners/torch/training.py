@@ -241,6 +241,11 @@ class Training:
         return self._has[kinds]
 
     @cached_property
+    def tensors(self) -> tuple[list[nn.Parameter], list[torch.Tensor]]:
+        """Its parameters and buffers, where they are now."""
+        return list(self.net.parameters()), list(self.net.buffers())
+
+    @cached_property
     def shapes(self) -> tuple[tuple[str, tuple[int, ...], bool], ...]:
         """By name: the shape of each parameter, and whether it learns."""
         return tuple((name, tuple(each.shape), each.requires_grad) for name, each in self.net.named_parameters())
@@ -267,6 +272,7 @@ class Training:
             self._move(self.net, device)
             put_optimizer(self._optimizer, device)
             self._device = device
+            self.__dict__.pop("tensors", None)
 
     def _move(self, net: nn.Module, device: torch.device) -> nn.Module:
         """The net on this device. Our own nets use channels-last on a GPU, where that is faster."""
@@ -277,7 +283,7 @@ class Training:
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__ | {"cohort": None}
+        state = {name: value for name, value in self.__dict__.items() if name != "tensors"} | {"cohort": None}
         if self._device == CPU:
             return state
         with turn(self._device):
