@@ -790,7 +790,7 @@ FAULTS = (
     # Cohorts, and where and how precisely nets compute.
     _COHORTS.fault(
         "the first to come is the first net",
-        "brought, self._brought = sorted(self._brought, key=lambda each: each[0].party), []",
+        "brought, self._brought = sorted(self._brought, key=lambda each: (each[0].party, each[0].order)), []",
         "brought, self._brought = list(self._brought), []",
     ),
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),

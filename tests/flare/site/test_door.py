@@ -302,7 +302,9 @@ def test_a_program_that_the_supervisor_did_not_start_dials_the_agent(tmp_path: P
         orphan = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {dial!r}], start_new_session=True)"
         log = tmp_path / "log"
         with log.open("w") as output:
-            subprocess.run([sys.executable, "-c", orphan], stdout=output, stderr=output, timeout=seconds(60), check=True)
+            subprocess.run(
+                [sys.executable, "-c", orphan], stdout=output, stderr=output, timeout=seconds(60), check=True
+            )
         until(lambda: "ConnectionLost" in log.read_text())
     finally:
         listener.close()

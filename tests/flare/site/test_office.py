@@ -74,7 +74,7 @@ def test_what_a_reply_stands_on_is_on_the_disk_before_it_leaves(
 ) -> None:
     open_run(office, plan, public)
     synced: list[int] = []
-    monkeypatch.setattr("collegium.site.agent.os.fsync", synced.append)
+    monkeypatch.setattr("collegium.site.states.os.fsync", synced.append)
     assert give(office, label(1, plan))["kind"] == "HardLabels"
     assert len(synced) == 1  # the site's state; SQLite sees to the ledger
     assert office._ledger.durable
