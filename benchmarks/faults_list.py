@@ -218,7 +218,6 @@ FAULTS = (
         "steps = {each.name: each for each in self.asks_for}",
         "tests/flare/agreement/test_planning.py",
         "tests/flare/agreement/test_plan.py",
-        "tests/algorithms/test_fedkt.py -k plan",
     ),
     _PLAN.fault(
         "of XCLP leaves the backend open",
