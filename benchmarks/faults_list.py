@@ -225,7 +225,6 @@ FAULTS = (
         "",
         "tests/flare/site/test_office.py",
         "tests/flare/agreement/test_planning.py",
-        "tests/algorithms/test_xclp.py -k fixed",
     ),
     _PLAN.fault(
         "of FedKT leaves the noise open",
