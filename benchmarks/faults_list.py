@@ -137,7 +137,9 @@ FAULTS = (
     ),
     _DOOR.fault("anybody with a certificate is a lead", 'if lead.kind != "lead":', "if False:"),
     _DOOR.fault("any signature will do", "self._name or not letter.is_from(key):", "self._name:"),
-    _DOOR.fault("a run has many leads", "if known != lead:", "if False:"),
+    _DOOR.fault(
+        "a run has many leads", "if known != lead:", "if False:", "tests/flare/coordinator/test_installations.py"
+    ),
     _DOOR.fault(
         "who is revoked goes on",
         "        self._revoked.require_trusted(caller.lead)\n",
