@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Only what is imported is compiled, when it is: that takes half the time.
 PIP_OPTIONS := --quiet --no-compile --disable-pip-version-check
+# ... and kept: the tests start hundreds of processes, each of which would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test lint types imports unit slow bench reproduce docs build clean
 

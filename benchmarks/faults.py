@@ -109,7 +109,7 @@ def _run_tests(root: Path, arguments: list[str]) -> None:
         os.dup2(said, 2)
         import pytest
 
-        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", "--rootdir", str(root)]
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--rootdir", str(root)]
         os._exit(int(pytest.main([*options, *arguments])))
     finally:
         os._exit(3)

@@ -163,6 +163,19 @@ def test_a_site_that_keeps_its_score_to_itself_is_not_lost(tmp_path: Path, monke
     assert {row["code"] for row in said["failures"]} == {"unprotected"}
 
 
+def test_an_interrupted_coordinator_says_how_to_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(host: OfficeHost) -> dict[str, float]:
+        raise KeyboardInterrupt
+
+    command = federation(tmp_path, monkeypatch)
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(OfficeHost, "seen", interrupt)
+        result = collegium(*command)
+    assert result.returncode == 130
+    assert f"interrupted; to continue, add to the command: --out {tmp_path / 'out'} --resume" in result.stderr
+    assert collegium(*command, "--resume").returncode == 0
+
+
 def test_nobody_else_can_read_what_a_coordinator_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert collegium(*federation(tmp_path, monkeypatch)).returncode == 0
     out = tmp_path / "out"

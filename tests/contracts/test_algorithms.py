@@ -225,16 +225,10 @@ def test_it_does_not_matter_who_answers_first(name: str, cancer: Any, usual: Any
     same(usual(name)[0], other, cancer.split.public, fresh_secrets=make(name).fresh_secrets)
 
 
-# Real processes, where one method shows it; the others are slow.
-QUICK = {("fedct", "workers")}
-
-
-def _apart(name: str, link: str) -> Any:
-    company = [pytest.mark.xdist_group("many processes")] if link == "ray" else []
-    return pytest.param(name, link, marks=company if (name, link) in QUICK else [*company, pytest.mark.slow])
-
-
-@pytest.mark.parametrize(("name", "link"), [_apart(name, link) for name in NAMES for link in ("workers", "ray")])
+@pytest.mark.slow  # test_links has what is quick
+@pytest.mark.xdist_group("many processes")
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("link", ["workers", "ray"])
 def test_it_is_the_same_in_other_processes(name: str, link: str, cancer: Any, request: pytest.FixtureRequest) -> None:
     if link == "ray":
         request.getfixturevalue("ray_here")
@@ -291,10 +285,18 @@ OTHERWISE: list[tuple[str, dict[str, Any]]] = [
 NOT_SIMULATED = {"scores.score"}
 
 
-@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in registry.names("algorithm")), *OTHERWISE])
-def test_it_asks_for_the_steps_that_it_declares_and_for_no_others(name: str, settings: Any, cancer: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        pytest.param(name, settings, marks=pytest.mark.xdist_group(f"contracts of {name}"))
+        for name, settings in [*((name, {}) for name in NAMES), *OTHERWISE]
+    ],
+)
+def test_it_asks_for_the_steps_that_it_declares_and_for_no_others(
+    name: str, settings: Any, cancer: Any, usual: Any
+) -> None:
     algorithm = make(name, **settings)
-    run = run_of(cancer, name, NET if "start" in settings else None, algorithm)
+    run = run_of(cancer, name, NET if "start" in settings else None, algorithm) if settings else usual(name)[0]
     asked = {step for steps in run.orders["steps"] for step in str(steps).split()}
     assert asked == algorithm.all_steps().keys() - NOT_SIMULATED
 

@@ -10,21 +10,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import numpy as np
-import pandas as pd
 import pytest
-from tests.flare.conftest import LEARNERS, NAMES, started
+from tests.flare.conftest import LEARNERS, MANY_TREES, NAMES
 from tests.flare.faults import FaultyFederation
-from tests.flare.offices import OfficeHost, write_data, write_site
+from tests.flare.offices import OfficeHost, write_site
 from tests.waiting import seconds
 
 from collegium.flare.coordinator.coordinate import coordinate
-from collegium.flare.kits.identity import read_keys
 from collegium.flare.nvflare.session import NvflareHost
 from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LEAD
@@ -33,13 +31,11 @@ from collegium.runs.results import Run, load
 from collegium.site.ledger import verify_ledger
 from collegium.study.study import Study
 
-# One federation for all of them. Tests that start many processes do so one after the other: the machine has few cores.
+# Tests that start many processes do so one after the other: the machine has few cores.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning"),
     pytest.mark.xdist_group("many processes"),
 ]
-SETTINGS = {"site-2": ", n_estimators = 400"}
-"""It needs about a second for an order: time to be killed in the middle of one."""
 STUDY = """
 name = "test"
 seed = 3
@@ -56,32 +52,14 @@ patience = {patience}
 
 
 @pytest.fixture(scope="module")
-def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFederation]:
-    loopback = FaultyFederation(tmp_path_factory.mktemp("federation"), NAMES)
-    write_data(loopback.kits, NAMES)
-    for name in NAMES:
-        write_site(loopback.site_kit(name), name, learner=LEARNERS[name], settings=SETTINGS.get(name, ""))
-    identities = {name: read_keys(loopback.site_kit(name) / "agent", name).identity for name in NAMES}
-    known = "".join(f'"{name}" = "{identity}"\n' for name, identity in identities.items())
-    for name in NAMES:
-        file = loopback.site_kit(name) / "site.toml"
-        rows = pd.read_csv(loopback.site_kit(name) / "train.csv").drop(columns="diagnosis")
-        rows[::3].to_csv(loopback.site_kit(name) / "unlabeled.csv", index=False)
-        text = file.read_text().replace("held_out", 'unlabeled = "unlabeled.csv"\nheld_out')
-        file.write_text(f"{text}\n[identities]\n{known}")
-    with started(loopback):
-        yield loopback
-
-
-@pytest.fixture(scope="module")
 def undisturbed(federation: FaultyFederation, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same sites without NVFlare, in this process."""
     copy = tmp_path_factory.mktemp("copy")
     shutil.copy(federation.kits / "public.csv", copy)
     for name in NAMES:
-        write_site(copy / name, name, learner=LEARNERS[name], settings=SETTINGS.get(name, ""))
+        write_site(copy / name, name, learner=LEARNERS[name], settings=MANY_TREES.get(name, ""))
         shutil.copy(federation.site_kit(name) / "train.csv", copy / name)
-    study = write_study(copy, rounds=6)
+    study = write_study(copy, rounds=4)
     host = OfficeHost({name: copy / name for name in NAMES})
     return coordinate(Study.from_toml(study), host, base=copy, out=copy / "out", progress=False)
 
@@ -147,8 +125,8 @@ def assert_same(run: Run, other: Run) -> None:
 def test_kills_of_job_agent_and_server_change_nothing(
     federation: FaultyFederation, undisturbed: Run, tmp_path: Path
 ) -> None:
-    stops = Rounds(0, 1, 3)
-    study = write_study(federation.kits, rounds=6)
+    stops = Rounds(0, 1, 2)
+    study = write_study(federation.kits, rounds=4)
     before = {name: len(ledger_rows(federation, name)) for name in NAMES}
     coordinator = Coordinator(federation, study, tmp_path / "out", stops)
     said = len(federation.console("site-2"))
@@ -162,7 +140,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
         killed.append(time.monotonic())
         federation.start_server(seconds(60))
 
-    stops.at(3, server)
+    stops.at(2, server)
     run = coordinator.result()
     assert time.monotonic() - killed[0] < seconds(40), "an idle machine takes less than 20 s"
     assert_same(run, undisturbed)
@@ -171,10 +149,11 @@ def test_kills_of_job_agent_and_server_change_nothing(
     assert heard == [""], "a job that was killed is not a lost server"
     for name in NAMES:
         rows = ledger_rows(federation, name)[before[name] :]
-        assert len(rows) == 12, "six rounds of labels and scores, each released once"
-        assert len({(row["run"], row["number"]) for row in rows}) == 12
+        assert len(rows) == 8, "four rounds of labels and scores, each released once"
+        assert len({(row["run"], row["number"]) for row in rows}) == 8
 
 
+@pytest.mark.slow
 def test_a_site_that_is_killed_in_the_middle_is_left_out_and_joins_again(
     federation: FaultyFederation, tmp_path: Path
 ) -> None:
@@ -219,14 +198,15 @@ def test_a_site_that_stands_still_is_waited_for_and_then_left_out(federation: Fa
     assert run.labels is not None
 
 
+@pytest.mark.slow
 def test_a_killed_coordinator_program_is_resumed(
     federation: FaultyFederation, undisturbed: Run, tmp_path: Path
 ) -> None:
-    study, out = write_study(federation.kits, rounds=6), tmp_path / "out"
+    study, out = write_study(federation.kits, rounds=4), tmp_path / "out"
     command = [sys.executable, "-c", "from collegium.cli import main; main()", "coordinate", str(study)]
     command += ["--kits", str(federation.kits), "--out", str(out), "--json"]
     program = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not (out / "record").exists() or exchanges(out) < 4:
+    while not (out / "record").exists() or exchanges(out) < 3:
         assert program.poll() is None, "it ended before it could be killed"
         time.sleep(0.02)
     program.kill()
@@ -239,10 +219,11 @@ def test_a_killed_coordinator_program_is_resumed(
     assert (out / "report.html").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     [
-        pytest.param('name = "fedct"\nrounds = 2\nvotes = "secret"', marks=pytest.mark.slow),
+        'name = "fedct"\nrounds = 2\nvotes = "secret"',
         'name = "xclp"\nbits = 128\nk = 5\nhamming = "masked"',
     ],
     ids=["secret votes", "label propagation"],

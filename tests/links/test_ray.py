@@ -337,6 +337,7 @@ def test_alike_sites_go_to_the_same_process():
     assert [[site.name for site in part.sites] for part in parts] == [["large"], ["s0", "s1"]]
 
 
+@pytest.mark.slow
 def test_no_cluster_at_an_address_is_an_error(run_script, ray_here):
     """Nor is one that somebody else has for a run of their own."""
     done = run_script("auto")

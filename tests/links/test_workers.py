@@ -47,9 +47,8 @@ def test_sites_live_in_other_processes_and_stay_there():
             os.kill(pid, 0)
 
 
-@pytest.mark.parametrize(
-    "workers", [2, pytest.param(1, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_same_result_bit_for_bit_with_any_number_of_workers(digits, workers):
     here, there = (digits.run(cg.FedCT(rounds=3), workers=each) for each in (0, workers))
     assert there.metrics.equals(here.metrics)

@@ -160,6 +160,7 @@ def test_the_guide_s_file_works_beside_a_study(tmp_path):
     assert {row["step"] for row in here} == {"census.how_many"}
 
 
+@pytest.mark.slow
 def test_an_algorithm_of_the_package_trains_with_a_local_loss_of_the_package(installed):
     pytest.importorskip("torch")
     code = """

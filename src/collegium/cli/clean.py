@@ -41,16 +41,16 @@ def server_clean(kit: KitFolder, days: Days = 90, yes: Yes = False, as_json: AsJ
 def _clean(found: list[Leftover], *, yes: bool, as_json: bool) -> None:
     from collegium.flare.supervise.cleaning import remove
 
-    size = sum(each.bytes for each in found)
+    size, items = sum(each.bytes for each in found), "1 item" if len(found) == 1 else f"{len(found)} items"
     if not as_json:
         rows = [{"what": each.what, "path": str(each.path), "size": bytes_text(each.bytes), "days": round(each.days)}
                 for each in found]  # fmt: skip
         Console().print(frame_table(rows, "Old") if rows else "Nothing is old enough to delete.")
-    if found and not yes and not typer.confirm(f"Delete {len(found)} items ({bytes_text(size)})?", default=False):
+    if found and not yes and not typer.confirm(f"Delete {items} ({bytes_text(size)})?", default=False):
         typer.echo("Nothing was deleted.", err=True)
         raise typer.Exit(1)
     remove(found)
     if as_json:
         typer.echo(json.dumps({"deleted": [str(each.path) for each in found], "bytes": size}))
     elif found:
-        typer.echo(f"Deleted {len(found)} items, {bytes_text(size)}.")
+        typer.echo(f"Deleted {items}, {bytes_text(size)}.")

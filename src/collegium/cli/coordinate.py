@@ -86,6 +86,9 @@ def _coordinate(
 
     try:
         return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+    except KeyboardInterrupt:
+        say(f"interrupted; to continue, add to the command: --out {folder} --resume")
+        raise
     except QuorumLost as lost:
         for party, code in lost.refused.items():
             lost.add_note(f"{party}: {code}. {CODES.get(code, UNKNOWN)}")

@@ -112,7 +112,8 @@ def consensus_table(run: Run) -> pd.DataFrame:
     """Size, quality and changes of the consensus by round; a column is missing where it was not measured."""
     rows = run.metrics[(run.metrics["split"] == "public") & (run.metrics["party"] == COORDINATOR)]
     rows = rows[rows["metric"].isin(["consensus_size", "consensus_quality", "consensus_changed"])]
-    return rows.pivot_table(index="round", columns="metric", values="value", aggfunc="last")
+    latest = rows.dropna(subset="value").drop_duplicates(["round", "metric"], keep="last")
+    return latest.pivot(index="round", columns="metric", values="value")
 
 
 def bytes_sent(run: Run) -> int:

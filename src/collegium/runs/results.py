@@ -106,7 +106,7 @@ class Run:
         frames: dict[str, Any] = {}
         for name, named in columns.items():
             rows = costs if name == "costs" else getattr(observed, name)
-            frames[name] = _tidy(pd.DataFrame(rows, columns=list(named)), about["parties"])
+            frames[name] = pd.DataFrame(_in_order(rows, about["parties"]), columns=list(named))
         frames["costs"] = frames["costs"].fillna(0.0).astype({"bytes_up": "int64", "bytes_down": "int64"})
         names = [str(value) for value in classes.tolist()]
         counts = pd.DataFrame.from_dict(class_counts, orient="index", columns=names).rename_axis("party")
@@ -166,8 +166,13 @@ class Run:
     @property
     def accuracy(self) -> pd.DataFrame:
         """Test accuracy: one row per round, one column per site."""
+        return self._accuracy.copy()
+
+    @cached_property
+    def _accuracy(self) -> pd.DataFrame:
         rows = self.metrics[(self.metrics["split"] == "test") & (self.metrics["metric"] == "accuracy")]
-        wide = rows.pivot_table(index="round", columns="party", values="value", aggfunc="last")
+        latest = rows.dropna(subset="value").drop_duplicates(["round", "party"], keep="last")
+        wide = latest.pivot(index="round", columns="party", values="value")
         return wide.reindex(columns=[party for party in self.about["parties"] if party in wide.columns])
 
     @property
@@ -182,8 +187,12 @@ class Run:
 
     def summary(self) -> pd.DataFrame:
         """One row per site, and their mean: learner, samples, first and last accuracy, bytes sent, failures."""
+        return self._summary.copy()
+
+    @cached_property
+    def _summary(self) -> pd.DataFrame:
         parties: list[str] = self.about["parties"]
-        accuracy = self.accuracy
+        accuracy = self._accuracy
         table = pd.DataFrame(index=pd.Index(parties, name="party"))
         if self.about["samples"]:  # in a real run only the sites know
             table["learner"] = pd.Series(self.about["learners"])
@@ -314,11 +323,10 @@ def load(path: str | Path) -> Run:
         raise StorageError(f"The run in {folder} cannot be read: a file is damaged or missing. Restore it.") from None
 
 
-def _tidy(frame: pd.DataFrame, parties: list[str]) -> pd.DataFrame:
+def _in_order(rows: list[dict[str, Any]], parties: list[str]) -> list[dict[str, Any]]:
     """Rows by round, then by party in the sites' order: replies come in any order."""
     order = {party: number for number, party in enumerate(parties)}
-    ranked = frame.assign(_rank=[order.get(party, len(order)) for party in frame["party"]])
-    return ranked.sort_values(["round", "_rank"], kind="stable").drop(columns="_rank").reset_index(drop=True)
+    return sorted(rows, key=lambda row: (row["round"], order.get(row["party"], len(order))))
 
 
 def _read_model(stored: Any) -> Any:

@@ -44,6 +44,7 @@ def test_an_honest_plan_raises_no_warning(honest: Plan) -> None:
     assert "each site's HardLabels" in words(found, FOUND)
     label = next(step for step in honest.steps if step.step == "fedct.label")
     assert f"about {label.bytes} bytes each" in words(found, FOUND)
+    assert "when a round ends, unless the study does without" in words(found, FOUND), "scores"
     assert words(found, COORDINATOR).startswith("study: 'study'")
 
 
@@ -107,7 +108,11 @@ def test_a_plan_that_cannot_be_rehearsed_is_a_warning(honest: Plan) -> None:
     assert any("could not be rehearsed here" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("settings", [{"name": "xclp", "bits": 10**9}, {"name": "fedkt", "partitions": 10**9}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"name": "xclp", "bits": 10**9}, pytest.param({"name": "fedkt", "partitions": 10**9}, marks=pytest.mark.slow)],
+    ids=str,
+)
 def test_settings_that_keep_a_rehearsal_busy_for_ever_do_not_keep_the_owner_waiting(
     honest: Plan, settings: dict[str, object]
 ) -> None:

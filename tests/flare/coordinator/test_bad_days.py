@@ -142,8 +142,9 @@ def test_what_takes_long_after_the_last_round_is_said_and_bounded(
 ) -> None:
     monkeypatch.setattr("collegium.flare.coordinator.coordinate._MOST_ROWS", 40)
     said: list[str] = []
-    few = carry_out(host, kits, "few", say=said.append).global_model
-    chosen = Study.from_dict(study().model_dump(exclude_unset=True) | {"global_learner": "random_forest"})
+    settings = study().model_dump(exclude_unset=True)
+    usual, chosen = (Study.from_dict(settings | {"global_learner": learner}) for learner in (None, "random_forest"))
+    few = carry_out(host, kits, "few", study=usual, say=said.append).global_model
     every = carry_out(host, kits, "every", study=chosen, say=said.append).global_model
     assert few is not None
     assert every is not None

@@ -35,6 +35,7 @@ def study(**changes: Any) -> Study:
         "seed": 3,
         "data": {"source": "public.csv"},
         "algorithm": {"name": "fedct", "rounds": 3},
+        "global_learner": "decision_tree",
         "federation": {"classes": ["benign", "malignant"], "patience": 0.3, "outage": 2.0, "wait": 0.2},
     }
     for path, value in changes.items():

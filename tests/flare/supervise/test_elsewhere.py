@@ -62,6 +62,7 @@ def skip_unless(command: Sequence[str]) -> None:
         pytest.skip(f"this machine allows no namespaces here: {done.stderr.strip()}")
 
 
+@pytest.mark.slow
 def test_everything_runs_as_an_ordinary_user(tmp_path: Path) -> None:
     prefix = NOBODY if os.getuid() == 0 else []
     if prefix:

@@ -256,7 +256,7 @@ def test_sites_come_back_when_the_server_was_killed(federation):
 
 def test_an_unreachable_server_is_explained(federation, tmp_path):
     other = FaultyFederation(tmp_path, ("site-1",), port=free_port())
-    assert "connection refused; is the server running?" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
+    assert "connection refused; no server listens there" in str(why_unreachable(read_kit(other.site_kit("site-1"))))
 
 
 def test_logs_hold_no_tokens_and_no_keys():

@@ -17,6 +17,7 @@ from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing
+from collegium.core.scores import score
 from collegium.errors import CollegiumError
 from collegium.flare.agreement.bounded import Overrun, bounded
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep
@@ -142,6 +143,8 @@ def _leaving(step: PlannedStep, found: PlannedStep | None, *, rehearsed: bool) -
     )
     if found is not None and found.rehearsed:
         yield Line("", f"about {found.bytes} bytes each", FOUND)
+    elif step.step == score.name:
+        yield Line("", "when a round ends, unless the study does without", FOUND)
     elif found is not None:
         yield Line("", "not asked for in the rehearsal: perhaps never", FOUND)
     elif not rehearsed and step.rehearsed:

@@ -21,7 +21,7 @@ def why_unreachable(kit: Kit) -> str | None:
     except socket.gaierror:
         return f"cannot resolve {kit.host}: check DNS, or the server's host in the kit"
     except ConnectionRefusedError:
-        return f"cannot reach {kit.address}: connection refused; is the server running?"
+        return f"cannot reach {kit.address}: connection refused; no server listens there"
     except TimeoutError:
         return f"cannot reach {kit.address}: no answer; a firewall must allow outbound TCP to port {kit.port}"
     except OSError as error:
