@@ -245,24 +245,46 @@ class _Ends(Callback):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("mechanism", [None, cg.RandomizedResponse(epsilon=3.0)])
-def test_a_run_killed_between_states_ends_like_one_that_was_not(cancer, tmp_path, monkeypatch, mechanism):
-    algorithm, learner = cg.FedCT(rounds=6, mechanism=mechanism), DecisionTreeClassifier(max_features=3)
-    whole = cancer.run(algorithm, learner, out=tmp_path / "whole")
-    out = tmp_path / "killed"
-    with monkeypatch.context() as patched:
-        patched.setattr(Agent, "close", killed)
-        for after in (2, 4):
-            with pytest.raises(KeyboardInterrupt):
-                cancer.run(algorithm, learner, out=out, resume=True, callbacks=[_Ends(after)])
-    run = cancer.run(algorithm, learner, out=out, resume=True)
+def run_with_kills(federation, out, patched, *args, **options) -> cg.Run:
+    """A run that is killed twice between states, and resumed."""
+    patched.setattr(Agent, "close", killed)
+    for after in (2, 4):
+        with pytest.raises(KeyboardInterrupt):
+            federation.run(*args, out=out, resume=True, callbacks=[_Ends(after)], **options)
+    patched.undo()
+    patched.setattr(states, "_PAUSE", 1e9)
+    return federation.run(*args, out=out, resume=True, **options)
+
+
+def same(run: cg.Run, whole: cg.Run, *folders) -> None:
     assert any("again" in line for line in run.logs["site0"])
     assert not any("another release" in line for lines in run.logs.values() for line in lines)
     assert run.labels == whole.labels
     assert run.metrics.equals(whole.metrics)
-    rows = [read_ledger(folder / "ledger.db") for folder in (out, tmp_path / "whole")]
-    told = [[(row["party"], row["number"], row["sha256"], row["event"]) for row in each] for each in rows]
+    told = [
+        [(row["party"], row["number"], row["sha256"], row["event"]) for row in read_ledger(folder / "ledger.db")]
+        for folder in folders
+    ]
     assert told[0] == told[1]
+
+
+@pytest.mark.parametrize("mechanism", [None, cg.RandomizedResponse(epsilon=3.0)])
+def test_a_run_killed_between_states_ends_like_one_that_was_not(cancer, tmp_path, monkeypatch, mechanism):
+    method = cg.FedCT(rounds=6, mechanism=mechanism), DecisionTreeClassifier(max_features=3)
+    whole = cancer.run(*method, out=tmp_path / "whole")
+    run = run_with_kills(cancer, tmp_path / "killed", monkeypatch, *method)
+    same(run, whole, tmp_path / "killed", tmp_path / "whole")
     X = cancer.split.test[0]
     for party, model in whole.models.items():
         assert (model.predict(X) == run.models[party].predict(X)).all()
+
+
+def test_nets_that_were_trained_together_are_trained_together_again(cancer, tmp_path, monkeypatch):
+    method = cg.FedCT(rounds=6, steps=3), cg.TorchClassifier("linear", batch_size=8)
+    whole = cancer.run(*method, out=tmp_path / "whole", cohort="on")
+    run = run_with_kills(cancer, tmp_path / "killed", monkeypatch, *method, cohort="on")
+    same(run, whole, tmp_path / "killed", tmp_path / "whole")
+    assert run.about["cohort"]["largest"] == 5
+    for party, model in whole.models.items():
+        for name, value in model.estimator.get_weights().items():
+            np.testing.assert_array_equal(run.models[party].estimator.get_weights()[name], value)

@@ -122,7 +122,7 @@ class Recorder:
     """
 
     def __init__(self, enabled: bool) -> None:
-        self._enabled = enabled
+        self.enabled = enabled
         self._seen: Counter[Hashable] = Counter()
         self._recordings: dict[Hashable, Any] = {}
 
@@ -134,7 +134,7 @@ class Recorder:
         """Run it, or replay what was recorded under this key."""
         if key not in self._recordings:
             self._seen[key] += 1
-            if not self._enabled or self._seen[key] <= WARM_UP:
+            if not self.enabled or self._seen[key] <= WARM_UP:
                 run()
                 return
             self._recordings[key] = record(run, optimizer)[0]

@@ -28,6 +28,8 @@ from collegium.learners.torch.training import Training, Update
 STREAMS: Final = 16
 MOST_KEPT: Final = 128
 """Recordings take memory: so many nets keep theirs until their next update."""
+WORTH_RECORDING: Final = 16
+"""Steps of an update that are worth a recording, even if the net is never trained again."""
 
 _numbers = count()
 _keeping: deque[weakref.ref[Training]] = deque()
@@ -50,7 +52,8 @@ class Lane:
         self._states = _tensors_kept(update.optimizer)
         self._tables: Tables | None = None
         self._feed: DeviceFeed | None = None
-        self._recorder = Recorder(enabled=True)
+        self._recorder = Recorder(enabled=False)
+        self._updates = 0
         self._total = torch.zeros((), device=update.schedule.device)
         self.stream = _streams(update.schedule.device)[next(_numbers) % STREAMS]
         """Always the same: what was recorded on a stream uses that stream's scratch memory."""
@@ -70,7 +73,9 @@ class Lane:
         self._tables.set_targets(fed)
         if self._feed is None or not self._feed.serves(fed, self._tables, len(sizes), int(sizes.max())):
             self._feed = DeviceFeed(fed, self._tables, len(sizes), int(sizes.max()))
-            self._recorder = Recorder(enabled=True)
+            self._recorder = Recorder(enabled=False)
+        self._recorder.enabled = self._updates > 0 or len(sizes) >= WORTH_RECORDING
+        self._updates += 1
         self._feed.begin(fed)
         self._total.zero_()
 

@@ -33,6 +33,7 @@ OPTIMIZERS: Final[dict[str, MakeOptimizer]] = {
     "momentum": partial(torch.optim.SGD, momentum=0.9),
 }
 _IMAGE: Final = 3  # dimensions
+_KERNEL: Final = 4
 NO_TERMS: Final = LocalTerms(keep_optimizer=True)
 
 
@@ -125,7 +126,7 @@ class Training:
         """Where it was trained with others last: kept for the next time."""
         self._batches = Batches(np.random.default_rng(for_batches))
         self._distilled = Batches(np.random.default_rng(for_distilling))
-        self._device = CPU
+        self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
 
@@ -141,7 +142,7 @@ class Training:
         """An update with equal shares of all sets in each batch; the terms may reset the `optimizer`."""
         self._check_batch_norm([*sets, *([] if beside is None else [beside])], schedule, terms.train)
         with turn(schedule.device):
-            self.to(schedule.device)
+            self.to(schedule.device, schedule.precision)
             if not terms.keep_optimizer:
                 self._reset(optimizer)
         hands = schedule.deal(self._batches, sets, beside)
@@ -162,7 +163,7 @@ class Training:
         """An update after which the net predicts these targets, with a new Adam optimizer."""
         self._check_batch_norm([soft], schedule, terms.train)
         with turn(schedule.device):
-            self.to(schedule.device)
+            self.to(schedule.device, schedule.precision)
             adam = torch.optim.Adam(self.net.parameters())
             put_optimizer(adam, self._device)
         hands = schedule.deal(self._distilled, [], soft)
@@ -263,23 +264,31 @@ class Training:
     def answers(self, asked: Question) -> NDArray[Any]:
         """The net's logits, features or most probable classes, in eval mode."""
         with turn(asked.device):
-            self.to(asked.device)  # not in inference mode: what is moved there cannot be trained any more
+            self.to(
+                asked.device, asked.precision
+            )  # not in inference mode: what is moved there cannot be trained any more
         return answers(self.net, self.head if asked.said == "features" else "", asked)
 
-    def to(self, device: torch.device) -> None:
-        """Move the net and the optimizer's state to a device."""
-        if device != self._device:
-            self._move(self.net, device)
-            put_optimizer(self._optimizer, device)
-            self._device = device
-            self.__dict__.pop("tensors", None)
+    def to(self, device: torch.device, precision: Precision) -> None:
+        """Move the net and the optimizer's state to a device, and there into the layout that is best for it."""
+        channels_last = self._is_ours and device != CPU and precision == "bfloat16"
+        if (device, channels_last) == (self._device, self._channels_last):
+            return
+        self._move(self.net, device, channels_last=channels_last)
+        put_optimizer(self._optimizer, device)
+        self._device, self._channels_last = device, channels_last
+        self.cohort = None
+        self.__dict__.pop("tensors", None)
 
-    def _move(self, net: nn.Module, device: torch.device) -> nn.Module:
-        """The net on this device. Our own nets use channels-last on a GPU, where that is faster."""
-        if not self._is_ours:
-            return net.to(device)
-        layout = torch.contiguous_format if device == CPU else torch.channels_last
-        moved: nn.Module = net.to(device, memory_format=layout)  # type: ignore[call-overload]
+    @staticmethod
+    def _move(net: nn.Module, device: torch.device, *, channels_last: bool = False) -> nn.Module:
+        """The net on this device. Convolutions in bfloat16 are faster with the channels last, others slower.
+
+        That is so where the same seed must give the same net: measured on an H200.
+        """
+        layout = torch.channels_last if channels_last else torch.contiguous_format
+        has_images = any(each.ndim == _KERNEL for each in net.parameters())
+        moved: nn.Module = net.to(device, memory_format=layout) if has_images else net.to(device)  # type: ignore[call-overload]
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
@@ -291,7 +300,7 @@ class Training:
             net, optimizer = copy.deepcopy((self.net, self._optimizer))
             self._move(net, CPU)
             put_optimizer(optimizer, CPU)
-        return state | {"net": net, "_optimizer": optimizer, "_device": CPU}
+        return state | {"net": net, "_optimizer": optimizer, "_device": CPU, "_channels_last": False}
 
     def copy_net(self) -> nn.Module:
         """A copy of the net, on the CPU and in eval mode."""

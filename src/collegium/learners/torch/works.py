@@ -95,7 +95,7 @@ class AnswerWork:
         """Ask all of them, of which it is the first."""
         with turn(self.asked.device):
             for each in others:
-                each.training.to(self.asked.device)
+                each.training.to(self.asked.device, self.asked.precision)
         head = self.training.head if self.asked.said == "features" else ""
         layers = layers_like(self.training.net, self.training.layers)
         try:
