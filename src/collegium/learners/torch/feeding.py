@@ -237,12 +237,12 @@ class _Chunk:
         sizes = fed.hands.sizes[first : first + steps]
         start, total = int(fed.hands.sizes[:first].sum()), int(sizes.sum())
         dealt = [each[start : start + total] for each in fed.hands.rows]
-        self.is_filled = total < steps * rows
-        if not self.is_filled:
-            self.sizes, self.numbers = sizes, [each.reshape(steps, rows) for each in dealt]
-            return
+        self.is_filled = total < len(sizes) * rows
         self.sizes = np.zeros(steps, dtype=np.intp)
         self.sizes[: len(sizes)] = sizes
+        if total == steps * rows:
+            self.numbers = [each.reshape(steps, rows) for each in dealt]
+            return
         self._there = np.arange(rows) < self.sizes[:, None]
         self.numbers = [np.zeros((steps, rows), dtype=np.intp) for _ in dealt]
         for place, numbers in zip(self.numbers, dealt, strict=True):
