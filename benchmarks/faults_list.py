@@ -65,6 +65,8 @@ _BOUNDARY = _of(
     "boundary", "tests/wire/test_replies.py", "tests/wire/test_orders.py", "tests/core/test_hostile_replies.py",
     "tests/core/test_federation.py",
 )  # fmt: skip
+_STACKS = _of("stacks", "tests/learners/torch/test_together.py")
+_FEEDS = _of("feeds", "tests/learners/torch/test_feeding.py", "tests/learners/torch/test_hands.py")
 _COHORTS = _of("cohorts", "tests/core/test_meeting.py", "tests/links/test_cohorts.py")
 _COMPUTING = _of("computing", "tests/runs/test_computing.py")
 _ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
@@ -815,5 +817,45 @@ FAULTS = (
         "TF32 stays as the last net had it",
         "        products.allow_tf32, convolutions.allow_tf32, convolutions.deterministic = before\n",
         "        pass\n",
+    ),
+    _STACKS.fault(
+        "rows that fill up a batch count",
+        "        weights[k:] = 0\n",
+        "        weights[k:] = 1\n",
+    ),
+    _STACKS.fault(
+        "a batch that was filled up is averaged over all its rows",
+        "weighted.mean() if count is None else weighted.sum() / count",
+        "weighted.mean()",
+    ),
+    _STACKS.fault(
+        "the first one's optimizer counts for itself alone",
+        "                count.copy_(count[0].expand_as(count))\n",
+        "                pass\n",
+    ),
+    _STACKS.fault(
+        "nets of the same shape have the same layers",
+        "        update.training.layers,\n        update.training.shapes,\n",
+        "        update.training.shapes,\n",
+    ),
+    _STACKS.fault(
+        "a net that is done is stored with the others",
+        "            done = np.flatnonzero(lengths == step + 1)\n",
+        "            done = np.flatnonzero((lengths == step + 1) | (step + 1 == lengths[0]))\n",
+    ),
+    _FEEDS.fault(
+        "all nets have the first one's rows",
+        "            own += starts\n",
+        "            own += 0 * starts\n",
+    ),
+    _FEEDS.fault(
+        "targets are those of the first net",
+        "soft = soft[numbers[-1] + self._tables.to_targets[: shape.nets]]",
+        "soft = soft[numbers[-1]]",
+    ),
+    _FEEDS.fault(
+        "decks are dealt past a shuffle at once",
+        "        room = min([deck.left for deck in decks])\n",
+        "        room = max([deck.left for deck in decks])\n",
     ),
 )

@@ -270,6 +270,20 @@ def test_nets_that_differ_are_not_one_computation() -> None:
     assert set(sites.attendance.alone) == {"s00", "s01", "s02"}
 
 
+def test_nets_with_other_layers_of_the_same_shape_are_not_one_computation() -> None:
+    def flat(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(shape[0], 32), nn.Tanh(), nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, n_classes))
+
+    sites = Sites([40, 50])
+    sites.models[1].set_params(net=flat)
+    sites.both(updating(steps=5))
+    assert sites.apart() == 0
+    alone, asked = sites.both(lambda model, X, y: model.predict_logits(U))
+    for one, other in zip(alone, asked, strict=True):
+        assert np.array_equal(one, other)
+    assert set(sites.attendance.alone) == {"s00", "s01"}
+
+
 def test_optimizers_that_have_taken_different_numbers_of_steps() -> None:
     """Adam corrects for how many steps it has taken."""
     sites = Sites([40, 100, 300])
