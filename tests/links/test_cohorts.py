@@ -15,7 +15,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from tests.waiting import seconds
+from tests.waiting import seconds, until
 
 import collegium as cg
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE, meet
@@ -248,9 +248,6 @@ def test_an_unknown_mode_is_an_error(digits):
 
 
 def test_threads_end_with_the_run(digits):
-    before = threading.active_count()
+    before = set(threading.enumerate())
     digits.run(cg.FedCT(rounds=1), Sociable(), cohort="on")
-    for thread in threading.enumerate():
-        if thread.name.startswith("ThreadPoolExecutor"):
-            thread.join(60)
-    assert threading.active_count() <= before
+    until(lambda: not set(threading.enumerate()) - before, every=0.01)
