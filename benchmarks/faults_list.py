@@ -854,8 +854,8 @@ FAULTS = (
         "soft = soft[numbers[-1]]",
     ),
     _FEEDS.fault(
-        "decks are dealt past a shuffle at once",
-        "        room = min([deck.left for deck in decks])\n",
-        "        room = max([deck.left for deck in decks])\n",
+        "decks are dealt past a shuffle of two",
+        "room = lefts[1] if len(lefts) > 1",
+        "room = lefts[-1] if len(lefts) > 1",
     ),
 )

@@ -23,7 +23,7 @@ def test_a_hand_may_be_larger_than_the_deck() -> None:
     assert Counter(Counter(hand.tolist()).values()) == {2: 2, 3: 1}
 
 
-@pytest.mark.parametrize("lengths", [[10], [10, 7], [3, 50], [1, 1], [64, 64]])
+@pytest.mark.parametrize("lengths", [[10], [10, 7], [3, 50], [1, 1], [64, 64], [9, 7, 5], [5, 5, 5], [30, 4, 3]])
 @pytest.mark.parametrize("size", [1, 4, 20])
 def test_dealing_many_hands_at_once_is_dealing_them_one_by_one(lengths: list[int], size: int) -> None:
     """Decks share a generator: an earlier shuffle of one changes the next of another."""

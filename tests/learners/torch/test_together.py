@@ -64,10 +64,13 @@ class Sites:
         self.attendance = Attendance()
 
     def both(self, ask: Callable[[TorchClassifier, Any, Any], Any]) -> tuple[list[Any], list[Any]]:
-        """What comes of asking each alone, and all of them in a meeting, which then are the sites' models."""
-        others = copy.deepcopy(self.models)
-        alone = [ask(model, *data) for model, data in zip(others, self.data, strict=True)]
-        self.alone = others
+        """What comes of asking each alone, and all of them in a meeting.
+
+        On a CPU those that are alone stay so from then on; on a GPU, where rounding differs, they begin anew.
+        """
+        if not hasattr(self, "alone") or self.models[0].device != "cpu":
+            self.alone = copy.deepcopy(self.models)
+        alone = [ask(model, *data) for model, data in zip(self.alone, self.data, strict=True)]
         return alone, self.meet(ask)
 
     def meet(self, ask: Callable[[TorchClassifier, Any, Any], Any]) -> list[Any]:

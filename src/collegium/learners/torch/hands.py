@@ -97,12 +97,13 @@ def sweep(n: int, size: int) -> list[int]:
 def _deal(decks: Sequence[Deck], sizes: Sequence[int]) -> list[Indices]:
     """A hand from every deck for each mini-batch in turn: decks share a generator, so the order of shuffles counts.
 
-    Between two shuffles many hands are one.
+    As long as one deck at most is shuffled, many hands are one.
     """
     hands: list[list[Indices]] = [[] for _ in decks]
     at = 0
     while at < len(sizes):
-        room = min([deck.left for deck in decks])
+        lefts = sorted(deck.left for deck in decks)
+        room = lefts[1] if len(lefts) > 1 else sum(sizes)
         k = sizes[at]
         at += 1
         while at < len(sizes) and k + sizes[at] <= room:
