@@ -65,6 +65,12 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Not supported: a run trains a site's model. (scikit-learn's tools require this method.)"""
         raise ConfigError("A site's model is trained by cg.run. To train on other data, clone its `estimator`.")
 
+    def release(self) -> None:
+        """Give back what its learner kept to be trained again: a run that is over does not train it."""
+        last = self.estimator.steps[-1][1] if isinstance(self.estimator, Pipeline) else self.estimator
+        if hasattr(last, "release"):
+            last.release()
+
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
         if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`

@@ -110,6 +110,8 @@ class AgentPool:
         for party, agent in self.agents.items():
             if self._locks[party].acquire(blocking=False):  # a site that is still at work needs its file
                 agent.close()
+                if agent.site.model is not None:
+                    agent.site.model.release()
 
 
 class LocalLink(SimulatedLink):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from collegium.algorithms.scaffold import Correction
 from collegium.core.meeting import Attendance, Meeting
 from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.errors import ConfigError
-from collegium.learners.torch import together
+from collegium.learners.torch import lanes, together
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.wire import tables
 
@@ -310,6 +311,82 @@ def test_memory_that_is_short_makes_smaller_cohorts(monkeypatch: pytest.MonkeyPa
         sites.both(updating(steps=5))
     assert sites.apart() <= 2e-7
     assert sites.attendance.together
+
+
+def test_rows_that_are_bad_late_do_not_train_those_twice_who_are_done() -> None:
+    sites = Sites([300, 50, 50], net="linear")
+    late = sites.data[0][0].copy()
+    late[7] = np.inf
+    sites.data[0] = tables.frozen(late), sites.data[0][1]
+    expected = copy.deepcopy(sites.models)
+    steps = {len(sites.data[0][1]): 60, 50: 1}
+
+    def update(model: TorchClassifier, X: Any, y: Any) -> TorchClassifier:
+        return model.update(X, y, classes=range(4), steps=steps[len(y)])
+
+    outcomes = sites.meet(update)
+    assert isinstance(outcomes[0], ConfigError)
+    for at in (1, 2):
+        alone = update(expected[at], *sites.data[at])
+        assert difference(alone.get_weights(), sites.models[at].get_weights()) == 0
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Nets are trained side by side without a GPU: one after the other, with what happens there."""
+    told: dict[str, Any] = {"most": 99, "groups": []}
+
+    def train(updates: Any) -> list[Any]:
+        told["groups"].append(len(updates))
+        reports = []
+        for at, update in enumerate(updates):
+            reports.append(update.carry_out())
+            if at + 1 > told["most"]:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return reports
+
+    monkeypatch.setattr(lanes, "has_lane", lambda update: True)
+    monkeypatch.setattr(lanes, "train_side_by_side", train)
+    return told
+
+
+def test_nets_side_by_side_that_take_too_much_memory_start_again_from_their_weights(beside: dict[str, Any]) -> None:
+    sites = Sites([40, 50, 48, 44], net=with_batch_norm, optimizer="momentum", lr=0.1)
+    for model, (X, _) in zip(sites.models, sites.data, strict=True):
+        model.initialize(X, range(4))
+    expected = copy.deepcopy(sites.models)
+    beside["most"] = 2
+    with pytest.warns(match="4 nets do not fit into the memory of the GPU: 2 are trained at a time"):
+        sites.meet(updating(steps=5))
+    assert beside["groups"] == [4, 2, 2]
+    for at, model in enumerate(expected):
+        alone = model.update(*sites.data[at], classes=range(4), steps=5)
+        assert difference(alone.get_weights(), sites.models[at].get_weights()) < 1e-6
+
+
+def test_a_net_side_by_side_that_fails_hurts_nobody(beside: dict[str, Any]) -> None:
+    sites = Sites([40, 50, 48], net=with_batch_norm)
+    broken = sites.data[1][0].copy()
+    broken[:] = np.nan
+    sites.data[1] = tables.frozen(broken), sites.data[1][1]
+    expected = copy.deepcopy(sites.models)
+    outcomes = sites.meet(updating(steps=5))
+    assert isinstance(outcomes[1], ConfigError)
+    assert beside["groups"] == [3, 1, 1, 1]
+    for at in (0, 2):
+        alone = expected[at].update(*sites.data[at], classes=range(4), steps=5)
+        assert difference(alone.get_weights(), sites.models[at].get_weights()) < 1e-6
+    assert "cannot be trained" in sites.attendance.alone["s00"]
+
+
+def test_a_model_gives_back_what_others_rows_it_kept() -> None:
+    sites = Sites([40, 50])
+    sites.meet(updating(steps=5))
+    kept = weakref.ref(sites.models[0]._training.cohort)
+    assert kept() is not None
+    for model in sites.models:
+        model.release()
+    assert kept() is None
 
 
 def test_a_net_that_cannot_be_computed_with_others_is_trained_alone() -> None:

@@ -64,6 +64,11 @@ class Lane:
         same = self._settings == _settings(update) and list(map(id, now)) == list(map(id, self._states))
         return same and self._descent.renew(update.terms.added)
 
+    def knows(self, update: Update) -> bool:
+        """Whether every step of an update has the shape of one that was recorded."""
+        sizes = set(update.hands.sizes.tolist())
+        return all(self._recorder.knows(Shape(1, size, filled=False)) for size in sizes)
+
     def begin(self, update: Update) -> None:
         """Take the steps of this update from now on."""
         self._update = update
@@ -104,8 +109,20 @@ class Lane:
 
 
 def is_recorded(update: Update) -> bool:
-    """Whether what this update computes was recorded: then it needs no memory that is not there."""
-    return isinstance(update.training.cohort, Lane) and update.training.cohort.serves(update)
+    """Whether every step of this update was recorded: then none of them needs memory that is not there."""
+    lane = update.training.cohort
+    return isinstance(lane, Lane) and lane.serves(update) and lane.knows(update)
+
+
+def train_alone(update: Update) -> UpdateReport:
+    """Train one net; what it had before is what it has if that fails."""
+    backup = None if is_recorded(update) else Backup([update])
+    try:
+        return train_side_by_side([update])[0]
+    except Exception:
+        if backup is not None:
+            backup.restore()
+        raise
 
 
 def train_side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
@@ -133,8 +150,9 @@ def train_side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
 
 def _lane_for(update: Update) -> Lane:
     """That of the net's last update, if this one computes the same."""
-    if isinstance(update.training.cohort, Lane) and is_recorded(update):
-        return update.training.cohort
+    kept = update.training.cohort
+    if isinstance(kept, Lane) and kept.serves(update):
+        return kept
     lane = update.training.cohort = Lane(update)
     _keeping.append(weakref.ref(update.training))
     while len(_keeping) > MOST_KEPT:

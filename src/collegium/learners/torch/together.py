@@ -245,8 +245,9 @@ def train_together(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
             for at in left:
                 outcomes[at] = Alone("there is no memory for more than one net")
         except ConfigError:  # somebody's rows: they are refused where they were brought
-            sound = [at for at in group if _has_sound_rows(updates[at])]
-            waiting += [sound] if len(sound) < len(group) else []
+            left = [at for place, at in enumerate(group) if place not in done]
+            sound = [at for at in left if _has_sound_rows(updates[at])]
+            waiting += [sound] if len(sound) < len(left) else []
         except Exception as error:  # a net of the user's own may do what cannot be done for several at once
             for at in group:
                 outcomes[at] = Alone(f"its net cannot be computed with others ({type(error).__name__})")

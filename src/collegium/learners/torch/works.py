@@ -46,7 +46,7 @@ class UpdateWork:
 
     def alone(self) -> UpdateReport:
         """Carry it out."""
-        return _side_by_side([self.update])[0] if lanes.has_lane(self.update) else self.update.carry_out()
+        return lanes.train_alone(self.update) if lanes.has_lane(self.update) else self.update.carry_out()
 
     def together(self, others: Sequence[UpdateWork]) -> Sequence[UpdateReport | Alone]:
         """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
@@ -54,18 +54,19 @@ class UpdateWork:
         return together.train_together(updates) if self._why_not is None else _side_by_side(updates)
 
 
-def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
-    """As many at a time as fit into memory."""
+def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
+    """As many at a time as fit into memory; if one of them fails, each alone, so that it hurts nobody else."""
     backup = None if all(map(lanes.is_recorded, updates)) else lanes.Backup(updates)
     try:
-        return lanes.train_side_by_side(updates)
-    except torch.cuda.OutOfMemoryError:
-        if backup is None:
-            raise
-        backup.restore()
-        torch.cuda.empty_cache()
+        return list(lanes.train_side_by_side(updates))
+    except Exception as error:
+        if backup is not None:  # what is recorded fails before its first step, if it does
+            backup.restore()
         if len(updates) == 1:
             raise
+        if not isinstance(error, torch.cuda.OutOfMemoryError):
+            return [Alone(f"a net beside it cannot be trained ({type(error).__name__})")] * len(updates)
+    torch.cuda.empty_cache()
     half = len(updates) // 2
     together.warn_of_memory(len(updates), half)
     return _side_by_side(updates[:half]) + _side_by_side(updates[half:])
