@@ -798,8 +798,8 @@ FAULTS = (
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
     _COHORTS.fault(
         "sites with a deadline wait for each other",
-        "if self._everybody is not None and exchange.deadline is None:",
-        "if self._everybody is not None:",
+        "if self._attendants is None or exchange.deadline is not None:",
+        "if self._attendants is None:",
         "tests/links/test_cohorts.py",
     ),
     _COHORTS.fault(

@@ -92,9 +92,11 @@ def test_who_does_not_join_is_not_waited_for_and_meets_nobody() -> None:
     meeting = Meeting(3, attendance)
 
     def attend(party: str) -> int:
-        with meeting.attended(party, joins=party != "c"):
-            if party == "c":
-                release.wait(seconds(30))
+        if party == "c":
+            meeting.leave()
+            release.wait(seconds(30))
+            return meet(Square(3))
+        with meeting.attended(party):
             return meet(Square(3))
 
     with ThreadPoolExecutor(3) as pool:

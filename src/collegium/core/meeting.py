@@ -172,6 +172,11 @@ class Places:
             else:
                 self._free += 1
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a place."""
+        return bool(self._queue)
+
 
 class Meeting:
     """One exchange: so many sites are expected, each in a thread of its own.
@@ -191,22 +196,21 @@ class Meeting:
         self._lock = threading.Lock()
 
     @contextmanager
-    def attended(self, party: str, *, joins: bool = True) -> Iterator[None]:
-        """A site is at work in this thread; when it has left, nobody waits for it. One that does not join never came.
+    def attended(self, party: str, *, has_place: bool = False) -> Iterator[None]:
+        """A site is at work in this thread; when it has left, nobody waits for it.
 
-        The block begins once there is a place for it.
+        The block begins once there is a place for it, unless its thread `has_place` already, and gives it back itself.
         """
-        token = _current.set(_Attending(self, party) if joins else None)
-        if not joins:
-            self._leave()
-        self._places.take()
+        token = _current.set(_Attending(self, party))
+        if not has_place:
+            self._places.take()
         try:
             yield
         finally:
             _current.reset(token)
-            if joins:
-                self._leave()
-            self._places.give_back()
+            self.leave()
+            if not has_place:
+                self._places.give_back()
 
     def disperse(self) -> None:
         """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
@@ -214,7 +218,8 @@ class Meeting:
             self._expected = 0
             self._begin_if_complete()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """One of those who were expected has left, or never comes."""
         with self._lock:
             self._expected -= 1
             self._begin_if_complete()
