@@ -368,8 +368,8 @@ FAULTS = (
     ),
     _SHARED.fault(
         "sites share what a step can change",
-        "return request.mask is None and all(isinstance(value, _FIXED) for value in request.args.values())",
-        "return request.mask is None",
+        "return requests if fixed else _own_copies(requests)",
+        "return requests",
     ),
     _SHARED.fault(
         "a site that knows other labels gets what another read",
@@ -755,7 +755,7 @@ FAULTS = (
     ),
     _BOUNDARY.fault(
         "a reply need not fit its hash",
-        "if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:",
+        "if row is not None and (known_sha256 or hashlib.sha256(payload).hexdigest()) != row.sha256:",
         "if row is None and hashlib.sha256(payload).hexdigest() != 0:",
     ),
     _BOUNDARY.fault(

@@ -2,7 +2,7 @@
 
 With a hundred sites in a process, what costs most beside the sites' work is threads that wake each other. So a thread
 is woken only when there is a place for it, and who waits for answers only when no site waits for a place: as long as
-sites are about to answer, the answers lie in a row.
+sites are about to answer, the answers lie in a row, unless that is a long one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 from collegium.core.meeting import Places, locked
 
 T = TypeVar("T")
-_MOST: Final = 64
-"""Answers that lie in a row: those of large nets take much memory."""
+_MUCH: Final = 1 << 20
+"""Bytes of answers: to read them takes long, and most of that leaves Python to the sites."""
 
 
 class _Attendant:
@@ -91,22 +91,26 @@ class Attendants:
 class Inbox(Generic[T]):
     """Results of so many futures, in the order in which they come.
 
-    Whoever takes them out is woken when all are there, or when nobody `is_busy` with more, or when many lie in a row.
+    Whoever takes them out is woken when all are there, or when nobody `is_busy` with more, or when there is much to do:
+    `size` says how many bytes a result has.
     """
 
-    def __init__(self, expected: int, is_busy: Callable[[], bool]) -> None:
-        self._expected, self._is_busy = expected, is_busy
+    def __init__(self, expected: int, is_busy: Callable[[], bool], size: Callable[[T], int]) -> None:
+        self._expected, self._is_busy, self._size = expected, is_busy, size
         self._came: deque[Future[T]] = deque()
+        self._bytes = 0
         self._lock = threading.Lock()
         self._ready = locked()
         self._called = False
 
     def put(self, future: Future[T]) -> None:
         """A future is done."""
+        failed = future.cancelled() or future.exception() is not None
         with self._lock:
             self._came.append(future)
-            waiting = len(self._came)
-            if not self._called and (waiting == self._expected or waiting >= _MOST or not self._is_busy()):
+            self._bytes += 0 if failed else self._size(future.result())
+            enough = len(self._came) == self._expected or self._bytes >= _MUCH
+            if not self._called and (enough or not self._is_busy()):
                 self._called = True
                 self._ready.release()
 
@@ -117,7 +121,7 @@ class Inbox(Generic[T]):
             if not self._ready.acquire(timeout=-1 if until is None else max(0.0, until - time.monotonic())):
                 raise TimeoutError
             with self._lock:
-                self._called = False
+                self._called, self._bytes = False, 0
                 came, self._came = self._came, deque()
                 self._expected -= len(came)
             while came:  # they are passed on, not kept

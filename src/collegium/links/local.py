@@ -108,7 +108,7 @@ class AgentPool:
 
     def _answer(self, party: str, frame: bytes) -> Answer:
         agent = self.agents[party]
-        return Answer(party, agent.serve(frame), agent.notes)
+        return Answer(party, agent.serve(frame), agent.notes, agent.hashed)
 
     @property
     def is_busy(self) -> bool:
@@ -141,6 +141,10 @@ class AgentPool:
                     agent.site.model.release()
 
 
+def _size(answer: Answer | None) -> int:
+    return 0 if answer is None else len(answer.frame)
+
+
 class LocalLink(SimulatedLink):
     """Sites in this process; `workers` of them work at a time (0: one per core)."""
 
@@ -157,7 +161,7 @@ class LocalLink(SimulatedLink):
         """One frame to each party; answers as they come."""
         self._exchanges += 1
         exchange = Exchange(self._exchanges, len(orders), deadline)
-        inbox: Inbox[Answer | None] = Inbox(len(orders), lambda: self._pool.is_busy)
+        inbox = Inbox(len(orders), lambda: self._pool.is_busy, _size)
         for party, frame in orders.items():
             self._pool.submit(party, frame, exchange).add_done_callback(inbox.put)
         try:
