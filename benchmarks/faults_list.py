@@ -368,8 +368,8 @@ FAULTS = (
     ),
     _SHARED.fault(
         "sites share what a step can change",
-        "return request.mask is None and all(isinstance(value, _FIXED) for value in request.args.values())",
-        "return request.mask is None",
+        "return requests if fixed else _own_copies(requests)",
+        "return requests",
     ),
     _SHARED.fault(
         "a site that knows other labels gets what another read",
@@ -755,7 +755,7 @@ FAULTS = (
     ),
     _BOUNDARY.fault(
         "a reply need not fit its hash",
-        "if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:",
+        "if row is not None and (known_sha256 or hashlib.sha256(payload).hexdigest()) != row.sha256:",
         "if row is None and hashlib.sha256(payload).hexdigest() != 0:",
     ),
     _BOUNDARY.fault(
@@ -798,8 +798,8 @@ FAULTS = (
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
     _COHORTS.fault(
         "sites with a deadline wait for each other",
-        "if self._everybody is not None and exchange.deadline is None:",
-        "if self._everybody is not None:",
+        "if self._attendants is None or exchange.deadline is not None:",
+        "if self._attendants is None:",
         "tests/links/test_cohorts.py",
     ),
     _COHORTS.fault(

@@ -406,8 +406,8 @@ class Federation:
     def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
         """Read an answer; None if the party refused, or if its reply does not answer this order."""
         start, party, state = time.perf_counter(), answer.party, self._state[answer.party]
-        self.noise.depend_on(party.encode() + b"\0" + answer.frame)
-        reply, release, charges = self._read(answer.frame, awaited)
+        self.noise.depend_on(party.encode() + b"\0", answer.frame)
+        reply, release, charges = self._read(answer, awaited)
         if isinstance(reply, Refusal):
             outcome.refused[party] = reply.code
             self.reject(party, reply.code, step=reply.step or None)
@@ -426,11 +426,12 @@ class Federation:
             self.observed.disclosed(COORDINATOR, party, state.asked, release, awaited.requests[-1].args)
         return release
 
-    def _read(self, frame: bytes, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
+    def _read(self, answer: Answer, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
         """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
         number = awaited.requests[-1].number
         try:
-            reply = read_reply(frame)
+            known = answer.hashed is not None and answer.hashed[0] is answer.frame
+            reply = read_reply(answer.frame, answer.hashed[1] if known and answer.hashed is not None else None)
             if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
                 raise WireError("A reply to another order.")
             charges, _ = read_charges(None if reply.row is None else reply.row.privacy)

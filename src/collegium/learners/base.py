@@ -74,7 +74,10 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
         if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`
-            known: Codes = self.estimator_codes[self.estimator.predict_positions(X)]
+            positions = self.estimator.predict_positions(X)
+            # Usually a position is the code itself, and need not be looked up: that takes far longer.
+            every = np.array_equal(self.estimator_codes, np.arange(len(self.classes)))
+            known: Codes = positions.astype(self.estimator_codes.dtype) if every else self.estimator_codes[positions]
             return known
         answers = np.asarray(self.estimator.predict(X)).reshape(-1)
         return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
