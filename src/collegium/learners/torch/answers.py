@@ -26,6 +26,9 @@ AT_ONCE: Final = 2**19
 AT_ONCE_VALUES: Final = 2**27
 """Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
+AT_ONCE_ALONE: Final = 2**24
+"""The same for one net, which may have convolutions: these make much more of each row."""
+
 
 class Question(NamedTuple):
     """What is asked of a net."""
@@ -40,8 +43,12 @@ def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
     """What one net, which is on the device, says of these rows, in eval mode."""
     net.eval()
     with _asking(asked), _saying(net, head, asked.said) as answer:
-        chunks = [answer(asked.rows.tensor(chunk, asked.device)) for chunk in asked.rows.chunks()]
-        return np.concatenate([chunk.cpu().numpy() for chunk in chunks])
+        if asked.device.type == "cpu":
+            return np.concatenate(
+                [answer(asked.rows.tensor(each, asked.device)).numpy() for each in asked.rows.chunks()]
+            )
+        chunks = asked.rows.chunks(most_values=AT_ONCE_ALONE)
+        return torch.cat([answer(asked.rows.tensor(each, asked.device)) for each in chunks]).cpu().numpy()
 
 
 def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[NDArray[Any]]:
