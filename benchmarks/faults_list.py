@@ -866,8 +866,13 @@ FAULTS = (
     ),
     _FEEDS.fault(
         "all nets have the first one's rows",
-        "            own += starts\n",
-        "            own += 0 * starts\n",
+        'np.add(each.numbers[place], start, out=own[:, at], casting="same_kind")',
+        'np.add(each.numbers[place], 0, out=own[:, at], casting="same_kind")',
+    ),
+    _FEEDS.fault(
+        "all nets have the first one's labels of the same rows",
+        "            return None\n    return list(first.values())",
+        "            pass\n    return list(first.values())",
     ),
     _FEEDS.fault(
         "targets are those of the first net",

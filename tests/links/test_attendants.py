@@ -12,7 +12,7 @@ from collegium.core.meeting import Places
 from collegium.links.attendants import Attendants, Inbox
 
 
-def test_tasks_begin_when_there_is_a_place_in_threads_that_are_used_again() -> None:
+def test_tasks_begin_when_there_is_a_place_in_as_few_threads_as_can_be() -> None:
     begun, ran_in, places = list[int](), list[int](), Places(1)
     attendants = Attendants(places, lambda: begun.append(threading.get_ident()))
     first, go_on = threading.Event(), threading.Event()
@@ -24,20 +24,33 @@ def test_tasks_begin_when_there_is_a_place_in_threads_that_are_used_again() -> N
 
     waiting = attendants.submit(wait)
     assert first.wait(seconds(30))
-    next_one = attendants.submit(lambda: ran_in.append(threading.get_ident()))
-    until(lambda: places.awaited, every=0.001)
+    others = [attendants.submit(lambda: ran_in.append(threading.get_ident())) for _ in range(50)]
+    assert places.awaited
     assert not ran_in
     go_on.set()
     assert waiting.result(seconds(30)) == "waited"
-    next_one.result(seconds(30))
-    for _ in range(3):
-        until(lambda: len(attendants._idle) == 2, every=0.001)
-        attendants.submit(lambda: ran_in.append(threading.get_ident())).result(seconds(30))
-    assert set(ran_in) <= set(begun)
-    assert len(begun) == 2
+    for other in others:
+        other.result(seconds(30))
+    assert ran_in == begun * 50  # each was done before the next began, so that one thread was enough
     attendants.close()
     until(lambda: not any(thread.ident in begun for thread in threading.enumerate()), every=0.001)
     assert places._free == 1
+
+
+def test_a_task_that_waits_without_a_place_keeps_its_thread() -> None:
+    places, go_on = Places(1), threading.Event()
+    attendants = Attendants(places, lambda: None)
+
+    def away() -> int:
+        with places.left():
+            assert go_on.wait(seconds(30))
+        return threading.get_ident()
+
+    waiting = [attendants.submit(away) for _ in range(3)]
+    attendants.submit(go_on.set).result(seconds(30))
+    assert len({each.result(seconds(30)) for each in waiting}) == 3
+    attendants.close()
+    until(lambda: places._free == 1, every=0.001)
 
 
 def test_an_error_is_raised_where_it_is_waited_for() -> None:

@@ -141,12 +141,18 @@ _Group = list[tuple[_Brought, int]]
 """Alike works: what each was brought with, and its number there."""
 
 
+class Turn(Protocol):
+    """What is released when there is a place: usually a lock that a thread waits for."""
+
+    def release(self) -> None: ...
+
+
 class Places:
     """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
 
     def __init__(self, number: int) -> None:
         self._free = number
-        self._queue: deque[threading.Lock] = deque()
+        self._queue: deque[Turn] = deque()
         self._lock = threading.Lock()
 
     def take(self) -> None:
@@ -155,22 +161,25 @@ class Places:
         self.call(turn)
         turn.acquire()
 
-    def call(self, turn: threading.Lock) -> None:
-        """Release this lock when there is a place for the thread that waits for it."""
+    def call(self, turn: Turn) -> None:
+        """Release this when there is a place for it."""
         with self._lock:
-            if self._free > 0:
-                self._free -= 1
-                turn.release()
-            else:
-                self._queue.append(turn)
+            self._queue.append(turn)
+        self._fill()
 
     def give_back(self) -> None:
         """Let somebody else have one's place."""
         with self._lock:
             self._free += 1
-            if self._queue and self._free > 0:
-                self._free -= 1
-                self._queue.popleft().release()
+        self._fill()
+
+    def _fill(self) -> None:
+        with self._lock:
+            if not self._queue or self._free <= 0:
+                return
+            self._free -= 1
+            turn = self._queue.popleft()
+        turn.release()
 
     @contextmanager
     def left(self) -> Iterator[None]:

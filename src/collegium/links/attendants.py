@@ -1,8 +1,8 @@
 """Threads for sites that meet, and what they have answered.
 
-With a hundred sites in a process, what costs most beside the sites' work is threads that wake each other. So a thread
-is woken only when there is a place for it, and who waits for answers only when no site waits for a place: as long as
-sites are about to answer, the answers lie in a row, unless that is a long one.
+With a hundred sites in a process, threads that wake each other would cost more than what they do. So an order is begun
+only when there is a place for it, by the same thread as the one before if that one is done; and who waits for answers
+is woken only when no site waits for a place: while sites are about to answer, answers lie in a row, unless it is long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, Final, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from collegium.core.meeting import Places, locked
 
@@ -22,15 +23,22 @@ _MUCH: Final = 1 << 20
 
 
 class _Attendant:
-    """A thread that does one task after the other, each when there is a place for it."""
+    """A thread that does one task after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, task: Callable[[], None]) -> None:
+        self.task: Callable[[], None] | None = task
         self.turn = locked()
-        self.task: Callable[[], None] | None = None
+        """Released with the next task, or without one at the end."""
+
+
+class _Turn(NamedTuple):
+    """A task that begins when there is a place for it."""
+
+    release: Callable[[], None]
 
 
 class Attendants:
-    """As many threads as there are tasks at a time; each begins when there is a place, and then gives that back."""
+    """Threads that do tasks, each of which begins when there is a place; there are as many as tasks have begun."""
 
     def __init__(self, places: Places, begin: Callable[[], None]) -> None:
         """`begin` is called in each thread, once."""
@@ -53,31 +61,31 @@ class Attendants:
             except BaseException as error:  # raised where it is waited for
                 future.set_exception(error)
 
-        self._give(task)
+        self._places.call(_Turn(partial(self._give, task)))
         return future
 
     def _give(self, task: Callable[[], None]) -> None:
+        """Begin: in the thread that has become idle last, which may be the one that gives its place to this task."""
         with self._lock:
             attendant = self._idle.pop() if self._idle else None
-        if attendant is None:
-            attendant = _Attendant()
-            threading.Thread(target=self._attend, args=(attendant,), daemon=True).start()
-        attendant.task = task
-        self._places.call(attendant.turn)
+        if attendant is not None:
+            attendant.task = task
+            attendant.turn.release()
+        else:
+            threading.Thread(target=self._attend, args=(_Attendant(task),), daemon=True).start()
 
     def _attend(self, own: _Attendant) -> None:
         self._begin()
-        stays = True
-        while stays:
-            own.turn.acquire()
-            if own.task is not None:
-                own.task()
+        while own.task is not None:
+            own.task()
             own.task = None  # and with it what it answered
             with self._lock:
                 stays = not self._closed
                 if stays:
                     self._idle.append(own)
             self._places.give_back()
+            if stays:
+                own.turn.acquire()
 
     def close(self) -> None:
         """End the threads: those at work when they are done."""
@@ -85,7 +93,7 @@ class Attendants:
             self._closed = True
             idle, self._idle = self._idle, []
         for each in idle:
-            self._places.call(each.turn)
+            each.turn.release()
 
 
 class Inbox(Generic[T]):

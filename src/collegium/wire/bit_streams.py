@@ -7,7 +7,7 @@ What is read is not trusted: a `Reader` raises WireError on anything that does n
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -114,19 +114,21 @@ def _steps(places: NDArray[Any]) -> NDArray[Any]:
 
 def _best_rice(gaps: NDArray[np.int32]) -> int:
     # The cost, size * (1 + r) + sum(gaps >> r), is convex in r: it falls until a bit more saves too little, which is
-    # somewhere near the mean. The sum of all gaps is less than the number of places, which fits 32 bits.
-    @cache
-    def quotients(rice: int) -> int:
-        return int((gaps >> np.int32(rice)).sum(dtype=np.int32))
+    # somewhere near the mean.
+    sums: dict[int, int] = {}
 
-    def saved(rice: int) -> int:
-        """How many bits of quotients one more bit of every remainder saves."""
-        return quotients(rice) - quotients(rice + 1)
+    def saves_enough(rice: int) -> bool:
+        """Whether one more bit of every remainder saves more bits of quotients than it costs."""
+        for each in (rice, rice + 1):
+            if each not in sums:  # which is less than the number of places, and fits 32 bits
+                sums[each] = int(np.add.reduce(gaps >> np.int32(each), dtype=np.int32))
+        return sums[rice] - sums[rice + 1] > gaps.size
 
-    rice = max(0, (quotients(0) // gaps.size).bit_length() - 2)
-    while rice and saved(rice - 1) <= gaps.size:
+    mean = int(np.add.reduce(gaps, dtype=np.int32)) // gaps.size
+    rice = max(0, mean.bit_length() - 2)
+    while rice and not saves_enough(rice - 1):
         rice -= 1
-    while saved(rice) > gaps.size:
+    while saves_enough(rice):
         rice += 1
     return rice
 

@@ -39,6 +39,7 @@ _MAGIC: Final = b"CLG2"
 _SIZES: Final = struct.Struct(">II")
 _START: Final = len(_MAGIC) + _SIZES.size
 _ARRAY, _LABELS, _FLOAT = "$array", "$labels", "$float"
+_AS_IT_IS: Final = frozenset({str, bool, type(None)})
 _TOO_LONG: Final = 10 ** (MAX_DIGITS - 1)
 
 
@@ -156,6 +157,9 @@ def _read(
         tree = _DECODER.decode(head.decode())
     except (ValueError, RecursionError):
         raise WireError("A message's structure is not valid JSON.") from None
+    # Without arrays, labels and odd numbers ("$...", as it is or escaped), and not deep, it is the message.
+    if middle == end and b"$" not in head and b"\\" not in head and head.count(b"{") + head.count(b"[") <= limits.depth:
+        return tree
     reader = _Reader(memoryview(data)[middle:end], known, limits, frozen=frozen)
     message = reader.value(tree)
     reader.close()
@@ -219,13 +223,15 @@ class _Writer:
         self.labels: dict[int, Labels] = {}
 
     def plain(self, value: Any, depth: int = 0) -> Any:
-        if value is None or isinstance(value, (bool, str)):
+        if type(value) in _AS_IT_IS or isinstance(value, (bool, str)):
             return value
         if isinstance(value, (int, np.integer)):
             return _short(int(value))
         if isinstance(value, (float, np.floating)):
             number = float(value)
             return number if math.isfinite(number) else {_FLOAT: repr(number)}
+        if type(value) is dict:  # the usual one of those below
+            return self._table(value, depth)
         if isinstance(value, np.bool_):
             return bool(value)
         if isinstance(value, Labels):
@@ -238,14 +244,18 @@ class _Writer:
         if isinstance(value, (list, tuple)):
             return [self.plain(item, depth + 1) for item in value]
         if isinstance(value, Mapping):
-            for key in value:
-                if not isinstance(key, str) or key.startswith("$"):
-                    what = type(key).__name__
-                    raise WireError(f"Keys of a message must be strings that do not start with '$', got {what}.")
-            return {key: self.plain(item, depth + 1) for key, item in value.items()}
+            return self._table(value, depth)
         raise WireError(
             f"A {type(value).__name__} is not plain data: send numbers, strings, lists, dicts, arrays or Labels."
         )
+
+    def _table(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        _check_depth(depth)
+        for key in value:
+            if not isinstance(key, str) or key.startswith("$"):
+                what = type(key).__name__
+                raise WireError(f"Keys of a message must be strings that do not start with '$', got {what}.")
+        return {key: self.plain(item, depth + 1) for key, item in value.items()}
 
     def _labels(self, labels: Labels) -> list[Any]:
         if id(labels) not in self._written:

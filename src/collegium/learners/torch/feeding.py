@@ -141,17 +141,27 @@ class DeviceFeed:
         """Copy the numbers, codes and weights of the rows of the next steps to the device."""
         chunks = [_Chunk(each, first, self._room, self._rows) for each in self._fed]
         for place, numbers in enumerate(self._numbers):
-            starts = np.array(self._tables.starts[place])[:, None]
-            own = np.stack([each.numbers[place] for each in chunks], axis=1)
-            if place < len(self._codes):
-                _put(self._codes[place], np.stack([each.codes(place) for each in chunks], axis=1))
-            own += starts
+            own = np.empty(numbers.shape, np.int32)  # half as much to copy
+            for at, (each, start) in enumerate(zip(chunks, self._tables.starts[place], strict=True)):
+                np.add(each.numbers[place], start, out=own[:, at], casting="same_kind")
             _put(numbers, own)
+            if place < len(self._codes):
+                self._tell_codes(place, chunks)
         if self.weighted or any(each.is_filled for each in chunks):
             for place, weights in enumerate(self._weights):
                 _put(weights, np.stack([each.weights(place) for each in chunks], axis=1))
             counts = np.stack([each.sizes for each in chunks], axis=1)
             _put(self._counts, np.maximum(1, len(self._codes) * counts).astype(np.float32))
+
+    def _tell_codes(self, place: int, chunks: Sequence[_Chunk]) -> None:
+        """The codes of rows whose numbers the device has: all codes, looked up there, where that is less to copy."""
+        numbers, codes = self._numbers[place], self._codes[place]
+        every = _labels_by_rows([own.sets[place] for own in self._fed])
+        if every is None or sum(map(len, every)) > codes.numel():
+            _put(codes, np.stack([each.codes(place) for each in chunks], axis=1))
+        else:
+            table = torch.from_numpy(_joined([each.codes(slice(None)) for each in every])).to(codes.device)
+            torch.index_select(table, 0, numbers.view(-1), out=codes.view(-1))
 
     def batch(self, shape: Shape) -> tuple[Batch, torch.Tensor | None]:
         """The next one of the first nets; and how many labeled rows of each count, where some do not."""
@@ -328,6 +338,15 @@ def _table(given: Sequence[Rows], device: torch.device) -> tuple[torch.Tensor, l
     return table, starts
 
 
+def _labels_by_rows(given: Sequence[Labelled]) -> list[Labelled] | None:
+    """One of those with the same rows, in the order of `Tables`; None if the same rows have different labels."""
+    first: dict[Any, Labelled] = {}
+    for each in given:
+        if not first.setdefault(each.rows.identity, each).has_labels_of(each):
+            return None
+    return list(first.values())
+
+
 class _Chunk:
     """One net's rows in some steps: (steps, rows), with what fills them up."""
 
@@ -377,7 +396,7 @@ def _in_place(place: torch.Tensor | None, values: torch.Tensor, device: torch.de
 
 
 def _put(place: torch.Tensor, values: NDArray[Any]) -> None:
-    place.copy_(torch.from_numpy(values))
+    place.copy_(torch.from_numpy(values).to(place.device))  # of another type there, if it is
 
 
 def _there(values: NDArray[Any], device: torch.device) -> torch.Tensor:
