@@ -207,8 +207,10 @@ def main() -> None:
         os.environ[PARENT] = str(os.getpid())  # of the jobs
         module = _MODULES[kind]
     if kind == "agent":
-        from collegium.flare.site.postponed import SELDOM_USED, postpone  # nobody else has these packages
+        # nobody else has these packages
+        from collegium.flare.site.postponed import SELDOM_USED, do_without_arrow, postpone
 
+        do_without_arrow(Path(sys.argv[1]) / "site.toml")
         postpone(SELDOM_USED)
     else:
         _change_nvflare(kind)
