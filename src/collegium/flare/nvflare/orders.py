@@ -1,4 +1,4 @@
-"""What NVFlare's process at a site does with orders: it passes bytes between the relay and the site's agent, and no more.
+"""What NVFlare's process at a site does with orders: it passes bytes between relay and agent, and no more.
 
 NVFlare would start a process at every site for every session, from settings that the server sends. Orders come here
 without: they are messages of a channel of their own to the process that is there already.

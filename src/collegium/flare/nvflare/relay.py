@@ -86,7 +86,8 @@ class LinkRelay(Controller):  # type: ignore[misc]
         return False
 
     def _ping(self, site: str, fl_ctx: Any) -> bool:
-        return self._send(site, PING, b"", 1.0, fl_ctx)[0] == ReturnCode.OK
+        code, _ = self._send(site, PING, b"", 1.0, fl_ctx)
+        return code == str(ReturnCode.OK)
 
     def _send(self, site: str, topic: str, message: bytes, timeout: float, fl_ctx: Any) -> tuple[str, bytes]:
         reply = (
