@@ -172,13 +172,20 @@ def test_only_what_the_students_agree_on_leaves_a_party(digits) -> None:
 
 def test_ties_may_go_to_the_class_that_has_fewer_votes_in_all(cancer) -> None:
     counts = np.array([[3, 2, 1, 0], [1, 2, 3, 0]])
-    assert winners(rare_first(counts + [[1], [0]] * (counts > 0)), 0).tolist() == [0, 0, 1, -1]  # without ties as before
+    assert winners(rare_first(counts + [[1], [0]] * (counts > 0)), 0).tolist() == [
+        0,
+        0,
+        1,
+        -1,
+    ]  # without ties as before
     for common, rare in ((0, 1), (1, 0)):
         tied = np.array([[2, 2, 2, 2, 0], [2, 2, 2, 2, 0]])
         tied[common, 0] = 3
         assert winners(rare_first(tied), 0).tolist() == [common, rare, rare, rare, -1]
     student = XGBClassifier(n_estimators=3)
-    sites = [cg.Site(f"site{i}", X, y) for i, (X, y) in enumerate(cancer.split.sites[:2])]  # two: they tie where not one
+    sites = [
+        cg.Site(f"site{i}", X, y) for i, (X, y) in enumerate(cancer.split.sites[:2])
+    ]  # two: they tie where not one
     votes = [
         cancer.run(cg.FedKT(teacher=TREE, student=student, ties=ties, share=share), sites=sites).labels.codes
         for ties, share in (("random", "votes"), ("rare", "votes"), ("rare", "models"))

@@ -120,7 +120,9 @@ class TestDirichlet:
         assert min(sizes(assign(Dirichlet(0.01, min_size=0), TEN_CLASSES, 30))) == 0
 
     def test_gives_up_with_a_remedy(self) -> None:
-        with pytest.raises(ConfigError, match=r"Dirichlet\(alpha=0.01, min_size=401, capped=False\): in 100 draws .*larger alpha"):
+        with pytest.raises(
+            ConfigError, match=r"Dirichlet\(alpha=0.01, min_size=401, capped=False\): in 100 draws .*larger alpha"
+        ):
             assign(Dirichlet(0.01, min_size=401), TEN_CLASSES, 5)
 
     def test_capped_a_site_that_has_its_share_gets_no_later_class(self) -> None:

@@ -29,10 +29,12 @@ from collegium.core.weights import Arrays
 
 
 @step
-def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None) -> Weights:
+def update(
+    site: ActiveSite, w: Arrays, epochs: int, steps: int | None, keep_optimizer: bool = False, rate: float = 1.0
+) -> Weights:
     """ClientUpdate(k, w): E epochs of local training from w."""
     site.load(w)
-    site.train_net(epochs, steps)
+    site.train_net(epochs, steps, keep_optimizer=keep_optimizer, rate=rate)
     return Weights(site.weights(), site.records)
 
 

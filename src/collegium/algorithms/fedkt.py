@@ -105,7 +105,7 @@ def consistent(votes: list[Any]) -> Any:
 
 
 def rare_first(counts: Any) -> Any:
-    """Counts, of shape (classes, samples), without ties: of equal ones that of the class with fewer votes in all wins."""
+    """Counts, of shape (classes, samples), without ties: of equal ones, that of the class with fewer votes in all."""
     rarity = np.argsort(np.argsort(-counts.sum(axis=1), kind="stable"), kind="stable")  # the rarest class has most
     return np.where(counts > 0, counts * len(counts) + rarity[:, np.newaxis], 0)
 

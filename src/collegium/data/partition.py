@@ -279,9 +279,7 @@ class ByColumn(Partition):
         return self.column
 
 
-def _dirichlet(
-    rows: Rows, y: Codes, sites: int, alpha: float, rng: np.random.Generator, *, capped: bool
-) -> list[Rows]:
+def _dirichlet(rows: Rows, y: Codes, sites: int, alpha: float, rng: np.random.Generator, *, capped: bool) -> list[Rows]:
     sizes, deals = np.zeros(sites), []
     for part in _rows_by_class(rows, y, rng):
         shares = rng.dirichlet(np.full(sites, alpha))

@@ -126,6 +126,7 @@ class Training:
         """Where it was trained with others last: kept for the next time."""
         self._batches = Batches(np.random.default_rng(for_batches))
         self._distilled = Batches(np.random.default_rng(for_distilling))
+        self._distiller: torch.optim.Optimizer | None = None
         self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
@@ -160,12 +161,14 @@ class Training:
         self.taken = 0
 
     def begin_distilling(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> Update:
-        """An update after which the net predicts these targets, with a new Adam optimizer."""
+        """An update after which the net predicts these targets, with a new Adam optimizer or the last one."""
         self._check_batch_norm([soft], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device, schedule.precision)
-            adam = torch.optim.Adam(self.net.parameters())
+            kept = self._distiller if terms.keep_optimizer else None
+            adam = torch.optim.Adam(self.net.parameters()) if kept is None else kept
             put_optimizer(adam, self._device)
+            self._distiller = adam if terms.keep_optimizer else None
         hands = schedule.deal(self._distilled, [], soft)
         return Update(self, hands, [], soft, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
 
@@ -296,11 +299,13 @@ class Training:
         if self._device == CPU:
             return state
         with turn(self._device):
-            # One copy of both, since the optimizer refers to the net's parameters.
-            net, optimizer = copy.deepcopy((self.net, self._optimizer))
+            # One copy of all, since the optimizers refer to the net's parameters.
+            net, optimizer, distiller = copy.deepcopy((self.net, self._optimizer, self._distiller))
             self._move(net, CPU)
-            put_optimizer(optimizer, CPU)
-        return state | {"net": net, "_optimizer": optimizer, "_device": CPU, "_channels_last": False}
+            for each in filter(None, (optimizer, distiller)):
+                put_optimizer(each, CPU)
+        moved = {"net": net, "_optimizer": optimizer, "_distiller": distiller}
+        return state | moved | {"_device": CPU, "_channels_last": False}
 
     def copy_net(self) -> nn.Module:
         """A copy of the net, on the CPU and in eval mode."""
