@@ -133,6 +133,14 @@ class TestDirichlet:
         assert counts.sum(axis=1).min() >= 10
         assert sizes(assign(Dirichlet(0.01, min_size=0), TEN_CLASSES, 10)).max() > sizes(parts).max()
 
+    def test_capped_the_rarest_class_comes_first(self) -> None:
+        y = np.repeat([0, 1], [700, 300])
+        parts = [part for seed in range(20) for part in assign(Dirichlet(0.2, capped=True), y, 10, seed)]
+        counts = np.array([np.bincount(y[part], minlength=2) for part in parts])
+        full = counts >= 100  # 1,000 rows for 10 sites
+        assert full.any(axis=0).all()
+        assert counts[full[:, 1], 0].sum() == 0 < counts[full[:, 0], 1].sum()
+
     @pytest.mark.parametrize("alpha", [0, -1, np.nan, np.inf, 1e10, True, "1", None])
     def test_alpha_is_checked(self, alpha: Any) -> None:
         with pytest.raises(ConfigError, match="Dirichlet: alpha"):

@@ -78,8 +78,8 @@ class Dirichlet(Partition):
     """Each class is divided over the sites in proportions drawn from Dir(alpha).
 
     With a small alpha, sites differ in size and in classes; with a large one they approach `Iid`. The draw is repeated
-    until every site has at least `min_size` rows. `capped`: a site that has its equal share of all rows gets none of
-    the classes that are still to be divided, as in FedLab and in FedKT's code.
+    until every site has at least `min_size` rows. `capped`: classes are divided from the rarest on, and a site that has
+    its equal share of all rows gets none of those still to come, as in FedLab and in FedKT's code.
     """
 
     alpha: Alpha
@@ -281,7 +281,8 @@ class ByColumn(Partition):
 
 def _dirichlet(rows: Rows, y: Codes, sites: int, alpha: float, rng: np.random.Generator, *, capped: bool) -> list[Rows]:
     sizes, deals = np.zeros(sites), []
-    for part in _rows_by_class(rows, y, rng):
+    by_class = _rows_by_class(rows, y, rng)
+    for part in sorted(by_class, key=len) if capped else by_class:
         shares = rng.dirichlet(np.full(sites, alpha))
         if capped and (open_shares := shares * (sizes < len(rows) / sites)).any():
             shares = open_shares
