@@ -264,6 +264,17 @@ def test_a_start_may_name_some_of_the_weights_only():
     assert SEEN["a"][0]["before"]["1.weight"].std() > 0
 
 
+def test_a_start_may_be_a_file_of_arrays(tmp_path):
+    file = tmp_path / "start.npz"
+    np.savez(file, **{"1.bias": np.arange(10, dtype=np.float32)})
+    assert cg.FedAvg(start=str(file)).start == cg.FedAvg(start={"1.bias": np.arange(10)}).start
+    (tmp_path / "words.npz").write_text("no weights")
+    np.save(tmp_path / "lone.npy", np.zeros(3))
+    for name in ("none.npz", "words.npz", "lone.npy"):
+        with pytest.raises(ConfigError, match=f"start names .*{name}, which is no .npz file"):
+            cg.FedAvg(start=tmp_path / name)
+
+
 def test_a_start_of_another_net_is_an_error():
     with pytest.raises(ConfigError, match="start"):
         run_nets(cg.FedAvg(rounds=1, start={"1.bias": np.zeros(3)}))

@@ -16,7 +16,7 @@ class Annealing(Averaging):
     anneal: PositiveInt | None = None
     """The learners' rate falls by a cosine, and would be 0 after so many rounds (None: it stays)."""
     first_round: NonNegativeInt = 0
-    """The round of that fall which is this run's first: a run that starts from another's model goes on with its rate."""
+    """The round of that fall which is this run's first: a run that starts from another's model goes on at its rate."""
 
     def rate(self, t: int) -> float:
         """By how much the learners' own rate is multiplied in round t of this run."""

@@ -1,4 +1,4 @@
-"""FedAUX's and XCLP's networks, for 32x32 color images and small gray ones: the published nets, without their early poolings.
+"""FedAUX's and XCLP's nets, for 32x32 color images and small gray ones: as published, without their early poolings.
 
 The first convolution and what follows it have stride 1 where the nets for 224x224 images have stride 2, so that a
 32x32 or 28x28 image is 4x4 before the average pooling. All are ``nn.Sequential``, with the head as their last layer.
@@ -147,8 +147,8 @@ class ShuffleUnit(nn.Module):
 def cnn13(input_shape: Shape, n_classes: int) -> nn.Module:
     """The 13 layers of Tarvainen and Valpola (2017, Table 5), with features of length 1, as in XCLP's code.
 
-    Dropout of .5 after both poolings, leaky ReLU of slope .1. Their convolutions have weight norm, too: batch norm after
-    each makes that redundant, and it is left out here.
+    Dropout of .5 after both poolings, leaky ReLU of slope .1. Their convolutions have weight norm, too: the batch norm
+    after each makes that redundant, and it is left out here.
     """
     channels = image_of(input_shape, smallest=9)[0]
     return nn.Sequential(
