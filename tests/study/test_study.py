@@ -345,7 +345,7 @@ def test_images_may_be_standardized_by_fixed_numbers():
         (plain.sites[1].X, standardized.sites[1].X),
     ):  # fmt: skip
         np.testing.assert_allclose(after, (before - mean) / std, atol=1e-6)
-    with pytest.raises(ConfigError, match="data.standardize: give one mean and one std for each of the images' 3"):
+    with pytest.raises(ConfigError, match=r"data.standardize: give one mean and one std for each of the images' 3"):
         of_patterns(standardize={"mean": [0.1], "std": [1.0]}).prepare()
 
 

@@ -31,7 +31,8 @@ class Started(Algorithm):
     """A method whose sites train models of their own, and may begin with weights that are there already.
 
     Each method's own file has `start` among its settings: a fitted model, such as another run's `global_model`, arrays
-    by name, or the path of an .npz file that holds them; or a list of those, each for the nets that it fits. All sites' learners must then have weights.
+    by name, or the path of an .npz file that holds them; or a list of those, each for the nets that it fits. All sites'
+    learners must then have weights.
     """
 
     start: Any

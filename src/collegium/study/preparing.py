@@ -69,7 +69,8 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
     except ConfigError as error:
         raise ConfigError(f"data, partition: {error}") from None
     test = (_rescaled(study, dataset.test[0]), dataset.test[1]) if dataset.test and own_test else parts.test
-    public, truth = parts.public, parts.public_truth
+    public: Any = parts.public
+    truth: NDArray[Any] | None = parts.public_truth
     if study.data.public_source:
         public, truth = _public_from(study, study.data.public_source, base, folder), None
     sites = [

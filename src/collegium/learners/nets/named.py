@@ -142,8 +142,8 @@ def cnn_aimhi(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 
 def cnn_normed(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """AIMHI's net with features of length 1 before a weight-normed head, as in XCLP's code."""
-    *features, head = cnn_aimhi(input_shape, n_classes).children()
-    return nn.Sequential(*features, UnitLength(), WeightNormed(head.in_features, n_classes))
+    *features, _ = cnn_aimhi(input_shape, n_classes).children()
+    return nn.Sequential(*features, UnitLength(), WeightNormed(64, n_classes))
 
 
 def lenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
