@@ -130,6 +130,15 @@ def test_parts_go_on_from_each_other_and_a_row_from_another(tmp_path: Path, monk
     assert not conditions.weights(every[2]).exists()  # nobody needs those
 
 
+def test_some_cells_alone_bring_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table(('[[rows]]\nname = "local"', NETS + '[[rows]]\nname = "local"'))
+    declare(monkeypatch, own)
+    chosen = pieces.Piece({"small": own}, Conditions(tmp_path), 1, lambda _: None, only="second").waiting
+    assert [(unit.row, unit.part) for unit in chosen] == [("first", 0), ("second", 0), ("second", 1)]
+    chosen = pieces.Piece({"small": own}, Conditions(tmp_path), 2, lambda _: None, only="few public").waiting
+    assert [unit.key for unit in chosen] == ["FedCT | few public rows | 0", "FedCT | few public rows | 1"]
+
+
 def test_weights_that_were_removed_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = table(('[[rows]]\nname = "local"', NETS + '[[rows]]\nname = "local"'))
     declare(monkeypatch, own)

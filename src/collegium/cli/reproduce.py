@@ -20,6 +20,7 @@ def reproduce(
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Stop after so long; the same command goes on from there.")
     ] = None,
+    only: Annotated[str, typer.Option(help="Only the cells whose row, column or seed holds these words.")] = "",
     jobs: Annotated[int, typer.Option(min=1, help="How many runs work at a time.")] = 1,
     device: Device = None,
     data: Annotated[
@@ -50,7 +51,7 @@ def reproduce(
     conditions = Conditions(folder, quick, device, data, deadline)
     left: list[object] = []
     if measure:
-        piece = pieces.Piece(tables, conditions, 1 if quick and seeds is None else seeds, typer.echo)
+        piece = pieces.Piece(tables, conditions, 1 if quick and seeds is None else seeds, typer.echo, only)
         piece.carry_out(jobs)
         left = [*piece.waiting, *piece.failed]
     file = page or folder / "reproduction.md"

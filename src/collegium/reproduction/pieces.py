@@ -28,7 +28,9 @@ def units_of(name: str, table: Table, seeds: Iterable[int]) -> Iterator[Unit]:
 class Piece:
     """What is still to be done of these tables, and the time for it."""
 
-    def __init__(self, tables: dict[str, Table], conditions: Conditions, seeds: int | None, say: Say) -> None:
+    def __init__(
+        self, tables: dict[str, Table], conditions: Conditions, seeds: int | None, say: Say, only: str = ""
+    ) -> None:
         self._tables, self._conditions, self._say = tables, conditions, say
         self.results = {name: Results(conditions.out, name) for name in tables}
         most = max((seeds or table.seeds) for table in tables.values())
@@ -38,7 +40,7 @@ class Piece:
             for name, table in tables.items()
             if self._at_hand(name, table, first=seed == 0)
         ]
-        every = [unit for units in lists for unit in units]
+        every = _with_what_they_need([unit for units in lists for unit in units], only)
         self.waiting = [unit for unit in every if not self._is_done(unit)]
         self.failed: dict[Unit, str] = {}
         self._all = len(every)
@@ -104,6 +106,16 @@ class Piece:
             self.results[unit.table].add(unit, found, device=self._conditions.device or "cpu")
             value = "" if found["last"] is None else f": {found['last']:.4g}"
             self._say(f"{unit.table}, {unit.key}{value} ({found['seconds']:.0f} s)")
+
+
+def _with_what_they_need(units: list[Unit], only: str) -> list[Unit]:
+    """Those whose names hold these words, and those that they start from, in their order."""
+    chosen = {unit for unit in units if only in unit.key and unit.row != PRETRAINING}
+    for unit in reversed(units):
+        needed = unit.needs()
+        if unit in chosen and needed is not None:
+            chosen.add(needed)
+    return [unit for unit in units if unit in chosen]
 
 
 def _workers(jobs: int) -> Executor:
