@@ -6,7 +6,7 @@ import copy
 import hashlib
 import operator
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -343,7 +343,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_all: bool,
         terms: LocalTerms = NO_TERMS,
     ) -> TorchClassifier:
-        schedule = self._schedule(epochs, steps, terms.rate * self.lr, self.batch_size, self.weight_decay)
+        schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
+        schedule = replace(schedule, lr=terms.rate * schedule.lr)
         sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
         input_shape = given[0].rows.shape
         beside = self._beside(terms, input_shape, len(classes))
