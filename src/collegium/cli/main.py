@@ -73,6 +73,7 @@ app = _group(
     report="studies",
     compare="studies",
     audit="audit",
+    reproduce="reproduce",
     list="lists:list_names",
     schema="lists",
     provision="federation",

@@ -348,12 +348,22 @@ class ActiveSite:
         own = net.lr if net.optimizer == "sgd" else 0.1
         net.set_params(optimizer="sgd", lr=own if lr is None else lr)
 
-    def train_net(self, epochs: int | None, steps: int | None, *terms: LocalTerm, train: Trained = "all") -> float:
-        """Train on from the present weights with a new optimizer; returns its mini-batch steps x learning rate.
+    def train_net(
+        self,
+        epochs: int | None,
+        steps: int | None,
+        *terms: LocalTerm,
+        train: Trained = "all",
+        keep_optimizer: bool = False,
+        rate: float = 1.0,
+    ) -> float:
+        """Train on from the present weights; returns its mini-batch steps x learning rate.
 
-        With `train` = "head" only the last layer learns (linear evaluation).
+        With `train` = "head" only the last layer learns (linear evaluation). The optimizer is new, unless it is kept;
+        `rate` times the learner's own is its learning rate.
         """
-        model = self.fit(self.data, epochs, steps, LocalTerms(terms, train=train))
+        asked = LocalTerms(terms, train=train, keep_optimizer=keep_optimizer, rate=rate)
+        model = self.fit(self.data, epochs, steps, asked)
         report = model.estimator.last_update_
         return float(report.steps * report.lr)
 

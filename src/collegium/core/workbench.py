@@ -88,9 +88,16 @@ class Workbench:
         self._nets[like].estimator.set_weights(weights)
         return self._nets[like]
 
-    def logits(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """The outputs of a net with these weights for the public rows, before the softmax."""
-        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(self._rows)
+    def logits(
+        self, like: str, weights: Mapping[str, NDArray[Any]], *, norm_batch: int | None = None
+    ) -> NDArray[np.float32]:
+        """The outputs of a net with these weights for the public rows, before the softmax.
+
+        With `norm_batch`, batch norms use the statistics of each batch of so many public rows.
+        """
+        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(
+            self._rows, **({} if norm_batch is None else {"norm_batch": norm_batch})
+        )
         return answers
 
     def distill(
@@ -103,10 +110,12 @@ class Workbench:
         steps: int | None = None,
         lr: float,
         batch_size: int,
+        keep_optimizer: bool = False,
     ) -> Arrays:
         """The weights of a net that started from these and learned to answer the public rows with `targets`."""
         student = self.net(like, weights).estimator
-        student.distill(self._rows, targets, epochs=epochs, steps=steps, lr=lr, batch_size=batch_size)
+        kept = {"keep_optimizer": True} if keep_optimizer else {}
+        student.distill(self._rows, targets, epochs=epochs, steps=steps, lr=lr, batch_size=batch_size, **kept)
         learned: Arrays = student.get_weights()
         return learned
 

@@ -28,6 +28,13 @@ Count = int | float
 _COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
 
 
+class StandardizeSection(Section):
+    """Fixed numbers, one for each channel: they are known before any row is looked at."""
+
+    mean: list[float] = Field(min_length=1)
+    std: list[PositiveFloat] = Field(min_length=1)
+
+
 class DataSection(Section):
     """Where the data comes from, and how much of it is public and for testing."""
 
@@ -36,12 +43,24 @@ class DataSection(Section):
     )
     target: str | None = Field(None, description="the column (or array) that holds the labels")
     public: Count = Field(0.5, description="rows of the public set: a count, or a fraction of all rows")
+    public_source: str | None = Field(
+        None, description="where the public rows come from, if not from source; their labels, if any, are not used"
+    )
+    standardize: StandardizeSection | None = Field(
+        None, description="images in 0 .. 1 minus this mean, divided by this standard deviation, channel by channel"
+    )
     test: Count | Literal["own"] | None = Field(
         None, description="rows for testing: a count, a fraction, or 'own' for the data set's own test rows"
     )
     train: Count | None = Field(None, description="private rows in all sites together (default: the rest)")
     unlabeled: float = Field(
         0.0, ge=0, lt=1, description="share of each site's rows that lose their labels, for methods that label them"
+    )
+    labels: Literal["random", "even"] = Field(
+        "random", description="which rows keep them: any, or as many of each class, as far as that goes"
+    )
+    labeled_sites: float = Field(
+        1.0, gt=0, le=1, description="share of the sites that keep labels; all rows of the others lose theirs"
     )
 
 
