@@ -30,6 +30,7 @@ from .consensus.base import Consensus as Consensus
 from .consensus.base import Voters as Voters
 from .consensus.dawid_skene import DawidSkene as DawidSkene
 from .consensus.familiar import Familiar as Familiar
+from .consensus.informed import Informed as Informed
 from .consensus.majority import Majority as Majority
 from .consensus.majority import QualifiedMajority as QualifiedMajority
 from .consensus.weighted import WeightedMajority as WeightedMajority

@@ -121,6 +121,8 @@ class Federation:
         """The names of the steps that the algorithm declares; None if there is no algorithm."""
         self.final_labels: Labels | None = None
         self.final_weights: dict[str, Arrays] = {}
+        self.kept: dict[str, Any] = {}
+        """What rules keep of a run, by name: what they asked once and need in every communication."""
         self._link = link
         self._open_link = link if isinstance(link, OpenLink) else None  # which takes a while to find out
         self._public = public

@@ -227,6 +227,11 @@ class ActiveSite:
         return self.model
 
     @property
+    def has_learner(self) -> bool:
+        """Whether the site brings a learner of its own."""
+        return self._site.learner is not None
+
+    @property
     def has_private_learner(self) -> bool:
         """Whether the site's own learner has a claim of its own."""
         return isinstance(self._site.learner, PrivateLearner)
