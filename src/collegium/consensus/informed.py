@@ -120,7 +120,8 @@ class Informed(Consensus):
             votes = np.stack([reply.labels.codes for reply in replies.values()])
             own = np.stack([counts.get(party, np.zeros((fed.n_classes,) * 2)) for party in replies])
             posterior, belief = self.estimate(votes, own)
-            codes = np.where(posterior.max(axis=1) >= self.confidence, winners(posterior.T, fed.seed), -1)
+            fed.confidences = posterior.max(axis=1)
+            codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
             codes[(votes < 0).all(axis=0)] = -1
         for party, value in zip(replies, belief, strict=True):
             fed.note("belief", value, party=party)

@@ -120,6 +120,8 @@ class Federation:
         self.may_ask: Collection[str] | None = None
         """The names of the steps that the algorithm declares; None if there is no algorithm."""
         self.final_labels: Labels | None = None
+        self.confidences: NDArray[np.float64] | None = None
+        """How sure the last consensus is of each public sample, 0 to 1, where its rule says so."""
         self.final_weights: dict[str, Arrays] = {}
         self.kept: dict[str, Any] = {}
         """What rules keep of a run, by name: what they asked once and need in every communication."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -32,10 +33,11 @@ def deal_folds(codes: Codes, folds: int, rng: np.random.Generator) -> NDArray[np
 
 
 def out_of_fold(
-    site: ActiveSite, rows: LabelledData, fold_of: NDArray[np.intp], pseudo: LabelledData | None = None
+    site: ActiveSite, rows: LabelledData, fold_of: NDArray[np.intp], beside: Mixture | None = None
 ) -> Codes:
-    """Predictions of the site's learner for `rows`, each by a model of the other folds (and of `pseudo` beside them).
+    """Predictions of the site's learner for `rows`, each by a model of the other folds.
 
+    The models also learn the pseudo-labeled rows of `beside`, with their weights.
     The models are thrown away. UNKNOWN where the learner could not be fitted: that must not tell of the rows.
     """
     answers = np.full(len(rows), UNKNOWN, dtype=np.int64)
@@ -45,7 +47,7 @@ def out_of_fold(
         if not len(kept):
             continue
         try:
-            model = site.train(kept if pseudo is None else Mixture(kept, pseudo))
+            model = site.train(kept if beside is None else replace(beside, private=kept))
             answers[held_out] = model.predict_codes(tables.take(rows.X, np.flatnonzero(held_out)))
         except Exception:
             site.log(f"the learner could not be fitted without a fold of the rows:\n{traceback.format_exc()}")

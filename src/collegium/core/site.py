@@ -236,6 +236,10 @@ class ActiveSite:
         """Whether the site's own learner has a claim of its own."""
         return isinstance(self._site.learner, PrivateLearner)
 
+    def fits_anew(self, epochs: int | None = None, steps: int | None = None) -> bool:
+        """Whether every fit of the site's learner starts from scratch, so that it depends on its rows alone."""
+        return self._trainer.fits_anew(LocalUpdate(epochs, steps))
+
     def trainer(self, learner: Recipe | None = None) -> Trainer:
         """The trainer of a described learner (None: the site's own)."""
         return self._trainer if learner is None else Trainer(build_learner(learner), self.classes)
@@ -325,7 +329,7 @@ class ActiveSite:
             fewer = LabelledData(tables.take(mixture.private.X, keep), mixture.private.codes[keep])
             generator = np.random.default_rng()
             generator.bit_generator.state = state
-            other = self._trainer.fit(Mixture(fewer, mixture.pseudo), None, generator, update)
+            other = self._trainer.fit(replace(mixture, private=fewer), None, generator, update)
             most = max(most, int(np.count_nonzero(other.predict_codes(self.public.X) != labels)))
         return most
 
@@ -444,4 +448,4 @@ def _no_keyring() -> Keyring:
 def _opened(mixture: Mixture) -> Mixture:
     """The same, with its private rows noted as read."""
     rows = mixture.private
-    return Mixture(rows.opened() if isinstance(rows, PrivateData) else rows, mixture.pseudo)
+    return replace(mixture, private=rows.opened() if isinstance(rows, PrivateData) else rows)
