@@ -60,6 +60,7 @@ from .data.public import split as split
 from .errors import CollegiumError as CollegiumError
 from .errors import CollegiumWarning as CollegiumWarning
 from .errors import ConfigError as ConfigError
+from .errors import DoubtfulResult as DoubtfulResult
 from .errors import QuorumLost as QuorumLost
 from .errors import SiteError as SiteError
 from .errors import StorageError as StorageError
@@ -86,11 +87,14 @@ from .privacy.mechanisms.xor import XorMechanism as XorMechanism
 from .reports.compare import compare_runs as compare_runs
 from .runs.callbacks import Callback as Callback
 from .runs.callbacks import EarlyStopping as EarlyStopping
+from .runs.findings import Finding as Finding
+from .runs.findings import check as check
 from .runs.results import Run as Run
 from .runs.results import load as load
 from .runs.runner import run as run
 from .runs.trackers import MLflowTracker as MLflowTracker
 from .runs.trackers import TensorBoardTracker as TensorBoardTracker
+from .runs.verdict import verdict_over as verdict_over
 from .site.ledger import verify_ledger as verify_ledger
 from .site.policy import Policy as Policy
 from .study.study import Study as Study

@@ -13,6 +13,7 @@
         └── RecordError      the coordinator's record is corrupt or belongs to another run
 
     CollegiumWarning         allowed, but probably not what you want
+    DoubtfulResult           a run is over, and its result deserves a second look
 
 Messages say what, where, and what next. They never quote a site's data: the text of an exception
 that a site's learner raised stays in that site's own log.
@@ -86,6 +87,10 @@ class RecordError(StorageError):
 
 class CollegiumWarning(UserWarning):
     """Allowed, but probably not what you want."""
+
+
+class DoubtfulResult(UserWarning):
+    """A run went well, but its result deserves a second look: its consensus is nearly one class, for example."""
 
 
 def in_one_line(error: Exception) -> str:

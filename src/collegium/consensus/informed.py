@@ -96,7 +96,7 @@ class Informed(Consensus):
     """The most probable class, by each site's own out-of-fold confusion matrix."""
 
     asks_for: ClassVar[Steps] = (count_answers, add_up_blocks)
-    smoothing: PositiveFloat = 2.0
+    smoothing: PositiveFloat = 4.0
     """Imagined rows of every class, times the number of classes, answered with the site's overall skill."""
     doubt: bool = True
     """Whether each site's counts are held against the votes of the others (False: all sites are believed)."""

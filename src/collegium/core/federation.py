@@ -289,10 +289,10 @@ class Federation:
         self.final_weights[like] = weights
         self.observed.disclosed("sites", COORDINATOR, like, weights)
         with self.timed("test"):
-            accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
-        if accuracy is not None:
-            first = like == next(iter(self.final_weights))
-            self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
+            scores = {} if self._workbench is None else self._workbench.scores(like, weights)
+        first = like == next(iter(self.final_weights))
+        for metric, value in scores.items():
+            self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
 
     def charge(self, what: str, charge: Charge) -> None:
         """Record the cost of something that the coordinator publishes, such as a final model made with `fed.noise`."""

@@ -32,6 +32,7 @@ from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.graphs import Labelled
+    from collegium.learners.metrics import Metric
     from collegium.protocols.keyring import Keyring
 
 T = TypeVar("T")
@@ -52,13 +53,13 @@ class Site:
     """
 
     name: str
-    X: Any
-    y: Any
+    X: Any = field(repr=False)  # rows belong in no log and no notebook
+    y: Any = field(repr=False)
     learner: Any = None
     policy: Policy = field(default_factory=Policy)
-    public: Any = None
+    public: Any = field(default=None, repr=False)
     budget: Budget | None = None
-    unlabeled: Any = None
+    unlabeled: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or re.fullmatch(r"[^./\\\0][^/\\\0]*", self.name) is None:
@@ -98,6 +99,16 @@ class Exam:
 
     X: Any
     codes: Codes
+    metrics: tuple[Metric, ...] = ()
+    """What is measured on it beside accuracy."""
+
+    def measure(self, model: SiteModel) -> tuple[dict[str, float], list[str]]:
+        """The metrics of a model, and why some cannot be had."""
+        if not self.metrics:
+            return {}, []
+        from collegium.learners.metrics import measure  # 10 MB, for runs that ask for metrics
+
+        return measure(self.metrics, model, self.X, self.codes)
 
 
 class ActiveSite:
