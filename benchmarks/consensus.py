@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
@@ -33,14 +34,13 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from benchmarks.data import data_folder
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.data.sources import load_source
-from collegium.learners.prepare import with_preparation
 from collegium.study.preparing import scaled
 
 SITES, TEST, MARGIN = 10, 1_500, 0.005
@@ -58,6 +58,7 @@ RULES: dict[str, cg.FedCT] = {
     "familiar, informed": cg.FedCT(2, consensus=cg.Informed(), voters=cg.Familiar()),
     "majority, guarded": cg.FedCT(2, guard=True),
     "informed, guarded": cg.FedCT(2, consensus=cg.Informed(), guard=True),
+    "familiar, informed, guarded": cg.FedCT(2, consensus=cg.Informed(), voters=cg.Familiar(), guard=True),
 }
 SMALL = {"seeds": 1, "rows": 30, "public": 60, "keep": "", "sets": "breast_cancer"}
 Cell = tuple[int, str, str, str]
@@ -94,8 +95,7 @@ def learners(situation: str) -> list[Any]:
 def rows_of(name: str, seed: int, rows: int, public: int, partition: str) -> Any:
     """A data set, divided."""
     data = load_source(name, folder=None if name in ("breast_cancer", "digits") else data_folder())
-    X = scaled(data.X)
-    X = X.reshape(len(X), -1)[:, ::3] if X.ndim > 2 else X  # a third of the pixels is enough for trees
+    X = numbers(scaled(data.X))
     # Small sets keep their proportions.
     share = min(1.0, len(data.y) / (SITES * rows + public + 300))
     return cg.split(
@@ -108,6 +108,17 @@ def rows_of(name: str, seed: int, rows: int, public: int, partition: str) -> Any
         partition=PARTITIONS[partition],
         seed=seed,
     )
+
+
+def numbers(X: Any) -> Any:
+    """A table as an array of numbers: frequent words as columns, sparse rows filled up, every third pixel."""
+    if hasattr(X, "columns"):
+        words = X.select_dtypes(exclude="number").astype(str)
+        for column in words:
+            words[column] = words[column].where(words[column].isin(words[column].value_counts().index[:12]), "other")
+        return pd.concat([X.select_dtypes("number").fillna(0), pd.get_dummies(words)], axis=1).to_numpy(np.float32)
+    dense = X.toarray() if hasattr(X, "toarray") else X
+    return dense.reshape(len(dense), -1)[:, ::3] if dense.ndim > 2 else dense
 
 
 def sites_of(split: Any, situation: str) -> tuple[list[cg.Site], set[str]]:
@@ -123,10 +134,7 @@ def sites_of(split: Any, situation: str) -> tuple[list[cg.Site], set[str]]:
             learner = OneClass()
         elif number < hostile:
             X, y = split.sites[hostile]
-        prepared = make_pipeline(MaxAbsScaler() if hasattr(X, "tocsr") else StandardScaler(), learner)
-        if hasattr(X, "columns"):
-            prepared = with_preparation(learner, X, split.public, split.test[0])
-        sites.append(cg.Site(name, X, y, learner=prepared))
+        sites.append(cg.Site(name, X, y, learner=make_pipeline(StandardScaler(), learner)))
     lying = set() if situation == "30% copy" else set(split.names[:hostile])
     return sites, set(split.names) - lying
 
@@ -138,8 +146,8 @@ def cells(seeds: int, sets: str) -> list[Cell]:
     return [cell for cell in every if cell[3] not in HOSTILE or cell[2] in MILD]
 
 
-def outcomes(cell: Cell, rows: int, public: int) -> Iterator[dict[str, Any]]:
-    """What each rule does in one cell."""
+def outcomes(cell: Cell, rules: list[str], rows: int, public: int) -> Iterator[dict[str, Any]]:
+    """What these rules do in one cell."""
     seed, name, partition, situation = cell
     split = rows_of(name, seed, rows, public, partition)
     sites, honest = sites_of(split, situation)
@@ -147,8 +155,8 @@ def outcomes(cell: Cell, rows: int, public: int) -> Iterator[dict[str, Any]]:
     options = {"sites": sites, "progress": False, "classes": np.unique(split.public_truth), **shared}
     X, y = split.test
     alone = {party: model.predict(X) for party, model in cg.run(cg.Local(), **options).models.items()}
-    for rule, algorithm in RULES.items():
-        run = cg.run(algorithm, **options)
+    for rule in rules:
+        run = cg.run(RULES[rule], **options)
         answers = {party: model.predict(X) for party, model in run.models.items() if party in honest}
         lost = [np.mean(alone[party] == y) - np.mean(said == y) > MARGIN for party, said in answers.items()]
         last = run.metrics.groupby("metric")["value"].last()
@@ -174,9 +182,10 @@ def measured(seeds: int, rows: int, public: int, keep: str, sets: str) -> list[d
     warnings.simplefilter("ignore")
     found = kept(keep)
     done = {(row["seed"], row["data"], row["partition"], row["situation"], row["rule"]) for row in found}
-    todo = [cell for cell in cells(seeds, sets) if any((*cell, rule) not in done for rule in RULES)]
-    for cell in watched(todo, "consensus", len(todo)):
-        new = [row for row in outcomes(cell, rows, public) if (*cell, row["rule"]) not in done]
+    missing = {cell: [rule for rule in RULES if (*cell, rule) not in done] for cell in cells(seeds, sets)}
+    todo = [(cell, rules) for cell, rules in missing.items() if rules]
+    for cell, rules in watched(todo, "consensus", len(todo)):
+        new = list(outcomes(cell, rules, rows, public))
         found += new
         if keep:
             Path(keep).parent.mkdir(parents=True, exist_ok=True)

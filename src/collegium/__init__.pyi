@@ -57,6 +57,7 @@ from .data.partition import Pathological as Pathological
 from .data.partition import Shard as Shard
 from .data.public import Split as Split
 from .data.public import split as split
+from .errors import Advice as Advice
 from .errors import CollegiumError as CollegiumError
 from .errors import CollegiumWarning as CollegiumWarning
 from .errors import ConfigError as ConfigError

@@ -22,8 +22,9 @@ Deviations from the paper and its code, all on purpose:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from collegium.algorithms._guard import fit_guarded
 from collegium.algorithms._starting import Started, begin_from
 from collegium.consensus import Consensus, Majority, Voters
+from collegium.consensus.advice import advice_on
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, Mixture, Nothing, Order, Site, Steps, step
 from collegium.core.labels import Codes
 from collegium.core.settings import PositiveInt, Share
@@ -39,6 +41,8 @@ from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.protocols import masked_sum
 from collegium.secure import secret_votes
+
+_SKEWED: Final = "consensus=cg.Informed(), voters=cg.Familiar() and guard=True"
 
 
 @step
@@ -151,6 +155,12 @@ class FedCT(Started):
                 f"its learner is private. {type(self).__name__}'s guard would use its rows once more in every round, "
                 "and a private learner takes no weights: leave out guard and weights.",
             )
+
+    def advice(self, sites: Sequence[Site]) -> str | None:
+        if self.voters is not None or self.guard or any(isinstance(site.learner, PrivateLearner) for site in sites):
+            return None
+        bare = self.votes == "plain" and self.mechanism is None
+        return advice_on(self.consensus, sites, _SKEWED if bare else "guard=True")
 
     @property
     def _is_weighted(self) -> bool:

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from collegium.cli.options import AsJson, Changes, CohortMode, Device, Force, NetPrecision, Resume, RunFolder, StudyFile
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
-from collegium.errors import CollegiumWarning, ConfigError
+from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.runs.folder import RunFolder as FolderOfARun
 from collegium.runs.results import Run, load
@@ -67,10 +67,11 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     """Run a study, and show what came out."""
     console = Console(stderr=as_json)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CollegiumWarning)
+        for category in (CollegiumWarning, Advice):
+            warnings.simplefilter("always", category)
         result = make()
     for warning in caught:
-        if issubclass(warning.category, CollegiumWarning):
+        if issubclass(warning.category, CollegiumWarning | Advice):
             console.print(f"Note: {warning.message}", markup=False)
     console.print(summary_table(result, study.name))
     if result.known_verdict is not None:
@@ -184,6 +185,9 @@ def check(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> 
     study = Study.from_toml(file, changes or ())
     prepared = study.prepare(file.parent)
     found = check_data(prepared.sites, prepared.shared, prepared.test)
+    advice = prepared.algorithm.advice(prepared.sites)
+    if advice is not None:
+        Console(stderr=as_json).print(advice, markup=False)
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in found]))
     elif found:

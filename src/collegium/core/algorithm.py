@@ -110,6 +110,10 @@ class Algorithm(Asking, ABC):
     def check_site(self, site: Site) -> None:
         """Refuse data or a learner that this method cannot use, before anything runs (ConfigError)."""
 
+    def advice(self, sites: Sequence[Site]) -> str | None:
+        """What a user should consider before a simulation of these sites, in words; None where there is nothing."""
+        return None
+
     def learners(self, site: Site) -> Sequence[Any]:
         """What trains at a site: its own learner, where the method names no others."""
         return [site.learner]

@@ -25,7 +25,7 @@ from collegium.core.settings import NonNegativeFloat, NonNegativeInt, check
 from collegium.core.site import Exam, Site
 from collegium.core.terms import Precision
 from collegium.core.workbench import Workbench, scores_of
-from collegium.errors import BudgetSpent, CollegiumWarning, DoubtfulResult, QuorumLost, StorageError
+from collegium.errors import Advice, BudgetSpent, CollegiumWarning, DoubtfulResult, QuorumLost, StorageError
 from collegium.graphs import Labelled
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
 from collegium.learners.metrics import base_rate, read_metrics
@@ -123,6 +123,8 @@ def run(
     codes = checks.check_truth(labels, shared, all_classes, "public=(X, y)")
     checks.check_capabilities(algorithm, checked)
     checks.check_privacy(algorithm, checked, shared, len(all_classes))
+    if advice := algorithm.advice(checked):
+        warnings.warn(advice, Advice, stacklevel=2)
     seed = check(NonNegativeInt, seed, "seed")
     workers = check(NonNegativeInt, workers, "workers")
     cohort = check(Cohort, cohort, "cohort")
