@@ -189,7 +189,7 @@ class Run:
         `alone` is the test accuracy of the same learner on the site's own rows, trained with the same seed for as long.
         `low` and `high` bound the difference with 95% confidence over the test rows (a paired bootstrap); `helped` is
         True where all of that is above 0. Learners that are fitted anew cost one more fit per site, when this is first
-        looked at; runs in a folder keep it.
+        looked at. `save` keeps it.
         """
         if self.known_verdict is None:
             if self._alone is None or self._exam is None:

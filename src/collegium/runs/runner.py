@@ -89,7 +89,7 @@ def run(
             specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
             ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.
         alone: Whether each site's learner is trained alone, too, for `run.verdict`: at the end of the run, or never
-            (default: when `run.verdict` is looked at, and in a folder where that takes one fit per site).
+            (default: when `run.verdict` is looked at; of a study at the end, where that takes one fit per site).
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
         seed: Same seed, same result, bit for bit, whatever `workers` and `link` are.
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
@@ -200,7 +200,7 @@ def run(
 
     beside = None if alone is False else Alone.of(algorithm, hosting, test_set)
     outcome._alone, outcome._exam = beside, test_set
-    if beside is not None and (alone or (folder is not None and beside.is_cheap)):
+    if beside is not None and (alone or (study is not None and beside.is_cheap)):
         _ = outcome.verdict
     warn_of_failures(outcome, site_log)
     for fault in faults(outcome):
