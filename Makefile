@@ -34,7 +34,7 @@ bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks --write
 
 reproduce: $(VENV)/.dev
-	$(BIN)/python -m benchmarks reproduce --write
+	$(BIN)/collegium reproduce --out docs/reproduction --page docs/reproduction.md $(REPRODUCE)
 
 docs: $(VENV)/.docs
 	$(BIN)/mkdocs build

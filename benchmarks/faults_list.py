@@ -66,6 +66,7 @@ _BOUNDARY = _of(
     "tests/core/test_federation.py",
 )  # fmt: skip
 _STACKS = _of("stacks", "tests/learners/torch/test_together.py")
+_LANES = _of("lanes", "tests/learners/torch/test_lanes.py")
 _FEEDS = _of("feeds", "tests/learners/torch/test_feeding.py", "tests/learners/torch/test_hands.py")
 _COHORTS = _of("cohorts", "tests/core/test_meeting.py", "tests/links/test_cohorts.py")
 _COMPUTING = _of("computing", "tests/runs/test_computing.py")
@@ -842,6 +843,26 @@ FAULTS = (
         "a net that is done is stored with the others",
         "            done = np.flatnonzero(lengths == step + 1)\n",
         "            done = np.flatnonzero((lengths == step + 1) | (step + 1 == lengths[0]))\n",
+    ),
+    _LANES.fault(
+        "a net goes on with what the optimizer of the one before it kept",
+        "            torch._foreach_zero_(fresh)\n",
+        "            pass\n",
+    ),
+    _LANES.fault(
+        "an optimizer forgets between two updates",
+        "strict=True) if training.keeps(update.optimizer) else ():",
+        "strict=True) if not training.keeps(update.optimizer) else ():",
+    ),
+    _LANES.fault(
+        "weights go out of a place before the last step",
+        "        return self._number == len(update.hands)\n",
+        "        return self._number >= len(update.hands) - 1\n",
+    ),
+    _LANES.fault(
+        "nets that hold numbers of their own are like others",
+        "        _Form(net, written).dump(net)\n",
+        "        _Form(net, written).dump(type(net))\n",
     ),
     _FEEDS.fault(
         "all nets have the first one's rows",

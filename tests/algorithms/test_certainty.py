@@ -18,6 +18,7 @@ from collegium.algorithms._certainty import (
     noisy_separator,
     sensitivity,
     separate,
+    summed_separator,
 )
 from collegium.core.public_set import PublicSet
 from collegium.core.site import ActiveSite
@@ -166,6 +167,19 @@ def test_the_noise_is_as_large_as_claimed_and_the_fit_is_charged_once():
     (charge,) = set(site.exposure.unpaid)
     assert (charge.kind, charge.unit, charge.relation, charge.delta) == ("dp", "record", "replace", 1e-5)
     assert charge.events[0].noise_multiplier == pytest.approx(gaussian_sigma(2.0, 1e-5))
+
+
+def test_the_sum_of_the_losses_tells_rows_apart_and_claims_nothing():
+    site, negatives = active(), np.arange(40)
+    own, away = bounded(site.data.closed().X, 9.0), bounded(site.public.X[:40], 9.0)
+    w = summed_separator(site, negatives, 9.0, 0.1, 1e6, 1e-5)
+    signed = np.concatenate([own, -away])
+    gradient = 0.1 * w - signed.T @ expit(-(signed @ w))  # of the sum and ridge / 2 |w|^2
+    assert np.linalg.norm(gradient) < 1e-4
+    apart = [certainty(each, own).mean() / certainty(each, away).mean() for each in (w, separate(own, away, 0.1))]
+    assert apart[0] > 1.5 > 1.3 > apart[1]
+    assert site.exposure.read  # what leaves is unprotected
+    assert not site.exposure.unpaid
 
 
 def test_a_budget_is_asked_before_private_rows_are_read():

@@ -222,6 +222,41 @@ def test_sites_with_different_nets_have_scores_of_their_own_features():
     assert same(weights(result.models["b"]), weights(result.global_models["b"]))
 
 
+@pytest.mark.parametrize("method", [FedAUX, cg.FedDF, cg.FedBE])
+def test_optimizers_may_live_on_at_sites_and_coordinator(method):
+    def learned(optimizer):
+        net = TorchClassifier("linear", optimizer="adam", lr=1e-2, batch_size=16)
+        settings = {"rounds": 2, "participation": 1.0, "optimizer": optimizer, "distill_lr": 1e-2}
+        return run(method(**settings), net).global_model.estimator
+
+    new, kept = learned("new"), learned("kept")
+    assert not same(new.get_weights(), kept.get_weights())
+    steps = {float(each["step"]) for each in kept._training._distiller.state.values()}
+    assert len(steps) == 1
+    assert steps.pop() > len(PUBLIC) / 128  # more than one round's
+    assert new._training._distiller is None
+
+
+@pytest.mark.parametrize("method", [FedAUX, cg.FedDF])
+def test_teachers_may_label_public_batches_with_the_statistics_of_those(method):
+    class Normed(TorchClassifier):
+        def __init__(self):
+            super().__init__(normed, optimizer="sgd", lr=0.1, batch_size=16)
+
+    def targets(teacher_norm):
+        TAUGHT.clear()
+        run(method(rounds=1, participation=1.0, distill_batch=30, teacher_norm=teacher_norm), Normed())
+        return TAUGHT[0]["targets"]
+
+    running, batch = targets("running"), targets("public batch")
+    assert running.shape == batch.shape
+    assert np.abs(running - batch).max() > 1e-3
+
+
+def normed(shape, n_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, n_classes))
+
+
 def test_linear_evaluation_trains_the_head_only():
     result = run(FedAUX(rounds=2, participation=1.0, mode="head", distill_lr=1e-2))
     start, end = SEEN["a"][0]["before"], weights(result.global_model)
@@ -277,6 +312,17 @@ def test_the_claim_is_for_the_scores_and_says_that_weights_are_unprotected(tmp_p
     assert set(first["kind"]) == {"Numbers"}
     assert first["protected"].all()
     assert not result.releases.query("kind == 'Weights'")["protected"].any()
+
+
+def test_with_the_sum_of_the_losses_nothing_is_claimed():
+    result = run(FedAUX(rounds=1, participation=1.0, score_loss="sum"))
+    assert set(result.privacy["kind"]) == {"unprotected"}
+    assert not result.releases["protected"].any()
+    wary = [cg.Site(s.name, s.X, s.y, learner=s.learner, policy=cg.Policy(unprotected=["Weights"]))
+            for s in sites_of(PARTS, RecordingNet("mlp"))]  # fmt: skip
+    with pytest.raises(QuorumLost):
+        run(FedAUX(rounds=1, participation=1.0, score_loss="sum"), sites=wary)
+    assert len(run(FedAUX(rounds=1, participation=1.0), sites=wary).releases) > 0
 
 
 def test_a_site_that_is_never_drawn_has_told_nothing_but_its_scores():

@@ -16,6 +16,7 @@ from tests.algorithms.nets import (
     close,
     forgetful_net,
     gradient,
+    linear,
     mean,
     run_nets,
     same,
@@ -56,6 +57,13 @@ def test_local_epochs_are_steps_of_each_site_by_itself():
         expected = mean(local, [len(y) for _, y in PARTS])
     close(weights(run_nets(cg.FedAvg(rounds=2, local_epochs=3, start=zeros())).global_model), expected)
     close(weights(run_nets(cg.FedAvg(rounds=2, local_steps=3, start=zeros())).global_model), expected)
+
+
+@pytest.mark.parametrize("method", [cg.FedAvg, cg.FedProx])
+def test_the_rate_may_fall_by_a_cosine(method):
+    halved = method(rounds=1, anneal=4, first_round=2, start=zeros())  # half way of the cosine
+    expected = weights(run_nets(method(rounds=1, start=zeros()), linear(lr=0.05)).global_model)
+    close(weights(run_nets(halved, linear(lr=0.1)).global_model), expected)
 
 
 def test_equal_weighting_counts_every_site_alike():
@@ -254,6 +262,17 @@ def test_a_start_may_name_some_of_the_weights_only():
     run_nets(cg.FedAvg(rounds=1, start={"1.bias": bias}), recorders())
     np.testing.assert_array_equal(SEEN["a"][0]["before"]["1.bias"], bias)
     assert SEEN["a"][0]["before"]["1.weight"].std() > 0
+
+
+def test_a_start_may_be_a_file_of_arrays(tmp_path):
+    file = tmp_path / "start.npz"
+    np.savez(file, **{"1.bias": np.arange(10, dtype=np.float32)})
+    assert cg.FedAvg(start=str(file)).start == cg.FedAvg(start={"1.bias": np.arange(10)}).start
+    (tmp_path / "words.npz").write_text("no weights")
+    np.save(tmp_path / "lone.npy", np.zeros(3))
+    for name in ("none.npz", "words.npz", "lone.npy"):
+        with pytest.raises(ConfigError, match=f"start names .*{name}, which is no .npz file"):
+            cg.FedAvg(start=tmp_path / name)
 
 
 def test_a_start_of_another_net_is_an_error():

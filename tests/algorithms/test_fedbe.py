@@ -38,8 +38,8 @@ def test_the_ensemble_is_the_average_the_sites_and_the_drawn_nets_and_its_studen
     tried, taught = [], []
     logits, distill = Workbench.logits, Workbench.distill
 
-    def recording_logits(self, like, w):
-        answers = logits(self, like, w)
+    def recording_logits(self, like, w, **options):
+        answers = logits(self, like, w, **options)
         tried.append((w, answers))
         return answers
 

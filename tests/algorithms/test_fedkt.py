@@ -16,7 +16,7 @@ from xgboost import XGBClassifier
 import collegium as cg
 from collegium.algorithms import _shared_models as sharing
 from collegium.algorithms._teachers import ask_teachers, hashed_subsets, random_subsets
-from collegium.algorithms.fedkt import consistent
+from collegium.algorithms.fedkt import consistent, rare_first
 from collegium.core.federation import Federation
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import SharedModels
@@ -168,6 +168,31 @@ def test_only_what_the_students_agree_on_leaves_a_party(digits) -> None:
     assert set(run.releases["kind"]) == {"HardLabels"}
     assert set(run.releases["step"]) == {"fedkt.vote"}
     assert run.labels.coverage > 0.5
+
+
+def test_ties_may_go_to_the_class_that_has_fewer_votes_in_all(cancer) -> None:
+    counts = np.array([[3, 2, 1, 0], [1, 2, 3, 0]])
+    assert winners(rare_first(counts + [[1], [0]] * (counts > 0)), 0).tolist() == [
+        0,
+        0,
+        1,
+        -1,
+    ]  # without ties as before
+    for common, rare in ((0, 1), (1, 0)):
+        tied = np.array([[2, 2, 2, 2, 0], [2, 2, 2, 2, 0]])
+        tied[common, 0] = 3
+        assert winners(rare_first(tied), 0).tolist() == [common, rare, rare, rare, -1]
+    student = XGBClassifier(n_estimators=3)
+    sites = [
+        cg.Site(f"site{i}", X, y) for i, (X, y) in enumerate(cancer.split.sites[:2])
+    ]  # two: they tie where not one
+    votes = [
+        cancer.run(cg.FedKT(teacher=TREE, student=student, ties=ties, share=share), sites=sites).labels.codes
+        for ties, share in (("random", "votes"), ("rare", "votes"), ("rare", "models"))
+    ]
+    differ = votes[0] != votes[1]
+    assert len(set(votes[1][differ])) == 1  # some ties were drawn otherwise, and all go to one class now
+    np.testing.assert_array_equal(votes[1], votes[2])
 
 
 def test_dawid_skene_may_weigh_the_parties(digits) -> None:
@@ -492,6 +517,8 @@ def test_a_model_that_cannot_be_read_is_no_crash(parts) -> None:
         ({"level": "L2", "mechanism": cg.ConfidentNoisyMax(3, 1, 1), "accounting": "data_dependent"}, "FedKT: Confid"),
         ({"level": "L2", "gamma": 1, "subsets": 25, "partitions": 20}, "hash"),
         ({"consensus": "majority"}, "consensus"),
+        ({"ties": "rare", "consensus": cg.DawidSkene()}, "ties='rare'"),
+        ({"ties": "rare", "level": "L1", "gamma": 1}, "ties='rare'"),
         ({"consensus": cg.DawidSkene(), "level": "L1", "gamma": 1}, "consensus"),
         ({"teacher": Recorder()}, "no registered name"),
         ({"teacher": "decision_tre"}, "teacher.*Did you mean 'decision_tree'"),

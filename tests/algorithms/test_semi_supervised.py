@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from tests.algorithms.few_labels import accuracy, disturbed, net, run, sites
 from tests.algorithms.nets import same, weights
 
 import collegium as cg
-from collegium.algorithms._semi_supervised import sample
+from collegium.algorithms._semi_supervised import class_weights, sample
 from collegium.core import Federation
 from collegium.errors import ConfigError, QuorumLost, SiteError
 
@@ -35,6 +36,26 @@ class Silent:
 
     def exchange(self, orders: Any, deadline: float | None) -> Any:
         raise AssertionError("nobody is asked")
+
+
+def test_classes_that_are_found_seldom_may_weigh_more() -> None:
+    weighed = class_weights(np.array([0, 0, 0, 2]), 3)
+    np.testing.assert_allclose(weighed, [2 / 3, 2 / 3, 2 / 3, 2])
+    assert weighed.mean() == 1
+    plain, even = (cg.FedAvgPseudo(**SETTINGS, class_weights=choice) for choice in (False, True))
+    assert not same(weights(run(plain).global_model), weights(run(even).global_model))
+
+
+def test_the_rate_falls_in_every_round_and_a_second_run_goes_on_with_it() -> None:
+    whole = cg.FedAvgPseudo(rounds=4, anneal=8)
+    assert [whole.rate(t) for t in range(4)] == pytest.approx([1.0, 0.962, 0.854, 0.691], abs=1e-3)
+    assert cg.FedAvgPseudo(rounds=2, anneal=8, first_round=2).rate(1) == whole.rate(3)
+    assert cg.FedAvgPseudo(rounds=9, anneal=8).rate(8) == 0
+    assert cg.FedAvgPseudo(rounds=9).rate(8) == 1
+    at_rest = cg.FedAvgPseudo(rounds=2, local_steps=2, anneal=1, first_round=1)
+    start = weights(run(cg.FedAvgPseudo(rounds=1, local_steps=2)).global_model)
+    assert same(weights(run(replace(at_rest, start=start)).global_model), start)  # at a rate of 0 nothing is learned
+    assert not same(weights(run(replace(at_rest, start=start, first_round=0)).global_model), start)
 
 
 @every_method

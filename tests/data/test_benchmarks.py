@@ -285,6 +285,7 @@ TEN = dict.fromkeys(range(10), 6000)
 ROWS_AND_CLASSES: dict[str, tuple[dict[object, int], dict[object, int] | None]] = {
     "fashion_mnist": (TEN, dict.fromkeys(range(10), 1000)),
     "cifar10": (dict.fromkeys(range(10), 5000), dict.fromkeys(range(10), 1000)),
+    "cifar100": ({"unlabeled": 60000}, None),
     "adult": ({"<=50K": 24720, ">50K": 7841}, {"<=50K": 12435, ">50K": 3846}),
     "wine_type": ({"red": 1359, "white": 3961}, None),
     "mushroom": ({"e": 4208, "p": 3916}, None),

@@ -120,8 +120,26 @@ class TestDirichlet:
         assert min(sizes(assign(Dirichlet(0.01, min_size=0), TEN_CLASSES, 30))) == 0
 
     def test_gives_up_with_a_remedy(self) -> None:
-        with pytest.raises(ConfigError, match=r"Dirichlet\(alpha=0.01, min_size=401\): in 100 draws .*larger alpha"):
+        with pytest.raises(
+            ConfigError, match=r"Dirichlet\(alpha=0.01, min_size=401, capped=False\): in 100 draws .*larger alpha"
+        ):
             assign(Dirichlet(0.01, min_size=401), TEN_CLASSES, 5)
+
+    def test_capped_a_site_that_has_its_share_gets_no_later_class(self) -> None:
+        parts = assign(Dirichlet(0.01, min_size=10, capped=True), TEN_CLASSES, 10)
+        counts = np.array([np.bincount(TEN_CLASSES[part], minlength=10) for part in parts])
+        before = np.cumsum(counts, axis=1) - counts
+        assert counts[before >= len(TEN_CLASSES) / 10].sum() == 0
+        assert counts.sum(axis=1).min() >= 10
+        assert sizes(assign(Dirichlet(0.01, min_size=0), TEN_CLASSES, 10)).max() > sizes(parts).max()
+
+    def test_capped_the_rarest_class_comes_first(self) -> None:
+        y = np.repeat([0, 1], [700, 300])
+        parts = [part for seed in range(20) for part in assign(Dirichlet(0.2, capped=True), y, 10, seed)]
+        counts = np.array([np.bincount(y[part], minlength=2) for part in parts])
+        full = counts >= 100  # 1,000 rows for 10 sites
+        assert full.any(axis=0).all()
+        assert counts[full[:, 1], 0].sum() == 0 < counts[full[:, 0], 1].sum()
 
     @pytest.mark.parametrize("alpha", [0, -1, np.nan, np.inf, 1e10, True, "1", None])
     def test_alpha_is_checked(self, alpha: Any) -> None:
@@ -174,6 +192,14 @@ class TestMixedDirichlet:
     def test_every_site_has_rows(self) -> None:
         for seed in range(20):
             assert sizes(assign(MixedDirichlet(0.05, 0.05), TEN_CLASSES, 8, seed)).min() >= 1
+
+    def test_fedct_s_published_split_has_a_main_class_and_a_few_rows_of_the_others(self) -> None:
+        y = np.repeat(np.arange(10), 1000)
+        parts = assign(MixedDirichlet(0.01, 100, share=0.9, min_size=10, capped=True), y, 10)
+        counts = np.array([np.bincount(y[part], minlength=10) for part in parts])
+        assert counts.min() > 0  # every site has all classes,
+        assert (np.sort(counts, axis=1)[:, :7] < 30).all()  # seven of which are rare there,
+        assert counts.sum(axis=1).min() >= 10 + 70  # and rows of both parts.
 
     def test_gives_up_with_a_remedy(self) -> None:
         with pytest.raises(ConfigError, match=r"MixedDirichlet\(.*in 100 draws .*fewer sites"):

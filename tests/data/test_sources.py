@@ -49,7 +49,7 @@ class TestEmbedded:
     @pytest.mark.parametrize("name", EMBEDDED)
     def test_sizes_are_those_that_are_listed(self, name: str) -> None:
         data, (rows, features, about) = load_source(name), EMBEDDED[name]
-        assert data.X.shape == (rows, features)
+        assert (len(data.X), np.prod(data.X.shape[1:])) == (rows, features)
         assert data.y.shape == (rows,)
         assert (data.name, data.test, data.about) == (name, None, about)
 
@@ -70,6 +70,13 @@ class TestEmbedded:
         data = load_source("digits")
         assert isinstance(data.X, np.ndarray)
         assert data.y.dtype.kind == "i"
+
+    def test_patterns_are_images_that_can_be_told_apart(self) -> None:
+        data = load_source("patterns")
+        assert (data.X.shape, data.X.dtype) == ((2000, 3, 16, 16), np.uint8)
+        np.testing.assert_array_equal(data.X, load_source("patterns").X)
+        colors = np.array([data.X[data.y == label].mean(axis=(0, 2, 3)) for label in range(10)])
+        assert min(np.abs(a - b).sum() for i, a in enumerate(colors) for b in colors[:i]) > 3
 
     def test_target_is_refused(self) -> None:
         assert "brings its own labels; leave out target = 'class'" in refusal("iris", "class")

@@ -302,3 +302,58 @@ def test_settings_are_checked_by_their_types_in_a_class_that_inherits_them():
     assert build("algorithm", {"name": "fedprox", "weighting": "equal"}, "algorithm").weighting == "equal"
     with pytest.raises(ConfigError, match=r"algorithm\.participation"):
         build("algorithm", {"name": "fedprox", "participation": "half"}, "algorithm")
+
+
+PATTERNS = """
+[data]
+source = "patterns"
+public = 120
+test = 100
+train = 400
+[partition]
+sites = 4
+[algorithm]
+name = "fedavg"
+[[sites]]
+learner = { name = "torch", net = "cnn_aimhi" }
+"""
+
+
+def of_patterns(**data: object) -> Study:
+    table = tomllib.loads(PATTERNS)
+    return Study.from_dict(table | {"data": table["data"] | data})
+
+
+def test_the_public_rows_may_come_from_another_source():
+    own, other = (of_patterns(**more).prepare() for more in ({}, {"public_source": "patterns"}))
+    assert (len(own.public_truth), other.public_truth) == (120, None)
+    assert other.public.shape == own.public.shape
+    assert [len(site) for site in other.sites] == [100] * 4
+    assert not np.array_equal(other.public, own.public)
+    np.testing.assert_array_equal(other.public, of_patterns(public_source="patterns").prepare().public)
+    assert len(of_patterns(public_source="patterns", public=0.5).prepare().public) == 1000
+    with pytest.raises(ConfigError, match=r"data.public: patterns has 2000 rows, but 3000"):
+        of_patterns(public_source="patterns", public=3000).prepare()
+
+
+def test_images_may_be_standardized_by_fixed_numbers():
+    numbers = {"mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 4.0]}
+    plain, standardized = of_patterns().prepare(), of_patterns(standardize=numbers).prepare()
+    mean, std = (np.array(numbers[name], dtype=np.float32)[:, None, None] for name in ("mean", "std"))
+    for before, after in (
+        (plain.public, standardized.public), (plain.test[0], standardized.test[0]),
+        (plain.sites[1].X, standardized.sites[1].X),
+    ):  # fmt: skip
+        np.testing.assert_allclose(after, (before - mean) / std, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"data.standardize: give one mean and one std for each of the images' 3"):
+        of_patterns(standardize={"mean": [0.1], "std": [1.0]}).prepare()
+
+
+def test_labels_may_be_kept_evenly_and_at_some_sites_only():
+    even = of_patterns(unlabeled=0.8, labels="even", labeled_sites=0.5).prepare().sites
+    assert [len(site) for site in even] == [20, 20, 0, 0]
+    assert [len(site.unlabeled) for site in even] == [80, 80, 100, 100]
+    assert all(np.bincount(site.y).tolist() == [2] * 10 for site in even[:2])
+    any_rows = of_patterns(unlabeled=0.8).prepare().sites
+    assert [len(site) for site in any_rows] == [20] * 4
+    assert any(set(np.bincount(site.y)) != {2} for site in any_rows)

@@ -42,8 +42,9 @@ class Averaging(Algorithm):
     participation: Share = 1.0
     """C: share of the sites, drawn anew for every round."""
     start: Any = None
-    """Weights to start from: a fitted model, such as another run's `global_model`, or arrays by name; or a list of
-    those, each for the nets that it fits. Arrays that are not named keep their first values (None: all do)."""
+    """Weights to start from: a fitted model, such as another run's `global_model`, arrays by name, or the path of an
+    .npz file with those; or a list of them, each for the nets that it fits. Arrays that are not named keep their first
+    values (None: all do)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

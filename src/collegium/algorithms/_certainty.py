@@ -23,7 +23,7 @@ from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
 from collegium.privacy import events
 from collegium.privacy.claims import SEEDED_NOISE, Charge
-from collegium.privacy.composition import gaussian_sigma
+from collegium.privacy.composition import classic_gaussian_sigma, gaussian_sigma
 from collegium.privacy.row_by_row import row_by_row
 from collegium.wire import tables
 
@@ -117,6 +117,26 @@ def noisy_separator(
     noisy = site.noise.add_normal(w, sigma, moves)
     site.noted["score_noise"] = sigma
     return noisy
+
+
+def summed_separator(
+    site: ActiveSite, negatives: NDArray[np.integer[Any]], bound: float, ridge: float, epsilon: float, delta: float
+) -> Floats:
+    """The same for the SUM of the losses, with the noise of the mean: what FedAUX's code does, and NOT private.
+
+    The sum counts a record as many times as there are rows, and the noise does not: one record may move w by 2 / ridge,
+    where 2 / (ridge rows) is made up for. Nothing is charged and nothing is claimed, so that the release counts as
+    unprotected and a policy may refuse it.
+    """
+    bound = check(PositiveFloat, bound, "certainty scores: bound")
+    own = bounded(site.embed(site.data.X), bound)
+    away = bounded(site.embed(tables.take(site.public.X, negatives)), bound)
+    rows = len(own) + len(away)
+    sigma = classic_gaussian_sigma(epsilon, delta, 2 / (ridge * rows))
+    with site.watch.time("scores"):
+        w = separate(own, away, ridge / rows)  # where the sum with this ridge is smallest
+    site.noted["score_noise"] = sigma
+    return site.noise.add_normal(w, sigma, 2 / ridge)
 
 
 def _features_row_by_row(site: ActiveSite, X: Any) -> NDArray[Any]:

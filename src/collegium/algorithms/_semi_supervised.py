@@ -13,10 +13,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.algorithms import fedavg
+from collegium.algorithms._annealing import Annealing
 from collegium.algorithms._averaging import Averaging, Weighting, average_or, common_start, receive, shares, updates
 from collegium.core import ActiveSite, Count, Federation, LabelledData, LocalTerms, Nothing, Steps, Weights, step
+from collegium.core.labels import Codes
 from collegium.core.settings import NonNegativeInt
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError, QuorumLost, Refused
@@ -54,24 +57,31 @@ def label_by_net(site: ActiveSite, theta: Arrays | None, threshold: float, weigh
     return Nothing()
 
 
-def learn_found(site: ActiveSite, epochs: int | None, steps: int | None) -> None:
+def learn_found(site: ActiveSite, epochs: int | None, steps: int | None, rate: float, even: bool) -> None:
     """Learn the rows with labels and, as much as each is sure, those whose labels were found last."""
     found = site.found_labels
     if found is not None and found.confidences.any():
         pseudo = LabelledData(site.unlabeled.X, found.codes)
-        site.fit(site.data + pseudo, epochs, steps, LocalTerms(confidences=found.confidences))
+        sure = found.confidences * (class_weights(found.codes, site.n_classes) if even else 1.0)
+        site.fit(site.data + pseudo, epochs, steps, LocalTerms(confidences=sure, rate=rate))
     elif site.records:
-        site.fit(site.data, epochs, steps, LocalTerms())
+        site.fit(site.data, epochs, steps, LocalTerms(rate=rate))
     else:
         raise Refused(NOTHING_TO_LEARN, f"{site.name} has no labels, and none were found for its points.")
 
 
+def class_weights(codes: Codes, n_classes: int) -> NDArray[np.float64]:
+    """The weight of each label by which all classes that occur count alike, 1 on average."""
+    counts = np.bincount(codes, minlength=n_classes)
+    return np.asarray(len(codes) / np.count_nonzero(counts) / counts[codes])
+
+
 @step
-def learn(site: ActiveSite, t: int, epochs: int, steps: int | None) -> Weights:
+def learn(site: ActiveSite, t: int, epochs: int, steps: int | None, rate: float = 1.0, even: bool = False) -> Weights:
     """8: theta_j <- ClientUpdate(X_j, y_j, omega_j; theta)"""
     if site.state.get(_ROUND) != t:
         raise ConfigError(f"{site.name} did not get the common model of round {t}: the one it has is out of date.")
-    learn_found(site, epochs, steps)
+    learn_found(site, epochs, steps, rate, even)
     return Weights(site.weights(), site.records + len(site.unlabeled))
 
 
@@ -118,12 +128,15 @@ class SemiSupervised(Averaging):
 
 
 @dataclass(frozen=True)
-class PseudoLabelling(SemiSupervised):
+class PseudoLabelling(Annealing, SemiSupervised):
     """Algorithm 2: in every round the sites that take part label their points, and learn those labels by confidence."""
 
     asks_for: ClassVar[Steps] = (count_labels, begin, fedavg.update, learn, receive)
     warm_up: NonNegativeInt = 0
     """The first rounds, of all, in which sites with labels learn those alone."""
+    class_weights: bool = False
+    """Whether the classes among a site's found labels count alike, as in the authors' code: a label then weighs its
+    confidence times the inverse frequency of its class."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,12 +157,12 @@ class PseudoLabelling(SemiSupervised):
             P = sample(fed, labelled, self.participation)  # 3
             if t < self.warm_up:
                 P = [party for party in P if party in labelled]
-                order = fedavg.update(theta, self.local_epochs, self.local_steps)
+                order = fedavg.update(theta, self.local_epochs, self.local_steps, rate=self.rate(t))
             else:
                 fed.tell(begin(t, theta), P)  # 4
                 with suppress(QuorumLost):  # nobody was left to label with: the sites go on with what they have
                     self.label(fed, P, theta)  # 5 to 7
-                order = learn(t, self.local_epochs, self.local_steps)
+                order = learn(t, self.local_epochs, self.local_steps, self.rate(t), self.class_weights)
             parts = updates(fed, dict.fromkeys(P, order), dict.fromkeys(P, theta))  # 8, 9
             theta = average_or(theta, parts, shares(parts, self.weighting))  # 10
             fed.publish(theta, like)

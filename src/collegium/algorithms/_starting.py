@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +30,9 @@ def begin_from(site: ActiveSite, w: Arrays) -> Nothing:
 class Started(Algorithm):
     """A method whose sites train models of their own, and may begin with weights that are there already.
 
-    Each method's own file has `start` among its settings: a fitted model, such as another run's `global_model`, or
-    arrays by name; or a list of those, each for the nets that it fits. All sites' learners must then have weights.
+    Each method's own file has `start` among its settings: a fitted model, such as another run's `global_model`, arrays
+    by name, or the path of an .npz file that holds them; or a list of those, each for the nets that it fits. All sites'
+    learners must then have weights.
     """
 
     start: Any
@@ -55,6 +58,8 @@ def as_start(given: Any, where: str) -> Start | None:
     """What a user gave for `start`, ready to be used; a ConfigError where it holds no weights."""
     if given is None or isinstance(given, Start):
         return given
+    if isinstance(given, str | Path):
+        given = _read(Path(given), where)
     points = given if isinstance(given, list | tuple) else [given]
     if not points:
         raise ConfigError(f"{where}: start is an empty list: leave it out to start from new weights.")
@@ -113,6 +118,15 @@ def prototypes(fed: Federation, start: Start | None) -> tuple[dict[str, str], di
         start.put_into(first)
     # A site without a net is asked all the same, so that its failure is reported.
     return dict.fromkeys(fed.parties, next(iter(first))) | like, first
+
+
+def _read(file: Path, where: str) -> Mapping[str, NDArray[Any]]:
+    """Arrays by name, as `np.savez(file, **weights)` wrote them."""
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, TypeError, BadZipFile):  # a lone array is no archive
+        raise ConfigError(f"{where}: start names {file}, which is no .npz file of weights that can be read.") from None
 
 
 def _arrays(given: Any, where: str) -> Arrays:

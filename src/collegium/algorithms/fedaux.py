@@ -7,7 +7,8 @@ Reproduces: the FedAUX rows of Tables 1 to 3. ``rounds=1`` is its one-shot setti
 evaluation, and sites with different nets are its model prototypes.
 
 Privacy: only the scoring models w_i have a claim, (epsilon, delta) for replacing one record. The trained weights that
-sites send every round are NOT protected by it, and `run.privacy` says so.
+sites send every round are NOT protected by it, and `run.privacy` says so. With ``score_loss="sum"``, which is what the
+authors' code computes, nothing is protected and nothing is claimed.
 
 Deviations from the paper, on purpose (docs/methods/fedaux.md has the numbers):
 
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from collegium.algorithms._averaging import average_or, receive, shares, updates
-from collegium.algorithms._certainty import XI, bounded, certainty, noisy_separator
+from collegium.algorithms._certainty import XI, bounded, certainty, noisy_separator, summed_separator
 from collegium.algorithms._starting import Start, prototypes
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
@@ -50,24 +51,35 @@ from collegium.errors import ConfigError
 from collegium.wire import tables
 
 Mode = Literal["all", "head"]
+ScoreLoss = Literal["mean", "sum"]
 Rows = NDArray[np.intp]
 FEWEST = 2  # batch norm has no statistics of a single row
 
 
 @step
 def score(
-    site: ActiveSite, h_0: Arrays, negatives: Rows, bound: float, ridge: float, epsilon: float, delta: float
+    site: ActiveSite,
+    h_0: Arrays,
+    negatives: Rows,
+    bound: float,
+    ridge: float,
+    epsilon: float,
+    delta: float,
+    loss: ScoreLoss = "mean",
 ) -> Numbers:
     """w_i <- argmin J(w, h_0, D_i, D^-) + N(0, sigma^2 I)."""
     site.load(h_0)
-    return Numbers(noisy_separator(site, negatives, bound, ridge, epsilon, delta))
+    separator = noisy_separator if loss == "mean" else summed_separator
+    return Numbers(separator(site, negatives, bound, ridge, epsilon, delta))
 
 
 @step
-def update_head(site: ActiveSite, theta: Arrays, epochs: int, steps: int | None) -> Weights:
+def update_head(
+    site: ActiveSite, theta: Arrays, epochs: int, steps: int | None, keep_optimizer: bool = False
+) -> Weights:
     """Local training of the head g alone: the features stay as they were sent."""
     site.load(theta)
-    site.train_net(epochs, steps, train="head")
+    site.train_net(epochs, steps, train="head", keep_optimizer=keep_optimizer)
     return Weights(site.weights(), site.records)
 
 
@@ -88,6 +100,10 @@ class FedAUX(Distilling):
     delta: OpenProbability = 1e-5
     ridge: PositiveFloat = 0.1
     """lambda: less of it separates own rows from others better, and needs more noise."""
+    score_loss: ScoreLoss = "mean"
+    """The loss J of a scoring model: the mean over its rows, as printed, for which `epsilon` is true; or their sum, as
+    in the authors' code. That tells sites apart far better and is NOT private: `epsilon` then only says how much noise
+    there is, no claim is made, and sites send w unprotected."""
     norm_quantile: Probability = 0.1
     """gamma: the bound on features is this quantile of the public rows' norms, and longer ones are cut to it. 1: the
     largest, which leaves most features short beside the noise."""
@@ -120,7 +136,8 @@ class FedAUX(Distilling):
         D_distill = tables.frozen(tables.take(fed.public.X, distill))
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t
-            order = {P: self._local(theta[P], self.local_epochs, self.local_steps) for P in theta}
+            settings = self.local_epochs, self.local_steps, self.keeps_optimizer
+            order = {P: self._local(theta[P], *settings) for P in theta}
             theta_i = updates(fed, {i: order[R[i]] for i in S}, {i: theta[R[i]] for i in S})  # Local Training
             theta_i, y = self._ensemble(fed, R, theta_i, s, D_distill)
             for P in theta:
@@ -133,7 +150,7 @@ class FedAUX(Distilling):
             fed.tell(receive(theta[P]), [i for i in R if R[i] == P])
 
     @property
-    def _local(self) -> Step[[Arrays, int, int | None], Weights]:
+    def _local(self) -> Step[..., Weights]:
         """Local training, of what the mode says."""
         return update if self.mode == "all" else update_head
 
@@ -160,7 +177,8 @@ class FedAUX(Distilling):
         return theta
 
     def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
-        return {score.name: {"ridge": self.ridge, "epsilon": self.epsilon, "delta": self.delta}}
+        said = {"ridge": self.ridge, "epsilon": self.epsilon, "delta": self.delta, "loss": self.score_loss}
+        return {score.name: said}
 
     def _scores(
         self, fed: Federation, R: Mapping[str, str], h_0: Mapping[str, Arrays], negatives: Rows, distill: Rows
@@ -175,7 +193,7 @@ class FedAUX(Distilling):
                     raise ConfigError(f"FedAUX: the features of the net of site {P!r} are all 0, NaN or infinite.")
                 bound[P] = float(np.quantile(norms[norms > 0], self.norm_quantile))  # gamma, of public rows only
                 features[P] = bounded(h[distill], bound[P])
-        settings = (self.ridge, self.epsilon, self.delta)
+        settings = (self.ridge, self.epsilon, self.delta, self.score_loss)
         order = {P: score(h_0[P], negatives, bound[P], *settings) for P in h_0}
         w = fed.ask({i: order[P] for i, P in R.items()})
         for i in [i for i in w if w[i].values.shape != features[R[i]].shape[1:]]:
@@ -192,7 +210,7 @@ class FedAUX(Distilling):
         with fed.timed("ensemble"):
             for i, part in theta_i.items():
                 s_i = np.reshape(s[i], (-1, 1)) if i in s else np.full_like(weight, XI)
-                logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X)
+                logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X, norm_batch=self.norm_batch)
                 if can_teach(fed, i, self._local.name, logits):
                     heard[i] = part
                     total += s_i * logits
@@ -202,6 +220,7 @@ class FedAUX(Distilling):
     def _distill(self, fed: Federation, P: str, student: Arrays, X: Any, y: NDArray[Any]) -> Arrays:
         """theta^P <- theta^P - eta d KL(y, softmax f(x, theta^P)), over mini-batches of D_distill."""
         settings: dict[str, Any] = {"lr": self.distill_lr, "batch_size": self.distill_batch, "train": self.mode}
+        settings |= {"keep_optimizer": True} if self.keeps_optimizer else {}
         with fed.timed("distill"):
             net = fed.workbench.net(P, student).estimator
             learned: Arrays = net.distill(X, y, epochs=self.distill_epochs, **settings).get_weights()

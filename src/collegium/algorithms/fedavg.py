@@ -23,21 +23,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collegium.algorithms._averaging import Averaging, Weighting, average_or, common_start, receive, shares, updates
+from collegium.algorithms._annealing import Annealing
+from collegium.algorithms._averaging import Weighting, average_or, common_start, receive, shares, updates
 from collegium.core import ActiveSite, Federation, Order, Steps, Weights, step
 from collegium.core.weights import Arrays
 
 
 @step
-def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None) -> Weights:
+def update(
+    site: ActiveSite, w: Arrays, epochs: int, steps: int | None, keep_optimizer: bool = False, rate: float = 1.0
+) -> Weights:
     """ClientUpdate(k, w): E epochs of local training from w."""
     site.load(w)
-    site.train_net(epochs, steps)
+    site.train_net(epochs, steps, keep_optimizer=keep_optimizer, rate=rate)
     return Weights(site.weights(), site.records)
 
 
 @dataclass(frozen=True)
-class FedAvg(Averaging):
+class FedAvg(Annealing):
     """Sites train a common net; the coordinator averages their weights."""
 
     asks_for: ClassVar[Steps] = (update, receive)
@@ -46,13 +49,14 @@ class FedAvg(Averaging):
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)  # initialize w_0
-        for _ in fed.rounds(self.rounds):
+        for t in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t <- random set of max(C K, 1) clients
-            parts = updates(fed, dict.fromkeys(S, self.local_update(w)), dict.fromkeys(S, w))  # for each k in S_t
+            order = self.local_update(w, self.rate(t))
+            parts = updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, w))  # for each k in S_t
             w = average_or(w, parts, shares(parts, self.weighting))  # w_t+1 <- sum of n_k / n w_k
             fed.publish(w, like)
         fed.tell(receive(w))
 
-    def local_update(self, w: Arrays) -> Order[Weights]:
+    def local_update(self, w: Arrays, rate: float) -> Order[Weights]:
         """What a site is asked to do in a round."""
-        return update(w, self.local_epochs, self.local_steps)
+        return update(w, self.local_epochs, self.local_steps, rate=rate)

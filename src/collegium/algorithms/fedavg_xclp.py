@@ -7,11 +7,12 @@ Reproduces: the FedAvg+XCLP rows of Table 4, on other data; benchmarks/semi_supe
 
 Deviations from the paper, on purpose:
 
-- XCLP is ours, with real cryptography and other defaults: see `XCLP`. Confidences weigh the pseudo-labeled rows as
-  they are; the authors' code also weighs classes by their inverse frequency, which XCLP's `balance` does before.
+- XCLP is ours, with real cryptography and other defaults: see `XCLP`. The authors' code divides confidences by their
+  largest (`relative_confidence` of `XCLP`) and weighs classes by their inverse frequency (`class_weights`).
 - A mini-batch has the learner's `batch_size` of labeled and as many of pseudo-labeled rows; few labels come again
   (paper: both are min(50, labels)). An epoch goes once through the larger of the two.
-- The learning rate stays (paper: cosine annealing). Views of images are a setting of the learner, `augment`.
+- The learning rate stays, unless `anneal` says how it falls (paper: by a cosine to 0 after 2,000 of 1,500 rounds).
+  Views of images are a setting of the learner, `augment`.
 - `warm_up` rounds on labels alone are the paper's "initialization by a supervised step"; none by default.
 - A site that drops out while labels are propagated learns with those that it found when it last took part, if any.
 """

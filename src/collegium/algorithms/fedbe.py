@@ -48,7 +48,7 @@ class FedBE(Distilling):
         like, w = common_start(fed, self.start)
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)
-            order = update(w, self.local_epochs, self.local_steps)
+            order = update(w, self.local_epochs, self.local_steps, self.keeps_optimizer)
             w_i, p_i = self._hear(fed, like, updates(fed, dict.fromkeys(S, order), dict.fromkeys(S, w)))
             if w_i:
                 share = shares(w_i, "samples")
@@ -64,7 +64,7 @@ class FedBE(Distilling):
         heard, p_i = {}, Probabilities(len(fed.public), fed.n_classes)
         with fed.timed("ensemble"):
             for i, part in w_i.items():
-                logits = fed.workbench.logits(like, part.arrays)
+                logits = fed.workbench.logits(like, part.arrays, norm_batch=self.norm_batch)
                 if can_teach(fed, i, update.name, logits):
                     heard[i] = part
                     p_i.add(logits)
@@ -73,10 +73,10 @@ class FedBE(Distilling):
     def _predict(self, fed: Federation, like: str, mean: Arrays, spread: Arrays, p: Probabilities) -> NDArray[Any]:
         """p(y | u): the mean probabilities of the sites' nets, of their average and of M nets from the posterior."""
         with fed.timed("ensemble"):
-            p.add(fed.workbench.logits(like, mean))
+            p.add(fed.workbench.logits(like, mean, norm_batch=self.norm_batch))
             for _ in range(self.samples):
                 drawn = draw(mean, spread, fed.rng)  # w^(m) ~ N(mean, diag of the squared deviations)
-                p.add(fed.workbench.logits(like, drawn))
+                p.add(fed.workbench.logits(like, drawn, norm_batch=self.norm_batch))
         return p.mean
 
     def _distill(self, fed: Federation, like: str, student: Arrays, p: NDArray[Any]) -> Arrays:
@@ -86,7 +86,13 @@ class FedBE(Distilling):
         with fed.timed("distill"):
             for part in range(self.swa):
                 student = fed.workbench.distill(
-                    like, student, p, steps=steps, lr=self.distill_lr, batch_size=self.distill_batch
+                    like,
+                    student,
+                    p,
+                    steps=steps,
+                    lr=self.distill_lr,
+                    batch_size=self.distill_batch,
+                    keep_optimizer=self.keeps_optimizer,
                 )
                 met[str(part)] = Weights(student, 1)
         return average(met, dict.fromkeys(met, 1.0))

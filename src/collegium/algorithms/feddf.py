@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,22 @@ class Distilling(Averaging):
     """The step size of the coordinator's Adam."""
     distill_batch: PositiveInt = 128
     """Public samples per step."""
+    optimizer: Literal["new", "kept"] = "new"
+    """Whether sites and coordinator begin each round with a new optimizer, or go on with the one of the last time: its
+    moments then are of other weights than those that were sent. FedAUX's code keeps them."""
+    teacher_norm: Literal["running", "public batch"] = "running"
+    """Which statistics the batch norms of sites' nets use when they label public rows: their running ones, which are of
+    private rows, or those of each batch of `distill_batch` public rows, as FedAUX's code does."""
+
+    @property
+    def keeps_optimizer(self) -> bool:
+        """Whether optimizers live on from round to round."""
+        return self.optimizer == "kept"
+
+    @property
+    def norm_batch(self) -> int | None:
+        """How many public rows a teacher's batch norms take their statistics from."""
+        return self.distill_batch if self.teacher_norm == "public batch" else None
 
 
 def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> bool:
@@ -64,7 +80,7 @@ class FedDF(Distilling):
         like, x = prototypes(fed, self.start)  # which kind of net p each site has, and each kind's x_0
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t
-            order = {p: update(x[p], self.local_epochs, self.local_steps) for p in x}
+            order = {p: update(x[p], self.local_epochs, self.local_steps, self.keeps_optimizer) for p in x}
             x_k = updates(fed, {k: order[like[k]] for k in S}, {k: x[like[k]] for k in S})  # Client-LocalUpdate
             x_k, targets = self._ensemble(fed, like, x_k)
             for p in x:
@@ -83,7 +99,7 @@ class FedDF(Distilling):
         heard, total = {}, np.zeros((len(fed.public), fed.n_classes))
         with fed.timed("ensemble"):
             for k, part in x_k.items():
-                logits = fed.workbench.logits(like[k], part.arrays)
+                logits = fed.workbench.logits(like[k], part.arrays, norm_batch=self.norm_batch)
                 if can_teach(fed, k, update.name, logits):
                     heard[k] = part
                     total += logits
@@ -93,5 +109,11 @@ class FedDF(Distilling):
         """N steps on KL(targets || answers) from x_t,0."""
         with fed.timed("distill"):
             return fed.workbench.distill(
-                p, student, targets, epochs=self.distill_epochs, lr=self.distill_lr, batch_size=self.distill_batch
+                p,
+                student,
+                targets,
+                epochs=self.distill_epochs,
+                lr=self.distill_lr,
+                batch_size=self.distill_batch,
+                keep_optimizer=self.keeps_optimizer,
             )

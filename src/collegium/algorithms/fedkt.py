@@ -10,7 +10,8 @@ Deviations from the paper and its code, all on purpose:
 - A party sends its students' votes on the public set, and only where all of them agree (line 19 is worked out at the
   party): the coordinator needs nothing else. `share="models"` sends the students as the paper does, with the same
   result, if their learner has a safe wire format.
-- Ties, of teachers and of parties, are broken at random by the study's seed, not in favor of the low class.
+- Ties, of teachers and of parties, are broken at random by the study's seed. The authors' code takes the class with the
+  lower code: of their binary tables the rare one, which is better there. ``ties="rare"`` does that on purpose.
 - L2: a record's own hash says which teacher learns from it, so that no record moves another (in the paper's random
   split an added record moves many). Each party draws its own k queries.
 - A party with fewer records than subsets makes fewer subsets, noted in `run.metrics` (the paper's code fails). Under L2
@@ -21,7 +22,7 @@ Deviations from the paper and its code, all on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -30,6 +31,7 @@ import numpy as np
 from collegium.algorithms._shared_models import check_shareable, predictions, share
 from collegium.algorithms._teachers import ask_teachers
 from collegium.consensus import Consensus, Majority
+from collegium.consensus.advice import advice_on
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
 from collegium.core import (
     ActiveSite,
@@ -54,6 +56,7 @@ from collegium.privacy.mechanisms.noisy_max import NoisyMax
 
 Level = Literal["L0", "L1", "L2"]
 Share = Literal["votes", "models"]
+Ties = Literal["random", "rare"]
 
 
 @step
@@ -102,6 +105,12 @@ def consistent(votes: list[Any]) -> Any:
     return np.where((np.stack(votes) == votes[0]).all(axis=0), votes[0], -1)
 
 
+def rare_first(counts: Any) -> Any:
+    """Counts, of shape (classes, samples), without ties: of equal ones, that of the class with fewer votes in all."""
+    rarity = np.argsort(np.argsort(-counts.sum(axis=1), kind="stable"), kind="stable")  # the rarest class has most
+    return np.where(counts > 0, counts * len(counts) + rarity[:, np.newaxis], 0)
+
+
 @dataclass(frozen=True)
 class FedKT(NoisyVotes, Algorithm):
     """Teachers of subsets teach students at each party; the students' votes teach the final model."""
@@ -117,6 +126,8 @@ class FedKT(NoisyVotes, Algorithm):
     """What leaves a party: its students' votes, or the students."""
     consensus: Consensus = field(default_factory=Majority)
     """Line 22: how the parties' votes become labels. The paper's is the majority, the only one for L1 and models."""
+    ties: Ties = "random"
+    """Who wins where as many parties vote for one class as for another: any, or the class with fewer votes in all."""
     teacher: Any = None
     """The teachers' learner, or its name (None: each site's own)."""
     student: Any = None
@@ -140,6 +151,8 @@ class FedKT(NoisyVotes, Algorithm):
             check_shareable(self.student, f"{me}: share='models'")
         if self.consensus != Majority() and (self.level == "L1" or self.share == "models"):
             raise ConfigError(f"{me}: level L1 and share='models' count votes: leave out consensus.")
+        if self.ties == "rare" and (self.consensus != Majority() or self.level == "L1"):
+            raise ConfigError(f"{me}: ties='rare' is for the plain majority: leave out consensus, and level L1.")
         # Of the instance: where all learners are named, sites need not bring one.
         object.__setattr__(self, "needs_learner", self.teacher is None or self.student is None)
 
@@ -155,8 +168,10 @@ class FedKT(NoisyVotes, Algorithm):
             if self.level == "L1":  # lines 13 - 22
                 counts = s * self._counts(fed, student)
                 L = self.label(fed, counts, self.noisy_max(k, changed_votes=s, unit="party"), k)
-            elif self.share == "models":
-                L = Labels(winners(self._counts(fed, student), fed.seed), fed.n_classes)
+            elif self.share == "models" or self.ties == "rare":
+                counts = self._counts(fed, student)
+                counts = rare_first(counts) if self.ties == "rare" else counts
+                L = Labels(winners(counts, fed.seed), fed.n_classes)
             else:
                 L = self.consensus(fed, vote())
             if noise is not None:
@@ -179,6 +194,10 @@ class FedKT(NoisyVotes, Algorithm):
             raise SiteError(
                 site.name, "its learner is private: give FedKT a teacher and a student, and level L2 instead."
             )
+
+    def advice(self, sites: Sequence[Site]) -> str | None:
+        counts_only = self.level == "L1" or self.share == "models"
+        return None if counts_only else advice_on(self.consensus, sites, "consensus=cg.Informed()")
 
     def learners(self, site: Site) -> list[Any]:
         return [site.learner if named is None else named for named in (self.teacher, self.student)]

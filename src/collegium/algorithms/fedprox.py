@@ -39,10 +39,10 @@ class Proximal(LocalTerm):
 
 
 @step
-def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: float) -> Weights:
+def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: float, rate: float = 1.0) -> Weights:
     """w_k <- about argmin F_k(w) + mu/2 |w - w_t|^2"""
     site.load(w)
-    site.train_net(epochs, steps, Proximal(mu))
+    site.train_net(epochs, steps, Proximal(mu), rate=rate)
     return Weights(site.weights(), site.records)
 
 
@@ -54,5 +54,5 @@ class FedProx(FedAvg):
     mu: NonNegativeFloat = 0.1
     """How strongly a site's weights are pulled towards those that it started the round from."""
 
-    def local_update(self, w: Arrays) -> Order[Weights]:
-        return update(w, self.local_epochs, self.local_steps, float(self.mu))
+    def local_update(self, w: Arrays, rate: float) -> Order[Weights]:
+        return update(w, self.local_epochs, self.local_steps, float(self.mu), rate)

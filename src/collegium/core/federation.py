@@ -120,7 +120,11 @@ class Federation:
         self.may_ask: Collection[str] | None = None
         """The names of the steps that the algorithm declares; None if there is no algorithm."""
         self.final_labels: Labels | None = None
+        self.confidences: NDArray[np.float64] | None = None
+        """How sure the last consensus is of each public sample, 0 to 1, where its rule says so."""
         self.final_weights: dict[str, Arrays] = {}
+        self.kept: dict[str, Any] = {}
+        """What rules keep of a run, by name: what they asked once and need in every communication."""
         self._link = link
         self._open_link = link if isinstance(link, OpenLink) else None  # which takes a while to find out
         self._public = public
@@ -285,10 +289,10 @@ class Federation:
         self.final_weights[like] = weights
         self.observed.disclosed("sites", COORDINATOR, like, weights)
         with self.timed("test"):
-            accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
-        if accuracy is not None:
-            first = like == next(iter(self.final_weights))
-            self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
+            scores = {} if self._workbench is None else self._workbench.scores(like, weights)
+        first = like == next(iter(self.final_weights))
+        for metric, value in scores.items():
+            self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
 
     def charge(self, what: str, charge: Charge) -> None:
         """Record the cost of something that the coordinator publishes, such as a final model made with `fed.noise`."""

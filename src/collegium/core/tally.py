@@ -103,6 +103,14 @@ class Tally:
             raise ValueError("A tally counts labels or approvals, not both.")
         self._approvals = approvals
 
+    def winning_shares(self) -> NDArray[np.float64]:
+        """The share of the votes cast that the class with most votes has, per sample; 0 where nobody voted."""
+        shares = np.zeros(self._counts.shape[1])
+        for part in _chunks(len(shares)):
+            counts = self._counts[:, part]
+            shares[part] = counts.max(axis=0) / np.maximum(counts.sum(axis=0, dtype=np.int64), 1)
+        return shares
+
     def winners(self, seed: int, quorum: float = 0.0) -> Codes:
         """The class with most votes, per sample.
 

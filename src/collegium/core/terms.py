@@ -81,8 +81,11 @@ class LocalTerms:
     """"head" trains the last linear layer only (linear evaluation): all before it, in eval mode, stays as it is."""
     keep_optimizer: bool = False
     """Whether momentum goes on from the last update. A site of FedAvg keeps no state between rounds, so it does not."""
+    rate: float = 1.0
+    """Times the learner's own learning rate: a method may have it fall from round to round."""
 
     def __post_init__(self) -> None:
+        check_not_negative("rate", self.rate)
         if self.train not in get_args(Trained):
             raise ConfigError(f"train must be 'all' or 'head', got {self.train!r}.")
         with_rows = [each.loss for each in self.added if each.unlabeled is not None]

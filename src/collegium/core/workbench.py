@@ -20,6 +20,11 @@ from collegium.errors import ConfigError, SiteError
 from collegium.learners.base import SiteModel, Trainer
 
 
+def scores_of(model: SiteModel, exam: Exam) -> dict[str, float]:
+    """A model's accuracy and other metrics on a test set."""
+    return {"accuracy": float(np.mean(model.predict_codes(exam.X) == exam.codes)), **exam.measure(model)[0]}
+
+
 class Workbench:
     """One net per architecture. `like` is a party whose learner has that net."""
 
@@ -88,9 +93,16 @@ class Workbench:
         self._nets[like].estimator.set_weights(weights)
         return self._nets[like]
 
-    def logits(self, like: str, weights: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
-        """The outputs of a net with these weights for the public rows, before the softmax."""
-        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(self._rows)
+    def logits(
+        self, like: str, weights: Mapping[str, NDArray[Any]], *, norm_batch: int | None = None
+    ) -> NDArray[np.float32]:
+        """The outputs of a net with these weights for the public rows, before the softmax.
+
+        With `norm_batch`, batch norms use the statistics of each batch of so many public rows.
+        """
+        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(
+            self._rows, **({} if norm_batch is None else {"norm_batch": norm_batch})
+        )
         return answers
 
     def distill(
@@ -103,10 +115,12 @@ class Workbench:
         steps: int | None = None,
         lr: float,
         batch_size: int,
+        keep_optimizer: bool = False,
     ) -> Arrays:
         """The weights of a net that started from these and learned to answer the public rows with `targets`."""
         student = self.net(like, weights).estimator
-        student.distill(self._rows, targets, epochs=epochs, steps=steps, lr=lr, batch_size=batch_size)
+        kept = {"keep_optimizer": True} if keep_optimizer else {}
+        student.distill(self._rows, targets, epochs=epochs, steps=steps, lr=lr, batch_size=batch_size, **kept)
         learned: Arrays = student.get_weights()
         return learned
 
@@ -121,11 +135,9 @@ class Workbench:
         names = getattr(net, "feature_names_in_", None)
         return noise if names is None else pd.DataFrame(noise.reshape(rows, -1), columns=names)
 
-    def accuracy(self, like: str, weights: Mapping[str, NDArray[Any]]) -> float | None:
-        """On the simulation's test set, where there is one."""
-        if self._exam is None:
-            return None
-        return float(np.mean(self.net(like, weights).predict_codes(self._exam.X) == self._exam.codes))
+    def scores(self, like: str, weights: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Accuracy and the run's metrics on the simulation's test set; empty where there is none."""
+        return {} if self._exam is None else scores_of(self.net(like, weights), self._exam)
 
     def _new_net(self, site: Site) -> SiteModel:
         X = site.X if self._public is None else self._public.X

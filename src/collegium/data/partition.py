@@ -78,14 +78,19 @@ class Dirichlet(Partition):
     """Each class is divided over the sites in proportions drawn from Dir(alpha).
 
     With a small alpha, sites differ in size and in classes; with a large one they approach `Iid`. The draw is repeated
-    until every site has at least `min_size` rows.
+    until every site has at least `min_size` rows. `capped`: classes are divided from the rarest on, and a site that has
+    its equal share of all rows gets none of those still to come, as in FedLab and in FedKT's code.
     """
 
     alpha: Alpha
     min_size: NonNegativeInt = 1
+    capped: bool = False
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
-        return _draw_until(self, self.min_size, lambda: _dirichlet(np.arange(len(y)), y, sites, self.alpha, rng))
+        def draw() -> list[Rows]:
+            return _dirichlet(np.arange(len(y)), y, sites, self.alpha, rng, capped=self.capped)
+
+        return _draw_until(self, self.min_size, draw)
 
 
 @dataclass(frozen=True)
@@ -104,19 +109,31 @@ class BalancedDirichlet(Partition):
 
 @dataclass(frozen=True)
 class MixedDirichlet(Partition):
-    """A random `share` of the rows is divided by Dir(alpha1), the rest by Dir(alpha2)."""
+    """A random `share` of the rows is divided by Dir(alpha1), the rest by Dir(alpha2).
+
+    The draw is repeated until every site has at least `min_size` rows. `capped`: each part is dealt as `Dirichlet` does
+    with that setting, and every site has at least `min_size` rows of each. FedCT's published split is
+    ``MixedDirichlet(0.01, 100, share=0.9, min_size=10, capped=True)``.
+    """
 
     alpha1: Alpha
     alpha2: Alpha
     share: Probability = 0.5
+    min_size: NonNegativeInt = 1
+    capped: bool = False
 
     def deal(self, y: Codes, sites: int, rng: np.random.Generator, X: Any) -> list[Rows]:
         def draw() -> list[Rows]:
             first, second = _cut(rng.permutation(len(y)), np.array([self.share, 1 - self.share]))
-            parts = [(first, self.alpha1), (second, self.alpha2)]
-            return _join((_dirichlet(rows, y, sites, alpha, rng) for rows, alpha in parts), sites)
+            return _join((part(rows, alpha) for rows, alpha in ((first, self.alpha1), (second, self.alpha2))), sites)
 
-        return _draw_until(self, 1, draw)
+        def part(rows: Rows, alpha: float) -> list[Rows]:
+            def deal_part() -> list[Rows]:
+                return _dirichlet(rows, y, sites, alpha, rng, capped=self.capped)
+
+            return _draw_until(self, self.min_size, deal_part) if self.capped else deal_part()
+
+        return draw() if self.capped else _draw_until(self, self.min_size, draw)
 
 
 @dataclass(frozen=True)
@@ -262,9 +279,16 @@ class ByColumn(Partition):
         return self.column
 
 
-def _dirichlet(rows: Rows, y: Codes, sites: int, alpha: float, rng: np.random.Generator) -> list[Rows]:
+def _dirichlet(rows: Rows, y: Codes, sites: int, alpha: float, rng: np.random.Generator, *, capped: bool) -> list[Rows]:
+    sizes, deals = np.zeros(sites), []
     by_class = _rows_by_class(rows, y, rng)
-    return _join((_cut(part, rng.dirichlet(np.full(sites, alpha))) for part in by_class), sites)
+    for part in sorted(by_class, key=len) if capped else by_class:
+        shares = rng.dirichlet(np.full(sites, alpha))
+        if capped and (open_shares := shares * (sizes < len(rows) / sites)).any():
+            shares = open_shares
+        deals.append(_cut(part, shares))
+        sizes += [len(piece) for piece in deals[-1]]
+    return _join(deals, sites)
 
 
 def _draw_until(partition: Partition, min_size: int, draw: Callable[[], list[Rows]]) -> list[Rows]:

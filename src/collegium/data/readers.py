@@ -16,6 +16,8 @@ from collegium.errors import ConfigError
 from collegium.wire.tables import Table
 
 CIFAR10_TRAIN_ROWS: Final = 50_000
+UNLABELED: Final = "unlabeled"
+"""The label of rows whose labels nobody has."""
 A9A_FEATURES: Final = 123
 
 Labelled: TypeAlias = tuple[Table, NDArray[Any]]
@@ -58,20 +60,32 @@ def _idx(path: Path) -> NDArray[np.uint8]:
 
 
 def read_cifar10(path: Path) -> Content:
+    X = _jpeg_strips("cifar10", path)
+    with np.load(path, allow_pickle=False) as archive:
+        y = archive["labels"].astype(np.int64)
+    n = CIFAR10_TRAIN_ROWS
+    return X[:n], y[:n], (X[n:], y[n:])
+
+
+def read_cifar100(path: Path) -> Content:
+    X = _jpeg_strips("cifar100", path)
+    return X, np.full(len(X), UNLABELED), None
+
+
+def _jpeg_strips(name: str, path: Path) -> NDArray[np.uint8]:
+    """Images of 32x32 pixels, stacked in strips, each a JPEG."""
     try:
         from PIL import Image
     except ImportError:
-        raise ConfigError("data: cifar10 is stored as JPEG and needs Pillow: pip install pillow") from None
+        raise ConfigError(f"data: {name} is stored as JPEG and needs Pillow: pip install pillow") from None
 
     with np.load(path, allow_pickle=False) as archive:
-        jpeg, offsets, labels = archive["jpeg"], archive["offsets"], archive["labels"]
+        jpeg, offsets = archive["jpeg"], archive["offsets"]
     strips = []
     for part in np.split(jpeg, offsets[1:-1]):
         with Image.open(io.BytesIO(part.tobytes())) as strip:
             strips.append(np.asarray(strip.convert("RGB")).reshape(-1, 32, 32, 3))
-    X, y = _channels_first(np.concatenate(strips)), labels.astype(np.int64)
-    n = CIFAR10_TRAIN_ROWS
-    return X[:n], y[:n], (X[n:], y[n:])
+    return _channels_first(np.concatenate(strips))
 
 
 def read_brain_mri(path: Path) -> Content:

@@ -52,6 +52,7 @@ EMBEDDED: Final = {
     "digits": (1797, 64, "Handwritten digits, 8x8 pixels; test part of UCI's optical digits, CC BY 4.0."),
     "iris": (150, 4, "Three species of iris flowers; Fisher 1936, UCI, CC BY 4.0."),
     "wine": (178, 13, "Chemical analysis of wines from three cultivars; UCI, CC BY 4.0."),
+    "patterns": (2000, 768, "Made-up color images, 16x16 pixels, 10 classes: to try things, nothing to learn from."),
 }
 
 
@@ -82,7 +83,7 @@ def load_source(
 def list_sources(folder: Path | None = None) -> list[SourceInfo]:
     """All named data sets, and whether their files are available. `pandas.DataFrame(list_sources())` shows a table."""
     embedded = [
-        SourceInfo(name, "images" if name == "digits" else "table", rows, features, True, about)
+        SourceInfo(name, "images" if name in ("digits", "patterns") else "table", rows, features, True, about)
         for name, (rows, features, about) in EMBEDDED.items()
     ]
     return embedded + [
@@ -92,6 +93,8 @@ def list_sources(folder: Path | None = None) -> list[SourceInfo]:
 
 
 def _embedded(name: str) -> Dataset:
+    if name == "patterns":
+        return _patterns()
     from sklearn import datasets
 
     loaded = getattr(datasets, f"load_{name}")(as_frame=name != "digits")
@@ -99,6 +102,18 @@ def _embedded(name: str) -> Dataset:
     if name != "digits":
         y = np.asarray(loaded.target_names)[y]
     return Dataset(name, loaded.data, y, None, EMBEDDED[name][2])
+
+
+def _patterns() -> Dataset:
+    """Ten coarse patterns, each at random places and under noise: the same images every time."""
+    rng = np.random.default_rng(0)
+    rows, side = EMBEDDED["patterns"][0], 16
+    y = np.arange(rows) % 10
+    coarse = rng.random((10, 3, 4, 4)).repeat(side // 4, axis=2).repeat(side // 4, axis=3)
+    places = (np.arange(side) + rng.integers(0, 5, (rows, 2, 1))) % side
+    X = coarse[y[:, None, None], :, places[:, 0, :, None], places[:, 1, None, :]].transpose(0, 3, 1, 2)
+    noisy = 160 * X + rng.integers(0, 96, X.shape)
+    return Dataset("patterns", noisy.astype(np.uint8), y, None, EMBEDDED["patterns"][2])
 
 
 def _benchmark(name: str, folder: Path | None) -> Dataset:

@@ -272,14 +272,17 @@ class Agent:
         """What a simulation records beyond the protocol."""
         if not self._simulation:
             return None
-        accuracy = None
+        accuracy, scores = None, dict[str, float]()
         spent = dict(self.site.watch.seconds)
         if not {"fit", "load"}.isdisjoint(spent) and self._exam is not None and self.site.model is not None:
             try:
                 accuracy = float(np.mean(self.site.model.predict_codes(self._exam.X) == self._exam.codes))
+                scores, problems = self._exam.measure(self.site.model)
+                for problem in problems:
+                    self.log.write_again(f"cannot measure {problem}")
             except Exception:
                 self.log.write(f"cannot score the model on the test set:\n{traceback.format_exc()}")
-        return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy)
+        return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy, scores)
 
     # State: what must survive a crash, in the site's own folder.
 

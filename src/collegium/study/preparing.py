@@ -58,9 +58,9 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
         raise ConfigError(f"data.test: {dataset.name} has no test rows of its own. Give a count or a fraction.")
     try:
         parts = split(
-            *_rows(dataset, own_test=own_test),
+            *_rows(study, dataset, own_test=own_test),
             sites=study.partition.sites,
-            public=study.data.public,
+            public=0 if study.data.public_source else study.data.public,
             test=0 if own_test else wanted,
             train=study.data.train,
             partition=study.build_partition(),
@@ -68,13 +68,28 @@ def prepare_study(study: Study, base: Path | None = None, folder: Path | None = 
         )
     except ConfigError as error:
         raise ConfigError(f"data, partition: {error}") from None
-    test = (scaled(dataset.test[0]), dataset.test[1]) if dataset.test is not None and own_test else parts.test
+    test = (_rescaled(study, dataset.test[0]), dataset.test[1]) if dataset.test and own_test else parts.test
+    public: Any = parts.public
+    truth: NDArray[Any] | None = parts.public_truth
+    if study.data.public_source:
+        public, truth = _public_from(study, study.data.public_source, base, folder), None
     sites = [
-        _without_labels(_site(study, number, name, X, y, base or Path(), parts.public, test and test[0]), study, number)
+        _without_labels(_site(study, number, name, X, y, base or Path(), public, test and test[0]), study, number)
         for number, (name, (X, y)) in enumerate(zip(parts.names, parts.sites, strict=True))
     ]
-    classes, learner = np.unique(dataset.y), global_learner(study, parts.public, test and test[0])
-    return Prepared(study.build_algorithm(), sites, parts.public, parts.public_truth, test, classes, learner)
+    classes, learner = np.unique(dataset.y), global_learner(study, public, test and test[0])
+    return Prepared(study.build_algorithm(), sites, public, truth, test, classes, learner)
+
+
+def _public_from(study: Study, source: str, base: Path | None, folder: Path | None) -> Any:
+    """Public rows of another source, drawn by the study's seed."""
+    rows, wanted = load_source(source, folder=folder, base=base).X, study.data.public
+    n = tables.n_rows(rows)
+    many = wanted if isinstance(wanted, int) else round(wanted * n)
+    if not 0 < many <= n:
+        raise ConfigError(f"data.public: {source} has {n} rows, but {many} were asked for.")
+    drawn = np.random.default_rng(study.seed).permutation(n)[:many]
+    return _rescaled(study, tables.take(rows, np.sort(drawn)))
 
 
 def global_learner(study: Study, public: Any, *others: Any) -> Any:
@@ -84,11 +99,25 @@ def global_learner(study: Study, public: Any, *others: Any) -> Any:
     return with_preparation(build("learner", study.global_learner, "global_learner"), public, *others)
 
 
-def _rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
+def _rows(study: Study, dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
     """All rows to split: the data set's own test rows are among them, unless they are kept for testing."""
     if dataset.test is None or own_test:
-        return scaled(dataset.X), dataset.y
-    return scaled(tables.stack([dataset.X, dataset.test[0]])), np.concatenate([dataset.y, dataset.test[1]])
+        return _rescaled(study, dataset.X), dataset.y
+    every = tables.stack([dataset.X, dataset.test[0]])
+    return _rescaled(study, every), np.concatenate([dataset.y, dataset.test[1]])
+
+
+def _rescaled(study: Study, X: Any) -> Any:
+    """The rows in numbers of 0 .. 1 where they are images and, if the study says so, standardized."""
+    values, by = scaled(X), study.data.standardize
+    if by is None:
+        return values
+    channels = 1 if values.ndim == 3 else values.shape[1]
+    if values.ndim < 3 or not len(by.mean) == len(by.std) == channels:
+        raise ConfigError(f"data.standardize: give one mean and one std for each of the images' {channels} channels.")
+    shape = (-1, *[1] * (values.ndim - 2)) if values.ndim > 3 else (1,)
+    mean, std = (np.reshape(np.asarray(part, dtype=np.float32), shape) for part in (by.mean, by.std))
+    return (values - mean) / std
 
 
 def site_learner(study: Study, number: int, rows: Any, public: Any, *others: Any) -> Any:
@@ -112,12 +141,26 @@ def _site(study: Study, number: int, name: str, X: Any, y: Any, base: Path, publ
 
 
 def _without_labels(site: Site, study: Study, number: int) -> Site:
-    """The same site, a share of whose rows has lost its labels."""
-    if not study.data.unlabeled:
+    """The same site, a share of whose rows has lost its labels; or all of them."""
+    all_sites = study.partition.sites or 1
+    has_labels = number < max(1, round(study.data.labeled_sites * all_sites))
+    share = study.data.unlabeled if has_labels else 1.0
+    if not share:
         return site
     order = np.random.default_rng([study.seed, number]).permutation(len(site))
-    lost, kept = (np.sort(rows) for rows in np.split(order, [round(study.data.unlabeled * len(site))]))
+    if study.data.labels == "even":  # those that come first lose theirs, so that the first of each class comes last
+        order = order[np.argsort(-turns(site.y[order]), kind="stable")]
+    lost, kept = (np.sort(rows) for rows in np.split(order, [round(share * len(site))]))
     return replace(site, X=tables.take(site.X, kept), y=site.y[kept], unlabeled=tables.take(site.X, lost))
+
+
+def turns(y: NDArray[Any]) -> NDArray[np.intp]:
+    """For each row, how many rows of its class come before it."""
+    before = np.zeros(len(y), dtype=np.intp)
+    for label in np.unique(y):
+        own = np.flatnonzero(y == label)
+        before[own] = np.arange(len(own))
+    return before
 
 
 def _budget(name: str, section: BudgetSection | None, base: Path) -> Budget | None:

@@ -28,6 +28,13 @@ Count = int | float
 _COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
 
 
+class StandardizeSection(Section):
+    """Fixed numbers, one for each channel: they are known before any row is looked at."""
+
+    mean: list[float] = Field(min_length=1)
+    std: list[PositiveFloat] = Field(min_length=1)
+
+
 class DataSection(Section):
     """Where the data comes from, and how much of it is public and for testing."""
 
@@ -36,12 +43,24 @@ class DataSection(Section):
     )
     target: str | None = Field(None, description="the column (or array) that holds the labels")
     public: Count = Field(0.5, description="rows of the public set: a count, or a fraction of all rows")
+    public_source: str | None = Field(
+        None, description="where the public rows come from, if not from source; their labels, if any, are not used"
+    )
+    standardize: StandardizeSection | None = Field(
+        None, description="images in 0 .. 1 minus this mean, divided by this standard deviation, channel by channel"
+    )
     test: Count | Literal["own"] | None = Field(
         None, description="rows for testing: a count, a fraction, or 'own' for the data set's own test rows"
     )
     train: Count | None = Field(None, description="private rows in all sites together (default: the rest)")
     unlabeled: float = Field(
         0.0, ge=0, lt=1, description="share of each site's rows that lose their labels, for methods that label them"
+    )
+    labels: Literal["random", "even"] = Field(
+        "random", description="which rows keep them: any, or as many of each class, as far as that goes"
+    )
+    labeled_sites: float = Field(
+        1.0, gt=0, le=1, description="share of the sites that keep labels; all rows of the others lose theirs"
     )
 
 
@@ -128,6 +147,7 @@ class Study(File):
     algorithm: dict[str, Any] | str
     sites: list[SiteSection] = Field([SiteSection()], min_length=1)
     global_learner: dict[str, Any] | str | None = None
+    metrics: list[str] = Field([], description="what a simulation measures on the test set beside accuracy")
     engine: EngineSection = EngineSection()
     federation: FederationSection = FederationSection()
 
@@ -167,10 +187,12 @@ class Study(File):
 
     def check(self) -> None:
         """Build every component, so that a wrong name or value is found before any data is read."""
+        from collegium.learners.metrics import read_metrics
         from collegium.links.simulated import link_class
 
         self.build_algorithm()
         self.build_partition()
+        read_metrics(self.metrics)
         for number, site in enumerate(self.sites):
             build("learner", site.learner, f"sites[{number}].learner")
         if self.global_learner is not None:
@@ -213,6 +235,7 @@ class Study(File):
             sites=prepared.sites,
             public=prepared.shared,
             test=prepared.test,
+            metrics=self.metrics,
             public_truth=prepared.public_truth,
             classes=prepared.classes,
             global_learner=prepared.global_learner,

@@ -54,7 +54,7 @@ def test_logits_are_not_normalised() -> None:
     for name in NETS:
         logits = build(name, CIFAR10, 5).eval()(torch.rand(4, *CIFAR10))
         assert not torch.allclose(logits.sum(dim=1), torch.ones(4), atol=1e-3), name
-        assert layer_names(build(name, CIFAR10, 5))[-1] == "Linear"
+        assert isinstance(layers(build(name, CIFAR10, 5))[-1], nn.Linear)
 
 
 def test_mlp_is_table_13() -> None:
@@ -117,6 +117,31 @@ def test_aimhi_is_its_table_1() -> None:
     assert layers(net)[0].padding == (0, 0)
 
 
+def test_the_net_of_xclp_has_13_layers_with_weights() -> None:
+    net = build("cnn13", CIFAR10, 10)
+    weighted = [layer for layer in layers(net) if isinstance(layer, nn.Conv2d | nn.Linear)]
+    assert len(weighted) == 10  # nine convolutions and the head: the paper counts three poolings, too
+    assert [layer.out_channels for layer in weighted[:-1]] == [128] * 3 + [256] * 3 + [512, 256, 128]
+    assert [layer.p for layer in layers(net) if isinstance(layer, nn.Dropout)] == [0.5, 0.5]
+    assert sum(each.numel() for each in net.parameters()) == 3_121_812
+
+
+@pytest.mark.parametrize("name", ["cnn13", "cnn_normed"])
+def test_features_of_length_1_come_before_a_weight_normed_head(name: str) -> None:
+    net = build(name, CIFAR10, 10).eval()
+    features, head = net[:-1], net[-1]
+    seen = features(torch.rand(4, *CIFAR10))
+    torch.testing.assert_close(seen.norm(dim=1), torch.ones(4))
+    first = head(seen)
+    torch.testing.assert_close(first, nn.functional.linear(seen, head.weight, head.bias))  # at first a plain layer
+    with torch.no_grad():
+        head.weight.mul_(3)
+    torch.testing.assert_close(head(seen), first)  # their length says nothing,
+    with torch.no_grad():
+        head.scale.mul_(2)
+    torch.testing.assert_close(head(seen) - head.bias, 2 * (first - head.bias))  # the scale does
+
+
 def test_lenet_has_lenets_layers() -> None:
     counts = [6 * 25 + 6, 16 * 6 * 25 + 16, 256 * 120 + 120, 120 * 84 + 84, 84 * 10 + 10]
     assert parameter_counts(build("lenet", (1, 28, 28), 10)) == counts
@@ -139,7 +164,15 @@ def test_flat_features_into_a_cnn_ask_for_an_image_shape(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "side"),
-    [("cnn_cifar10", 7), ("cnn_svhn", 7), ("cnn_mri", 3), ("cnn_pneumonia", 3), ("cnn_aimhi", 9), ("lenet", 15)],
+    [
+        ("cnn_cifar10", 7),
+        ("cnn_svhn", 7),
+        ("cnn_mri", 3),
+        ("cnn_pneumonia", 3),
+        ("cnn_aimhi", 9),
+        ("lenet", 15),
+        ("cnn13", 8),
+    ],
 )
 def test_too_small_images_are_refused_and_the_smallest_pass(name: str, side: int) -> None:
     with pytest.raises(ConfigError, match="at least"):

@@ -814,3 +814,22 @@ def test_a_cuda_pickle_is_read_without_cuda(blobs: Data, tmp_path: Path) -> None
         check=True,
     )
     assert float(answer.stdout) > 0.9
+
+
+def test_batch_norms_may_use_the_statistics_of_each_batch_and_keep_their_own() -> None:
+    def net(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        return nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, n_classes))
+
+    X = np.random.default_rng(0).normal(3, 2, size=(61, 4)).astype(np.float32)
+    fitted = TorchClassifier(net, epochs=1, random_state=0).fit(X, np.arange(61) % 2)
+    weights, usual = fitted.get_weights(), fitted.predict_logits(X)
+    by_batch = fitted.predict_logits(X, norm_batch=30)
+    head = weights["2.weight"], weights["2.bias"]
+    for part in (slice(0, 30), slice(30, 61)):  # 61 rows in two batches, none of which is a single row
+        rows = X[part]
+        normed = (rows - rows.mean(axis=0)) / np.sqrt(rows.var(axis=0) + 1e-5)
+        normed = normed * weights["0.weight"] + weights["0.bias"]
+        expected = normed @ head[0].T + head[1]
+        np.testing.assert_allclose(by_batch[part], expected, atol=1e-4)
+    np.testing.assert_array_equal(fitted.predict_logits(X), usual)  # the running statistics are as they were
+    assert np.abs(by_batch - usual).max() > 1e-3

@@ -103,6 +103,21 @@ def test_nets_in_one_place_learn_what_they_learn_where_they_are(
             assert placed[at].last_update_.steps == alone[at].last_update_.steps
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_nets_are_distilled_in_one_place_as_where_they_are(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [TorchClassifier(convolutions, random_state=seed).initialize(U, range(CLASSES)) for seed in range(2)]
+    placed = copy.deepcopy(alone)
+    place = InOnePlace()
+    for at in (0, 1, 0, 1):
+        how: dict[str, Any] = {"epochs": 1, "lr": 0.01, "batch_size": 16, "keep_optimizer": kept}
+        expected = alone[at].distill(U, SOFT, **how).get_weights()
+        with monkeypatch.context() as patched:
+            patched.setattr(UpdateWork, "alone", lambda work: place(work.update))
+            placed[at].distill(U, SOFT, **how)
+        for name, value in placed[at].get_weights().items():
+            np.testing.assert_allclose(value, expected[name], atol=2e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("net", [convolutions, with_dropout])
 def test_an_update_that_fails_leaves_the_net_as_it_was(net: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:

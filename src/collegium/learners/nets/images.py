@@ -1,4 +1,4 @@
-"""FedAUX's networks, for 32x32 color images and small gray ones: the published nets, without their early poolings.
+"""FedAUX's and XCLP's nets, for 32x32 color images and small gray ones: as published, without their early poolings.
 
 The first convolution and what follows it have stride 1 where the nets for 224x224 images have stride 2, so that a
 32x32 or 28x28 image is 4x4 before the average pooling. All are ``nn.Sequential``, with the head as their last layer.
@@ -11,6 +11,7 @@ Parameters, with 10 classes:
 | mobilenetv2 | 2,236,682 | 2,236,106 | 1280 |
 | mobilenetv2_half | 587,946 | 587,370 | 640 |
 | shufflenet | 940,858 | 940,426 | 800 |
+| cnn13 | 3,121,812 | 3,119,508 | 128 |
 
 FedAUX reports 19.79 MB for its ResNet-8 with 100 classes and 512 features: the 4,949,412 parameters of this one, which
 has ten weight layers.
@@ -57,8 +58,8 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Identity() if same else nn.Sequential(*_conv_norm(inputs, outputs, 1, stride=stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        only_answers = x.is_cuda and not self.training and torch.is_inference_mode_enabled()
-        if only_answers and isinstance(self.body[1], nn.BatchNorm2d):
+        norm, only_answers = self.body[1], x.is_cuda and torch.is_inference_mode_enabled()
+        if only_answers and isinstance(norm, nn.BatchNorm2d) and not norm.training:  # with its running statistics
             return self._answer(x)
         added: torch.Tensor = self.body(x) + self.shortcut(x)
         return added.relu()
@@ -170,6 +171,50 @@ class ShuffleUnit(nn.Module):
         body, shortcut = self.body(x), self.shortcut(x)
         joined: torch.Tensor = torch.cat([shortcut, body], dim=1) if self._widens else shortcut + body
         return joined.relu()
+
+
+def cnn13(input_shape: Shape, n_classes: int) -> nn.Module:
+    """The 13 layers of Tarvainen and Valpola (2017, Table 5), with features of length 1, as in XCLP's code.
+
+    Dropout of .5 after both poolings, leaky ReLU of slope .1. Their convolutions have weight norm, too: the batch norm
+    after each makes that redundant, and it is left out here.
+    """
+    channels = image_of(input_shape, smallest=9)[0]
+    return nn.Sequential(
+        *_leaky_block(channels, 128), *_leaky_block(128, 128), *_leaky_block(128, 128),
+        nn.MaxPool2d(2, ceil_mode=True), nn.Dropout(0.5),
+        *_leaky_block(128, 256), *_leaky_block(256, 256), *_leaky_block(256, 256),
+        nn.MaxPool2d(2, ceil_mode=True), nn.Dropout(0.5),
+        *_leaky_block(256, 512, padding=0), *_leaky_block(512, 256, size=1), *_leaky_block(256, 128, size=1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), UnitLength(), WeightNormed(128, n_classes),
+    )  # fmt: skip
+
+
+def _leaky_block(inputs: int, outputs: int, *, size: int = 3, padding: int | None = None) -> list[nn.Module]:
+    around = size // 2 if padding is None else padding
+    convolution = nn.Conv2d(inputs, outputs, size, padding=around, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs), nn.LeakyReLU(0.1)]
+
+
+class UnitLength(nn.Module):
+    """Each row of features, scaled to length 1."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.normalize(x, dim=1)
+
+
+class WeightNormed(nn.Linear):
+    """A linear layer whose weights are directions of length 1, each times a scale that is learned beside it.
+
+    Salimans and Kingma (2016). The scales begin as the lengths of the weights, so that the layer begins as a plain one.
+    """
+
+    def __init__(self, features: int, outputs: int) -> None:
+        super().__init__(features, outputs)
+        self.scale = nn.Parameter(self.weight.detach().norm(dim=1, keepdim=True))
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return functional.linear(input, self.scale * functional.normalize(self.weight, dim=1), self.bias)
 
 
 def _conv_norm(inputs: int, outputs: int, size: int, *, stride: int = 1, groups: int = 1) -> list[nn.Module]:

@@ -24,7 +24,7 @@ from torch import nn
 from collegium.core.settings import checked
 from collegium.errors import ConfigError
 from collegium.learners.nets import images
-from collegium.learners.nets.images import image_of
+from collegium.learners.nets.images import UnitLength, WeightNormed, image_of
 from collegium.registry import nearest
 
 NetFunction = Callable[[tuple[int, ...], int], nn.Module]
@@ -140,6 +140,12 @@ def cnn_aimhi(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     )
 
 
+def cnn_normed(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    """AIMHI's net with features of length 1 before a weight-normed head, as in XCLP's code."""
+    *features, _ = cnn_aimhi(input_shape, n_classes).children()
+    return nn.Sequential(*features, UnitLength(), WeightNormed(64, n_classes))
+
+
 def lenet(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedKT's net for MNIST (Sec. 5): two convolutions of 5x5 with pooling, two hidden layers, as in LeNet-5."""
     channels, height, width = image_of(input_shape, smallest=16)
@@ -172,6 +178,8 @@ NETS: Final[dict[str, NetFunction]] = {
     "cnn_mri": cnn_pneumonia,
     "cnn_svhn": cnn_svhn,
     "cnn_aimhi": cnn_aimhi,
+    "cnn_normed": cnn_normed,
+    "cnn13": images.cnn13,
     "lenet": lenet,
     "resnet8": images.resnet8,
     "mobilenetv2": images.mobilenetv2,

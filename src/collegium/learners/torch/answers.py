@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -37,18 +38,41 @@ class Question(NamedTuple):
     device: torch.device
     precision: Precision
     said: Said
+    norm_batch: int | None = None
+    """Rows per batch whose statistics batch norms use (None: the running ones)."""
 
 
 def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
     """What one net, which is on the device, says of these rows, in eval mode."""
     net.eval()
-    with _asking(asked), _saying(net, head, asked.said) as answer:
+    rows, batch = asked.rows, asked.norm_batch
+    whole = rows.chunks() if asked.device.type == "cpu" else rows.chunks(most_values=AT_ONCE_ALONE)
+    slices = whole if batch is None else _even_slices(len(rows), batch)
+    with _asking(asked), _saying(net, head, asked.said) as answer, _batch_statistics(net) if batch else nullcontext():
+        chunks = [answer(rows.tensor(chunk, asked.device)) for chunk in slices]
         if asked.device.type == "cpu":
-            return np.concatenate(
-                [answer(asked.rows.tensor(each, asked.device)).numpy() for each in asked.rows.chunks()]
-            )
-        chunks = asked.rows.chunks(most_values=AT_ONCE_ALONE)
-        return torch.cat([answer(asked.rows.tensor(each, asked.device)) for each in chunks]).cpu().numpy()
+            return np.concatenate([chunk.numpy() for chunk in chunks])
+        return torch.cat(chunks).cpu().numpy()
+
+
+def _even_slices(n: int, size: int) -> list[slice]:
+    """About `size` rows each, all but equally many: no batch has a single row where others have many."""
+    edges = np.linspace(0, n, max(1, round(n / size)) + 1).astype(int)
+    return [slice(start, end) for start, end in pairwise(edges)]
+
+
+@contextmanager
+def _batch_statistics(net: nn.Module) -> Iterator[None]:
+    """Batch norms that use the statistics of each batch, and leave the running ones as they are."""
+    norms = [layer for layer in net.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    momentum = [layer.momentum for layer in norms]
+    for layer in norms:
+        layer.train().momentum = 0.0
+    try:
+        yield
+    finally:
+        for layer, own in zip(norms, momentum, strict=True):
+            layer.eval().momentum = own
 
 
 def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[NDArray[Any]]:

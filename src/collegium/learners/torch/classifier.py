@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -187,14 +187,17 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         steps: PositiveInt | None = None,
         temperature: PositiveFloat = 1.0,
         train: Trained = "all",
+        keep_optimizer: bool = False,
     ) -> TorchClassifier:
         """Learn to predict the class probabilities `targets` for the rows of X, from the current weights.
 
-        The loss is KL(targets || predictions). The optimizer is a new Adam; that of `update` is unchanged.
+        The loss is KL(targets || predictions). The optimizer is a new Adam or, with `keep_optimizer`, that of the last
+        `distill` which kept it; that of `update` is unchanged.
         A `temperature` T softens both: targets to the power 1/T, and logits divided by T. The defaults are FedAUX's.
         """
         check_is_fitted(self)
-        terms = LocalTerms([SoftTargets(X, targets, temperature=temperature)], train=train)
+        soft_targets = SoftTargets(X, targets, temperature=temperature)
+        terms = LocalTerms([soft_targets], train=train, keep_optimizer=keep_optimizer)
         schedule = self._schedule(epochs, steps, lr, batch_size, weight_decay=0)
         soft = Beside(self._rows(X, self.input_shape_), targets, len(self.classes_))
         if steps is None:
@@ -217,19 +220,24 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         probabilities: NDArray[np.float64] = softmax(self.predict_logits(X).astype(np.float64), axis=1)
         return probabilities
 
-    def predict_logits(self, X: Any) -> Floats:
-        """The net's outputs before the softmax, with columns in the order of `classes_`."""
-        return self._answers(X, "logits")
+    @checked
+    def predict_logits(self, X: Any, *, norm_batch: PositiveInt | None = None) -> Floats:
+        """The net's outputs before the softmax, with columns in the order of `classes_`.
+
+        With `norm_batch`, batch norms use the statistics of each batch of about so many rows, in their order, instead
+        of the running ones, which stay as they are: a row's answer then depends on the rows beside it.
+        """
+        return self._answers(X, "logits", norm_batch)
 
     def embed(self, X: Any) -> Floats:
         """The features of each row: the input of the net's last linear layer."""
         return self._answers(X, "features")
 
-    def _answers(self, X: Any, said: Said) -> NDArray[Any]:
+    def _answers(self, X: Any, said: Said, norm_batch: int | None = None) -> NDArray[Any]:
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         device = find_device(self.device, quietly=True)
-        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said)))
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch)))
 
     def _carry_out(self, update: Update) -> UpdateReport:
         return meet(UpdateWork(update))
@@ -329,6 +337,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         terms: LocalTerms = NO_TERMS,
     ) -> TorchClassifier:
         schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
+        schedule = replace(schedule, lr=terms.rate * schedule.lr)
         sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
         input_shape = given[0].rows.shape
         beside = self._beside(terms, input_shape, len(classes))

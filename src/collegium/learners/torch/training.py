@@ -129,6 +129,8 @@ class Training:
         self._kept: deque[object] = deque(maxlen=MOST_KEPT)
         self._batches = Batches(np.random.default_rng(for_batches))
         self._distilled = Batches(np.random.default_rng(for_distilling))
+        self._distiller: torch.optim.Optimizer | None = None
+        self._distilled_for = 0
         self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
@@ -164,12 +166,15 @@ class Training:
         self.taken = 0
 
     def begin_distilling(self, soft: Beside, schedule: Schedule, terms: LocalTerms) -> Update:
-        """An update after which the net predicts these targets, with a new Adam optimizer."""
+        """An update after which the net predicts these targets, with a new Adam optimizer or the last one."""
         self._check_batch_norm([soft], schedule, terms.train)
         with turn(schedule.device):
             self.to(schedule.device, schedule.precision)
-            adam = torch.optim.Adam(self.net.parameters())
+            kept = self._distiller if terms.keep_optimizer else None
+            adam = torch.optim.Adam(self.net.parameters()) if kept is None else kept
             put_optimizer(adam, self._device)
+            self._distiller = adam if terms.keep_optimizer else None
+            self._distilled_for = 0 if kept is None else self._distilled_for
         hands = schedule.deal(self._distilled, [], soft)
         return Update(self, hands, [], soft, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
 
@@ -184,16 +189,18 @@ class Training:
 
     def keeps(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether this optimizer is trained with again."""
-        return optimizer is self._optimizer
+        return optimizer is self._optimizer or optimizer is self._distiller
 
     def steps_of(self, optimizer: torch.optim.Optimizer) -> int:
-        """How many steps an optimizer of this net has taken: its own, or a new one."""
-        return self.taken if self.keeps(optimizer) else 0
+        """How many steps an optimizer of this net has taken: one that it keeps, or a new one."""
+        return self.taken if optimizer is self._optimizer else self._distilled_for if self.keeps(optimizer) else 0
 
     def note_steps(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
         """So many steps were taken."""
-        if self.keeps(optimizer):
+        if optimizer is self._optimizer:
             self.taken += steps
+        elif self.keeps(optimizer):
+            self._distilled_for += steps
 
     def descent(self, update: Update, net: nn.Module, optimizer: torch.optim.Optimizer) -> Descent:
         """The mini-batch steps of an update, with what the terms' losses add; `net` has its weights."""
@@ -317,11 +324,13 @@ class Training:
         if self._device == CPU:
             return state
         with turn(self._device):
-            # One copy of both, since the optimizer refers to the net's parameters.
-            net, optimizer = copy.deepcopy((self.net, self._optimizer))
+            # One copy of all, since the optimizers refer to the net's parameters.
+            net, optimizer, distiller = copy.deepcopy((self.net, self._optimizer, self._distiller))
             self._move(net, CPU)
-            put_optimizer(optimizer, CPU)
-        return state | {"net": net, "_optimizer": optimizer, "_device": CPU, "_channels_last": False}
+            for each in filter(None, (optimizer, distiller)):
+                put_optimizer(each, CPU)
+        moved = {"net": net, "_optimizer": optimizer, "_distiller": distiller}
+        return state | moved | {"_device": CPU, "_channels_last": False}
 
     def copy_net(self) -> nn.Module:
         """A copy of the net, on the CPU and in eval mode."""

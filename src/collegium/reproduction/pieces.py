@@ -1,0 +1,130 @@
+"""Carries out the units of tables, as many as fit into a piece of time; the next piece goes on from there."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from pathlib import Path
+
+from collegium.reproduction.declared import PRETRAINING, Table
+from collegium.reproduction.results import Results
+from collegium.reproduction.units import Conditions, Found, PieceOver, Unit, carry_out, pretraining
+
+Say = Callable[[str], None]
+
+
+def units_of(name: str, table: Table, seeds: Iterable[int]) -> Iterator[Unit]:
+    """All units of a table, seed by seed, each after what it needs."""
+    for seed in seeds:
+        if any(row.pretrained for row, _ in table.cells()):
+            yield pretraining(name, seed)
+        for row, column in table.cells():
+            for part in range(row.parts):
+                yield Unit(name, row.name, column.name, seed, part)
+
+
+class Piece:
+    """What is still to be done of these tables, and the time for it."""
+
+    def __init__(
+        self, tables: dict[str, Table], conditions: Conditions, seeds: int | None, say: Say, only: str = ""
+    ) -> None:
+        self._tables, self._conditions, self._say = tables, conditions, say
+        self.results = {name: Results(conditions.out, name) for name in tables}
+        most = max((seeds or table.seeds) for table in tables.values())
+        lists = [
+            [unit for unit in units_of(name, table, [seed]) if seed < (seeds or table.seeds)]
+            for seed in range(most)
+            for name, table in tables.items()
+            if self._at_hand(name, table, first=seed == 0)
+        ]
+        every = _with_what_they_need([unit for units in lists for unit in units], only)
+        self.waiting = [unit for unit in every if not self._is_done(unit)]
+        self.failed: dict[Unit, str] = {}
+        self._all = len(every)
+
+    def _at_hand(self, name: str, table: Table, *, first: bool) -> bool:
+        missing = [] if self._conditions.quick else table.missing_data(self._conditions.data)
+        if missing and first:
+            self._say(f"{name}: not run, {', '.join(missing)} is not in the data folder")
+        return not missing
+
+    def _is_done(self, unit: Unit) -> bool:
+        shared = unit.row == PRETRAINING and self._has_weights(unit)
+        return shared or self.results[unit.table].get(unit) is not None
+
+    def carry_out(self, jobs: int = 1) -> None:
+        """Work until all is done or the time is up."""
+        self._say(f"{self._all - len(self.waiting)} of {self._all} runs are there already")
+        running: dict[Future[Found], Unit] = {}
+        with _workers(jobs) as pool:
+            while True:
+                while len(running) < jobs and (unit := self._next(set(running.values()))) is not None:
+                    self.waiting.remove(unit)
+                    running[pool.submit(carry_out, unit, self._conditions)] = unit
+                if not running:
+                    break
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    self._ended(running.pop(future), future)
+        for unit, why in self.failed.items():
+            self._say(f"failed: {unit.table}, {unit.key}: {why}")
+
+    def _next(self, running: set[Unit]) -> Unit | None:
+        """The first that can begin now and would end in time."""
+        for needed in [unit.needs() for unit in self.waiting]:
+            # Whoever needs weights that were removed since has them made again.
+            if needed is not None and self._is_done(needed) and not self._has_weights(needed):
+                known = {*self.waiting, *running, *self.failed}
+                self.waiting[:0] = [needed] if needed not in known else []
+        for unit in self.waiting:
+            needed = unit.needs()
+            if (needed is None or (self._is_done(needed) and self._has_weights(needed))) and self._fits(unit):
+                return unit
+        return None
+
+    def _has_weights(self, unit: Unit) -> bool:
+        return self._conditions.weights(unit).is_file()
+
+    def _fits(self, unit: Unit) -> bool:
+        deadline = self._conditions.deadline
+        if deadline is None:
+            return True
+        known = self.results[unit.table].seconds(unit)
+        expected = 60 * self._tables[unit.table].minutes if known is None else known
+        return time.time() + (0 if self._conditions.quick else expected) <= deadline
+
+    def _ended(self, unit: Unit, future: Future[Found]) -> None:
+        try:
+            found = future.result()
+        except PieceOver:
+            self._say(f"the time was up before {unit.table}, {unit.key} was through: it begins again next time")
+        except Exception as error:  # whatever a run may raise: the others go on
+            self.failed[unit] = f"{type(error).__name__}: {error}"
+        else:
+            self.results[unit.table].add(unit, found, device=self._conditions.device or "cpu")
+            value = "" if found["last"] is None else f": {found['last']:.4g}"
+            self._say(f"{unit.table}, {unit.key}{value} ({found['seconds']:.0f} s)")
+
+
+def _with_what_they_need(units: list[Unit], only: str) -> list[Unit]:
+    """Those whose names hold these words, and those that they start from, in their order."""
+    chosen = {unit for unit in units if only in unit.key and unit.row != PRETRAINING}
+    for unit in reversed(units):
+        needed = unit.needs()
+        if unit in chosen and needed is not None:
+            chosen.add(needed)
+    return [unit for unit in units if unit in chosen]
+
+
+def _workers(jobs: int) -> Executor:
+    """Processes where several work at a time: each has its own GPU context and its own numerical libraries."""
+    if jobs == 1:
+        return ThreadPoolExecutor(1)
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+
+
+def out_folder(given: Path | None, *, quick: bool) -> Path:
+    """Where results go: never the quick form's beside true ones."""
+    return given or Path("runs") / ("reproduction-quick" if quick else "reproduction")

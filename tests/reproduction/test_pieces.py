@@ -1,0 +1,177 @@
+"""Units in pieces: what is through stays, what fails stops nobody, and who needs weights waits for them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.reproduction.test_declared import table
+
+from collegium.errors import StorageError
+from collegium.reproduction import declared, pieces, units
+from collegium.reproduction.declared import Table
+from collegium.reproduction.page import page
+from collegium.reproduction.results import Results
+from collegium.reproduction.units import Conditions, PieceOver, Unit, carry_out
+
+NETS = """
+[[rows]]
+name = "first"
+measure = "global"
+set.algorithm = { name = "fedavg", rounds = 2, local_steps = 1 }
+set.sites = [{ learner = { name = "torch", net = "linear" }, prepare = "none" }]
+columns = ["all"]
+[[rows]]
+name = "second"
+measure = "global"
+after = "first"
+parts = 2
+set.algorithm = { name = "fedavg", rounds = 2, local_steps = 1, anneal = 4 }
+set.sites = [{ learner = { name = "torch", net = "linear" }, prepare = "none" }]
+columns = ["all"]
+"""
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> Table:
+    declare(monkeypatch, own := table())
+    return own
+
+
+def declare(monkeypatch: pytest.MonkeyPatch, own: Table) -> None:
+    for module in (declared, units):
+        monkeypatch.setattr(module, "tables", lambda: {"small": own})
+
+
+def piece(own: Table, out: Path, seeds: int = 1, said: list[str] | None = None, **conditions: Any) -> pieces.Piece:
+    say = (lambda _: None) if said is None else said.append
+    return pieces.Piece({"small": own}, Conditions(out, **conditions), seeds, say)
+
+
+def test_what_is_through_is_not_run_again(small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = piece(small, tmp_path, quick=True)
+    assert len(first.waiting) == 3
+    first.carry_out()
+    assert (first.waiting, first.failed) == ([], {})
+    kept = json.loads((tmp_path / "small.json").read_text())
+    assert set(kept) == {"FedCT | all | 0", "local | all | 0", "FedCT | few public rows | 0"}
+    assert {"last", "best", "seconds", "machine", "date", "kB sent"} <= set(kept["FedCT | all | 0"])
+    monkeypatch.setattr(pieces, "carry_out", lambda *_: pytest.fail("it was run again"))
+    said: list[str] = []
+    piece(small, tmp_path, quick=True, said=said).carry_out()
+    assert said == ["3 of 3 runs are there already"]
+    assert len(piece(small, tmp_path, seeds=2).waiting) == 3
+
+
+def test_a_run_that_fails_stops_nobody(small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def carry(unit: Unit, conditions: Conditions) -> dict[str, Any]:
+        if unit.row == "local":
+            raise RuntimeError("no luck")
+        return {"last": 0.5, "best": 0.6, "seconds": 1.0}
+
+    monkeypatch.setattr(pieces, "carry_out", carry)
+    said: list[str] = []
+    one = piece(small, tmp_path, said=said)
+    one.carry_out()
+    assert [unit.row for unit in one.failed] == ["local"]
+    assert said[-1] == "failed: small, local | all | 0: RuntimeError: no luck"
+    assert len(piece(small, tmp_path).waiting) == 1  # it is tried again
+
+
+def test_a_piece_ends_in_time_and_the_next_one_goes_on(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Unit] = []
+
+    def carry(unit: Unit, conditions: Conditions) -> dict[str, Any]:
+        calls.append(unit)
+        if len(calls) == 2:
+            raise PieceOver
+        return {"last": 0.5, "best": 0.6, "seconds": 1000.0}
+
+    monkeypatch.setattr(pieces, "carry_out", carry)
+    said: list[str] = []
+    one = piece(small, tmp_path, said=said, deadline=time.time() + 90)  # the table says that a run takes a minute
+    one.carry_out()
+    assert [unit.row for unit in calls] == ["FedCT", "local", "FedCT"]
+    assert "the time was up before small, local | all | 0 was through" in said[2]
+    two = piece(small, tmp_path, seeds=2, deadline=time.time() + 90)
+    two.carry_out()
+    assert [unit.key for unit in calls[3:]] == ["local | all | 0"]
+    assert [unit.seed for unit in two.waiting] == [1, 1, 1]  # each is known to take 1,000 s
+
+
+def test_the_clock_ends_a_run_between_rounds(small: Table, tmp_path: Path) -> None:
+    with pytest.raises(PieceOver):
+        carry_out(Unit("small", "FedCT", "all", 0), Conditions(tmp_path, quick=True, deadline=time.time() - 1))
+
+
+def test_parts_go_on_from_each_other_and_a_row_from_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table(('[[rows]]\nname = "local"', NETS + '[[rows]]\nname = "local"'))
+    declare(monkeypatch, own)
+    begun: list[Any] = []
+    run = units.run
+    monkeypatch.setattr(units, "run", lambda algorithm, **options: begun.append(algorithm) or run(algorithm, **options))
+    every = [unit for unit in pieces.units_of("small", own, [0]) if unit.row in ("first", "second")]
+    assert [(unit.row, unit.part) for unit in every] == [("first", 0), ("second", 0), ("second", 1)]
+    assert every[1].needs() == every[0]
+    assert every[2].needs() == every[1]
+    conditions = Conditions(tmp_path)
+    for unit in every:
+        carry_out(unit, conditions)
+    assert [(each.rounds, each.first_round) for each in begun] == [(2, 0), (1, 0), (1, 1)]
+    for unit, algorithm in zip(every, begun[1:], strict=False):
+        with np.load(conditions.weights(unit)) as kept:
+            assert all(np.array_equal(kept[name], algorithm.start.points[0][name]) for name in kept.files)
+    assert not conditions.weights(every[2]).exists()  # nobody needs those
+
+
+def test_some_cells_alone_bring_what_they_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table(('[[rows]]\nname = "local"', NETS + '[[rows]]\nname = "local"'))
+    declare(monkeypatch, own)
+    chosen = pieces.Piece({"small": own}, Conditions(tmp_path), 1, lambda _: None, only="second").waiting
+    assert [(unit.row, unit.part) for unit in chosen] == [("first", 0), ("second", 0), ("second", 1)]
+    chosen = pieces.Piece({"small": own}, Conditions(tmp_path), 2, lambda _: None, only="few public").waiting
+    assert [unit.key for unit in chosen] == ["FedCT | few public rows | 0", "FedCT | few public rows | 1"]
+
+
+def test_weights_that_were_removed_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table(('[[rows]]\nname = "local"', NETS + '[[rows]]\nname = "local"'))
+    declare(monkeypatch, own)
+    first = Unit("small", "first", "all", 0)
+    conditions = Conditions(tmp_path)
+    Results(tmp_path, "small").add(first, {"last": 0.5, "best": 0.5, "seconds": 1.0})
+    one = piece(own, tmp_path)
+    one.waiting = [unit for unit in one.waiting if unit.row == "second"]
+    one.carry_out()
+    assert conditions.weights(first).is_file()
+    assert (one.waiting, one.failed) == ([], {})
+
+
+def test_a_table_without_its_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table(("breast_cancer", "mushroom"))
+    declare(monkeypatch, own)
+    said: list[str] = []
+    one = piece(own, tmp_path, said=said, data=tmp_path)
+    assert (one.waiting, said) == ([], ["small: not run, mushroom is not in the data folder"])
+
+
+def test_the_page_has_the_numbers_beside_the_papers(small: Table, tmp_path: Path) -> None:
+    results = Results(tmp_path, "small")
+    for seed, last in enumerate((0.8, 0.9)):
+        results.add(Unit("small", "FedCT", "all", seed), {"last": last, "best": 0.95, "seconds": 1.0}, device="cpu")
+    shown = page({"small": small}, {"small": Results(tmp_path, "small")})
+    assert "| FedCT | all | 0.900 | 0.850 | 0.050 | 0.950 | 2 |" in shown
+    assert "| FedCT | few public rows |  |  |  |  |  |" in shown
+    assert "2 of 9 runs are through. `collegium reproduce small`." in shown
+    assert "Not run yet." in page({"small": small}, {"small": Results(tmp_path / "none", "small")})
+
+
+def test_a_file_that_holds_no_results_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "small.json").write_text("something else")
+    with pytest.raises(StorageError, match=r"small\.json is no file of results"):
+        Results(tmp_path, "small")
