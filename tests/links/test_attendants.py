@@ -80,7 +80,7 @@ def test_no_more_threads_is_an_error_that_ends_the_wait(monkeypatch: pytest.Monk
     inbox = Inbox[bytes](2, lambda: True, len)
     Attendants(Places(1), lambda: None).submit(bytes).add_done_callback(inbox.put)
     with pytest.raises(RuntimeError, match="new thread"):
-        next(inbox.drained())
+        next(inbox.drained(seconds(30)))
 
 
 def done(value: bytes) -> Future[bytes]:
