@@ -373,6 +373,11 @@ FAULTS = (
         "return requests",
     ),
     _SHARED.fault(
+        "an array in an order is changed for all sites",
+        "return read_only(array) if self._frozen else array",
+        "return array",
+    ),
+    _SHARED.fault(
         "a site that knows other labels gets what another read",
         "if read is not None and read[0] is orders and read[1] is latest:",
         "if read is not None and read[0] is orders:",
@@ -795,6 +800,18 @@ FAULTS = (
         "the first to come is the first net",
         "brought, self._brought = sorted(self._brought, key=lambda each: (each[0].party, each[0].order)), []",
         "brought, self._brought = list(self._brought), []",
+    ),
+    _COHORTS.fault(
+        "orders are begun after the end",
+        "            if self._closed:\n                future.cancel()\n",
+        "",
+        "tests/links/test_attendants.py",
+    ),
+    _COHORTS.fault(
+        "an error waits for those who wait for a place",
+        "enough = failed or len(self._came)",
+        "enough = len(self._came)",
+        "tests/links/test_attendants.py -k no_more_threads",
     ),
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
     _COHORTS.fault(
