@@ -159,8 +159,20 @@ def test_weights_that_are_pretrained_already_are_a_start():
     assert algorithm == FedAUX(rounds=1, start=h_0)
     run(algorithm)
     assert all((SEEN[site][0]["before"]["1.bias"] == 1).all() for site in SEEN)
-    with pytest.raises(ConfigError, match="one of them"):
-        FedAUX(pretrain=h_0, start=h_0)
+
+
+def test_a_run_that_goes_on_scores_by_what_was_pretrained():
+    def scores_and_start(**weights):
+        SCORES.clear(), SEEN.clear()
+        run(FedAUX(rounds=1, participation=1.0, **FREE, **weights))
+        return np.stack([each["s"] for each in SCORES]), SEEN["a"][0]["before"]["1.bias"]
+
+    h_0, later = ({"1.bias": np.full(512, value, np.float32)} for value in (0.0, 0.5))
+    scores, _ = scores_and_start(pretrain=h_0)
+    going_on, start = scores_and_start(pretrain=h_0, start=later)
+    np.testing.assert_array_equal(going_on, scores)
+    assert (start == 0.5).all()
+    assert not np.allclose(scores_and_start(start=later)[0], scores)
 
 
 def test_a_pretraining_may_be_given_by_name_but_not_as_a_class():

@@ -172,8 +172,10 @@ def _begun(algorithm: Algorithm, unit: Unit, row: Row, conditions: Conditions) -
         settings: Any = algorithm
         rounds = settings.rounds // row.parts or 1
         changes["rounds"] = rounds
-        if settings.anneal is not None:
+        if getattr(settings, "anneal", None) is not None:
             changes["first_round"] = settings.first_round + unit.part * rounds
+        if row.pretrained and unit.part and hasattr(settings, "pretrain"):
+            changes["pretrain"] = conditions.weights(pretraining(unit.table, unit.seed))
     return replace(algorithm, **changes)
 
 
