@@ -170,9 +170,9 @@ class FedAUX(Distilling):
     def _pretrain(self, fed: Federation, theta: dict[str, Arrays]) -> tuple[dict[str, Arrays], dict[str, Arrays]]:
         """h_0^P <- train_self_supervised(h^P, D_aux); the head is the start's. And what scores look at: that."""
         if isinstance(self.pretrain, Start):  # of an earlier run, whose model is the start
-            h_0 = dict(theta)
-            self.pretrain.put_into(h_0)
-            return theta, h_0
+            before = dict(theta)
+            self.pretrain.put_into(before)
+            return theta, before
         if self.pretrain is not None:
             with fed.timed("pretrain"):
                 for P in theta:

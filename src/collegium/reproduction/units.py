@@ -8,15 +8,16 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
-from collegium.core.weights import Arrays
 from collegium.data.benchmarks import FOLDER_VARIABLE
 from collegium.errors import ConfigError, StorageError
 from collegium.reproduction.declared import PRETRAINING, Row, Table, tables
@@ -128,7 +129,9 @@ def _pretrain(unit: Unit, conditions: Conditions) -> Found:
     if len(nets) > 1:
         raise ConfigError("A table with pretraining has one kind of net.")
     (net,) = nets.values()
-    _save(conditions.weights(unit), pretraining.pretrain(net, prepared.public))
+    learned = pretraining.pretrain(net, prepared.public)
+    # In half precision: half the bytes to keep, for features that are trained on.
+    _save(conditions.weights(unit), {name: value.astype(np.float16) for name, value in learned.items()})
     return {"last": None, "best": None}
 
 
@@ -257,7 +260,7 @@ def _labels_right(result: Run, study: Study) -> float:
     return float(np.mean(right))
 
 
-def _save(file: Path, weights: Arrays) -> None:
+def _save(file: Path, weights: Mapping[str, NDArray[np.floating[Any]]]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **weights)  # type: ignore[arg-type]
