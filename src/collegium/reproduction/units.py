@@ -219,7 +219,7 @@ def _numbers(result: Run, measure: str, study: Study) -> Found:
     """What is kept of a run: the last and the best round of what is measured, and what else a reader asks for."""
     sent = result.costs[result.costs["party"] != "coordinator"].groupby("party")["bytes_up"].sum()
     series = _series(result, measure, study, float(sent.mean()) / 1000)
-    claims = [row["epsilon"] for row in result.privacy.to_dict("records") if row["kind"] == "dp"]
+    claims = [row["epsilon"] for row in result.privacy.to_dict("records") if row["kind"] == "dp" and row["epsilon"] > 0]
     return {
         "last": None if math.isnan(series[-1]) else series[-1],
         "best": None if math.isnan(series[-1]) else max(series),
