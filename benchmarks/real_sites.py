@@ -2,7 +2,7 @@
 
     python -m benchmarks real_sites [--sites 12] [--rounds 30]
 
-Server, sites (each a supervisor, an agent, NVFlare's process and the session's) and coordinator, over loopback.
+Server, sites (each a supervisor, an agent and NVFlare's process) and coordinator, over loopback.
 Memory is PSS, which adds up, of all processes but the coordinator's, in the last rounds of a study. A round asks every
 site to train, for labels of 150 public rows, and for its scores.
 """

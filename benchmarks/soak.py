@@ -45,7 +45,7 @@ _STOPS = 10
 """A coordinator that stops so often in one run, with all disks free, does not recover."""
 _LAST_RUN_SECONDS = 1800.0
 _WEIGHTS = {
-    "agent": 4.0, "nvflare": 3.0, "job": 3.0, "whole site": 2.0, "server's nvflare": 1.5, "server's job": 2.0,
+    "agent": 4.0, "nvflare": 4.0, "whole site": 2.0, "server's nvflare": 1.5, "server's job": 2.0,
     "whole server": 1.0, "coordinator": 1.5, "site's disk full": 2.0, "coordinator's disk full": 1.0,
 }  # fmt: skip
 
@@ -166,7 +166,7 @@ class Soak:
     def _befall(self, kind: str) -> None:
         """One fault, and how long it takes until every site has released something more. The next may come before."""
         site = self._rng.choice(self._federation.sites)
-        self._say(f"{kind} {site if kind in ('agent', 'nvflare', 'job') or 'site' in kind else ''}")
+        self._say(f"{kind} {site if kind in ('agent', 'nvflare') or 'site' in kind else ''}")
         if kind == "coordinator":
             self._kill_coordinator()
         elif "disk" in kind:

@@ -30,6 +30,7 @@ from .consensus.base import Consensus as Consensus
 from .consensus.base import Voters as Voters
 from .consensus.dawid_skene import DawidSkene as DawidSkene
 from .consensus.familiar import Familiar as Familiar
+from .consensus.informed import Informed as Informed
 from .consensus.majority import Majority as Majority
 from .consensus.majority import QualifiedMajority as QualifiedMajority
 from .consensus.weighted import WeightedMajority as WeightedMajority
@@ -56,9 +57,11 @@ from .data.partition import Pathological as Pathological
 from .data.partition import Shard as Shard
 from .data.public import Split as Split
 from .data.public import split as split
+from .errors import Advice as Advice
 from .errors import CollegiumError as CollegiumError
 from .errors import CollegiumWarning as CollegiumWarning
 from .errors import ConfigError as ConfigError
+from .errors import DoubtfulResult as DoubtfulResult
 from .errors import QuorumLost as QuorumLost
 from .errors import SiteError as SiteError
 from .errors import StorageError as StorageError
@@ -85,11 +88,14 @@ from .privacy.mechanisms.xor import XorMechanism as XorMechanism
 from .reports.compare import compare_runs as compare_runs
 from .runs.callbacks import Callback as Callback
 from .runs.callbacks import EarlyStopping as EarlyStopping
+from .runs.findings import Finding as Finding
+from .runs.findings import check as check
 from .runs.results import Run as Run
 from .runs.results import load as load
 from .runs.runner import run as run
 from .runs.trackers import MLflowTracker as MLflowTracker
 from .runs.trackers import TensorBoardTracker as TensorBoardTracker
+from .runs.verdict import verdict_over as verdict_over
 from .site.ledger import verify_ledger as verify_ledger
 from .site.policy import Policy as Policy
 from .study.study import Study as Study

@@ -13,6 +13,8 @@
         └── RecordError      the coordinator's record is corrupt or belongs to another run
 
     CollegiumWarning         allowed, but probably not what you want
+    Advice                   other settings are likely to serve these sites better
+    DoubtfulResult           a run is over, and its result deserves a second look
 
 Messages say what, where, and what next. They never quote a site's data: the text of an exception
 that a site's learner raised stays in that site's own log.
@@ -86,6 +88,14 @@ class RecordError(StorageError):
 
 class CollegiumWarning(UserWarning):
     """Allowed, but probably not what you want."""
+
+
+class Advice(UserWarning):
+    """Before a run: other settings are likely to serve these sites better."""
+
+
+class DoubtfulResult(UserWarning):
+    """A run went well, but its result deserves a second look: its consensus is nearly one class, for example."""
 
 
 def in_one_line(error: Exception) -> str:

@@ -37,6 +37,7 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "qualified_majority": "collegium.consensus.majority:QualifiedMajority",
         "weighted_majority": "collegium.consensus.weighted:WeightedMajority",
         "dawid_skene": "collegium.consensus.dawid_skene:DawidSkene",
+        "informed": "collegium.consensus.informed:Informed",
     },
     "voters": {
         "familiar": "collegium.consensus.familiar:Familiar",

@@ -13,6 +13,7 @@ from collegium import registry, wire
 from collegium.core.labels import Labels
 from collegium.core.releases import (
     KINDS,
+    AnswerCounts,
     ApprovalBits,
     Count,
     HardLabels,
@@ -57,6 +58,7 @@ EXAMPLES: dict[str, list[Release]] = {
         ApprovalBits.from_bits(np.ones((4, 300), dtype=bool)),
     ],
     "VoteCounts": [VoteCounts(np.array([[3, 2], [0, 5]])), VoteCounts(np.zeros((0, 2)))],
+    "AnswerCounts": [AnswerCounts(np.array([[3, 0], [1, 2]])), AnswerCounts(np.zeros((3, 3), dtype=np.int64))],
     "Numbers": [Numbers(np.array([0.5, -2.0])), Numbers(np.zeros((2, 0))), Numbers(np.array(3.0))],
     "Weights": [Weights({"0.weight": np.ones((2, 3), np.float32), "0.bias": np.zeros(2, np.float32)}, 7)],
     "TrainedWeights": [TrainedWeights({"0.bias": np.zeros(2, np.float32)}, 7, 0.25)],

@@ -19,6 +19,7 @@ from collegium.core.meeting import (
     _current,
     abreast,
     attendance_in_words,
+    beside_others,
     meet,
     meet_all,
 )
@@ -92,9 +93,11 @@ def test_who_does_not_join_is_not_waited_for_and_meets_nobody() -> None:
     meeting = Meeting(3, attendance)
 
     def attend(party: str) -> int:
-        with meeting.attended(party, joins=party != "c"):
-            if party == "c":
-                release.wait(seconds(30))
+        if party == "c":
+            meeting.leave()
+            release.wait(seconds(30))
+            return meet(Square(3))
+        with meeting.attended(party):
             return meet(Square(3))
 
     with ThreadPoolExecutor(3) as pool:
@@ -320,3 +323,37 @@ def test_without_a_meeting_tasks_are_done_one_after_the_other() -> None:
     order: list[int] = []
     assert abreast([lambda n=n: order.append(n) or n for n in range(3)]) == [0, 1, 2]  # type: ignore[func-returns-value]
     assert order == [0, 1, 2]
+
+
+def test_who_does_something_beside_the_others_needs_no_place_meanwhile() -> None:
+    at_once, places = threading.Barrier(3), Places(1)
+
+    def hash_much() -> int:
+        with beside_others():
+            at_once.wait(seconds(30))  # all three are there, although one is at work at a time
+        return meet(Square(3))
+
+    assert hold([hash_much] * 3, places=places) == [9] * 3
+    assert places._free == 1
+    with beside_others():  # without a meeting there is nobody to make place for
+        pass
+
+
+def test_who_comes_back_does_not_wait_for_somebody_who_waits_for_it() -> None:
+    ledger, places, order = threading.Lock(), Places(1), list[str]()
+
+    def first() -> None:
+        with ledger:
+            with beside_others():
+                until(lambda: bool(order), every=0.001)
+            order.append("first")
+
+    def second() -> None:
+        until(ledger.locked, every=0.001)
+        order.append("second has the place")
+        with ledger:
+            order.append("second")
+
+    hold([first, second], places=places)
+    assert order == ["second has the place", "first", "second"]
+    assert places._free == 1

@@ -1,8 +1,8 @@
-"""What a local user at a site's machine can try: join NVFlare's cells through the loopback port, and give orders.
+"""What a local user at the server's machine can try: join NVFlare's cells through the loopback port, and give orders.
 
-    python local_user.py KIT USER-ID
+    python local_user.py KIT-OF-THE-SERVER SITE USER-ID
 
-Prints what came back, as JSON: whether the session's process was reached, the agent's answers to a hello and to an
+Prints what came back, as JSON: whether the server's process was reached, the site's answers to a hello and to an
 unsigned order, and whether the session could be ended.
 """
 
@@ -17,7 +17,6 @@ import time
 from typing import Any
 
 import psutil
-from nvflare.apis.shareable import Shareable
 from nvflare.fuel.f3 import communicator
 from nvflare.fuel.f3.cellnet.cell import Cell
 from nvflare.fuel.f3.cellnet.core_cell import CoreCell
@@ -25,20 +24,20 @@ from nvflare.private.defs import CellChannel, new_cell_message
 from nvflare.private.fed.utils.fed_utils import fobs_initialize
 
 from collegium import wire
+from collegium.flare.nvflare.orders import CHANNEL, ORDER
 
 
 def main() -> None:
-    kit, user = sys.argv[1], int(sys.argv[2])
+    kit, site, user = sys.argv[1], sys.argv[2], int(sys.argv[3])
     command = next(" ".join(each.cmdline()) for each in psutil.process_iter() if is_job(each, kit))
-    job, port = str(found(r"-n (\S+)", command)), str(found(r"-p tcp://\w+:(\d+)", command))
-    site = str(found(r"-c (\S+)", command))
+    job, port = str(found(r"-n (\S+)", command)), str(found(r"-p tcp://[\w.]+:(\d+)", command))
     fobs_initialize()
     communicator.load_comm_drivers()
     os.setgid(user)
     os.setuid(user)
     CoreCell._create_bb_external_connector = lambda self: None  # it has no certificate for the server
     cell = Cell(
-        fqcn=f"{site}.{secrets.token_hex(4)}",
+        fqcn=f"server.{secrets.token_hex(4)}",
         root_url="grpc://localhost:1",
         secure=False,
         credentials={},
@@ -48,25 +47,22 @@ def main() -> None:
     )
     cell.start()
     end = time.monotonic() + 5.0
-    while site not in cell.core_cell.agents and time.monotonic() < end:
+    while "server" not in cell.core_cell.agents and time.monotonic() < end:
         time.sleep(0.05)
 
-    def send(topic: str, channel: str, words: dict[str, Any] | None) -> Any:
-        message = Shareable()
-        if words is not None:
-            message["blob"] = wire.join(words, b"")
-        message.set_peer_props({"__run_num__": job, "__identity_name__": "server"})
-        request = new_cell_message({}, message)
-        reply = cell.send_request(channel=channel, topic=topic, target=f"{site}.{job}", request=request, timeout=5.0)
-        blob = reply.payload.get("blob") if isinstance(reply.payload, Shareable) else None
-        return wire.cut(blob)[0] if isinstance(blob, bytes) else None
+    def order(words: dict[str, Any]) -> Any:
+        request = new_cell_message({}, wire.join(words, b""))
+        reply = cell.send_request(channel=CHANNEL, topic=ORDER, target=site, request=request, timeout=2.0)
+        return wire.cut(bytes(reply.payload))[0] if reply.payload else None
 
-    said: dict[str, Any] = {"joined": site in cell.core_cell.agents}
-    said["hello"] = send("collegium.order", CellChannel.AUX_COMMUNICATION, {"do": "hello"})
-    run = secrets.token_hex(16)
-    said["open"] = send("collegium.order", CellChannel.AUX_COMMUNICATION, {"do": "open", "run": run})
-    if user:  # a program of the site's own user may end its processes in any case
-        send("abort", CellChannel.CLIENT_COMMAND, None)
+    said: dict[str, Any] = {"joined": "server" in cell.core_cell.agents}
+    said["hello"] = order({"do": "hello"})
+    said["open"] = order({"do": "open", "run": secrets.token_hex(16)})
+    if user:  # a program of the server's own user may end its processes in any case
+        abort = new_cell_message({}, b"")
+        cell.send_request(
+            channel=CellChannel.SERVER_COMMAND, topic="abort", target=f"server.{job}", request=abort, timeout=2.0
+        )
     sys.stdout.write(json.dumps(said) + "\n")
     sys.stdout.flush()
     os._exit(0)  # a cell has threads that do not end

@@ -130,7 +130,7 @@ def test_kills_of_job_agent_and_server_change_nothing(
     before = {name: len(ledger_rows(federation, name)) for name in NAMES}
     coordinator = Coordinator(federation, study, tmp_path / "out", stops)
     said = len(federation.console("site-2"))
-    stops.at(0, lambda: kill(federation, "site-2", "job"))
+    stops.at(0, lambda: kill(federation, "server", "job"))
     stops.at(1, lambda: kill(federation, "site-3", "agent"))
     killed, heard = [], []
 

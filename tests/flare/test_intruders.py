@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.flare.conftest import NAMES
 from tests.flare.faults import FaultyFederation
@@ -22,6 +23,7 @@ from collegium.flare.kits.kit import read_certificate, read_kit
 from collegium.flare.kits.revoked import Revoked
 from collegium.flare.nvflare.admin import ServerAway, connection, registered_sites, set_enabled
 from collegium.flare.nvflare.session import NvflareHost
+from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LEAD
 
 pytestmark = [
@@ -31,8 +33,9 @@ pytestmark = [
 NOBODY = 65534
 
 
-def attack(kit: Path, user: int) -> dict[str, Any]:
-    command = [sys.executable, str(Path(__file__).with_name("local_user.py")), str(kit), str(user)]
+def attack(federation: FaultyFederation, user: int) -> dict[str, Any]:
+    program = Path(__file__).with_name("local_user.py")
+    command = [sys.executable, str(program), str(federation.server_kit), "site-1", str(user)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -40,40 +43,57 @@ def attack(kit: Path, user: int) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="needs root, to become another user")
-def test_a_local_user_joins_the_sites_cells_and_gives_orders(federation: FaultyFederation, tmp_path: Path) -> None:
+def test_a_local_user_joins_the_servers_cells_and_gives_orders(federation: FaultyFederation, tmp_path: Path) -> None:
     stops, before = Rounds(0), len(ledger_rows(federation, "site-1"))
     coordinator = Coordinator(federation, write_study(federation.kits, rounds=3), tmp_path / "out", stops)
     said: dict[str, dict[str, Any]] = {}
 
     def intrude() -> None:
-        said["nobody"] = attack(federation.site_kit("site-1"), NOBODY)
-        said["root"] = attack(federation.site_kit("site-1"), 0)
+        said["nobody"] = attack(federation, NOBODY)
+        said["root"] = attack(federation, 0)
 
     stops.at(0, intrude)
     run = coordinator.result()
     assert said["nobody"] == {"joined": False, "hello": None, "open": None}
-    # a program of the site's own user gets as far as the agent, which listens to leads alone
-    refused = {"state": "refused", "code": "other-version"}
-    assert said["root"] == {"joined": True, "hello": refused, "open": refused}
+    # a program of the server's own user is let in, and without the session's token nothing is passed on for it
+    assert said["root"] == {"joined": True, "hello": None, "open": None}
+    assert "unauthenticated msg" in (federation.server_kit / "logs" / "server.log").read_text()
     assert run.refusals.empty
     assert "the session ended; starting another" not in coordinator.said
     assert {row["run"] for row in ledger_rows(federation, "site-1")[before:]} == {run.about["run"]}
 
 
-def test_a_lead_is_revoked_while_the_server_runs(federation: FaultyFederation) -> None:
+def test_a_site_opens_no_port_and_starts_no_process_for_a_session(federation: FaultyFederation) -> None:
+    kit = federation.site_kit("site-1")
+    before = {process.pid for process in members(kit)}
+    host = NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+    try:
+        session = host.begin(frozenset({"site-1"}))
+        assert session.ready == {"site-1"}
+        processes = members(kit)
+        assert {process.pid for process in processes} == before
+        connections = [each for process in processes for each in process.net_connections("inet")]
+        assert connections, "it is connected to the server"
+        assert not [each for each in connections if each.status == psutil.CONN_LISTEN]
+        session.close()
+    finally:
+        host.close()
+
+
+@pytest.mark.parametrize("by", ["serial", pytest.param("name", marks=pytest.mark.slow)])
+def test_a_lead_is_revoked_while_the_server_runs(federation: FaultyFederation, by: str) -> None:
     lead, revoked = read_kit(federation.lead_kit), Revoked(federation.server_kit)
-    serial = f"{read_certificate(lead.certificate).serial_number:x}"
-    for word in (LEAD, serial):
-        with connection(lead, seconds(20)) as opened:
-            assert set(registered_sites(opened)) == set(NAMES)
-            revoked.add(word)
-            with pytest.raises(Exception, match="revoked"):  # NVFlare has many kinds
-                registered_sites(opened)
-        with pytest.raises(ServerAway), connection(lead, seconds(10)):
-            pass
-        with pytest.raises(ConfigError, match="was revoked"):
-            NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
-        revoked.remove(word)
+    word = f"{read_certificate(lead.certificate).serial_number:x}" if by == "serial" else LEAD
+    with connection(lead, seconds(20)) as opened:
+        assert set(registered_sites(opened)) == set(NAMES)
+        revoked.add(word)
+        with pytest.raises(Exception, match="revoked"):  # NVFlare has many kinds
+            registered_sites(opened)
+    with pytest.raises(ServerAway), connection(lead, seconds(10)):
+        pass
+    with pytest.raises(ConfigError, match="was revoked"):
+        NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+    revoked.remove(word)
     with connection(lead, seconds(20)) as opened:
         assert set(registered_sites(opened)) == set(NAMES)
 

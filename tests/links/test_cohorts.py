@@ -251,7 +251,7 @@ def test_models_of_a_run_that_is_over_keep_no_rows_of_others(digits):
     pytest.importorskip("torch")
     run = digits.run(cg.FedAvg(rounds=2), cg.TorchClassifier("linear", steps=5), cohort="on")
     assert trained(run)["together"] == 5
-    assert [model.estimator._training.cohort for model in run.models.values()] == [None] * 5
+    assert [len(model.estimator._training._kept) for model in run.models.values()] == [0] * 5
 
 
 def test_threads_end_with_the_run(digits):

@@ -121,12 +121,25 @@ def test_what_many_sites_are_sent_is_read_once_where_nobody_can_change_it():
     assert reader.orders(*reader.begin(frame)[1:], known) is not first  # it could be a difference from these
 
 
-@pytest.mark.parametrize("value", [np.zeros(3), [1, 2], {"a": 1}])
-def test_what_a_step_could_change_is_read_for_each_site(value):
+@pytest.mark.parametrize("value", [[1, [2]], {"a": {"b": 1}}])
+def test_each_site_has_tables_and_lists_of_its_own(value):
     reader, known = OrderReader(shares=True), wire.KnownLabels(keep=1)
     frame = _frame({"w": value})
-    first, again = (reader.orders(*reader.begin(frame)[1:], known) for _ in range(2))
-    assert first[0].args["w"] is not again[0].args["w"]
+    for _ in range(3):
+        (order,) = reader.orders(*reader.begin(frame)[1:], known)
+        assert order.args == {"w": value}
+        order.args["w"].clear()
+
+
+@pytest.mark.parametrize("shares", [True, False])
+def test_arrays_in_orders_cannot_be_changed_and_are_read_once_for_all_sites_of_a_process(shares):
+    reader, known = OrderReader(shares=shares), wire.KnownLabels(keep=1)
+    frame = _frame({"x": np.arange(3), "w": {"a": np.zeros(3)}})
+    first, again = (reader.orders(*reader.begin(frame)[1:], known)[0].args for _ in range(2))
+    assert (first["x"] is again["x"]) is (first["w"]["a"] is again["w"]["a"]) is shares
+    for array in (first["x"], first["w"]["a"]):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 7
 
 
 def test_a_real_site_keeps_no_frame():

@@ -15,22 +15,34 @@ Deviations from the paper and its code, all on purpose:
 - `voters=Familiar()` (ours) lets sites abstain where a public sample is unlike their own data; `patience` stops early.
 - Hard labels alone are no guarantee of privacy. DP-FedCT is `mechanism`, noise on the labels at each site's gate with a
   claim that says what it is worth; or a private learner at the sites, which needs no setting here at all.
+- `guard=True` (ours) lets each site measure on rows of its own how much of L helps it, and take no more; `weights` lets
+  pseudo-labels count by how sure the consensus is, or such that classes count alike.
 - `votes="secret"` (ours) masks the votes, so that the coordinator sees how many there are for each class, not whose.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.algorithms._guard import fit_guarded
 from collegium.algorithms._starting import Started, begin_from
 from collegium.consensus import Consensus, Majority, Voters
-from collegium.core import ActiveSite, Federation, HardLabels, Labels, Nothing, Order, Steps, step
+from collegium.consensus.advice import advice_on
+from collegium.core import ActiveSite, Federation, HardLabels, Labels, Mixture, Nothing, Order, Site, Steps, step
+from collegium.core.labels import Codes
 from collegium.core.settings import PositiveInt, Share
-from collegium.errors import ConfigError
+from collegium.errors import ConfigError, SiteError
+from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.protocols import masked_sum
 from collegium.secure import secret_votes
+
+_SKEWED: Final = "consensus=cg.Informed(), voters=cg.Familiar() and guard=True"
 
 
 @step
@@ -38,6 +50,36 @@ def train(site: ActiveSite, L: Labels | None, epochs: int | None, steps: int | N
     """Line 3: h_i <- A_i(D_i u P), with P = (U, L)."""
     site.fit(site.data + site.public.labelled(L), epochs=epochs, steps=steps)
     return Nothing()
+
+
+@step
+def train_weighted(
+    site: ActiveSite,
+    L: Labels | None,
+    epochs: int | None,
+    steps: int | None,
+    confidences: NDArray[np.uint8] | None,
+    balance: bool,
+    guard: bool,
+) -> Nothing:
+    """Line 3, with pseudo-labels that count by how sure or how rare they are, and as far as they help this site."""
+    pseudo = site.public.labelled(L)
+    sure = None if confidences is None or L is None else confidences[L.known] / 255
+    learned = Mixture(site.data, pseudo, _weights(pseudo.codes, sure, balance=balance))
+    if guard:
+        fit_guarded(site, learned, epochs, steps)
+    else:
+        site.fit(learned, epochs=epochs, steps=steps)
+    return Nothing()
+
+
+def _weights(codes: Codes, sure: NDArray[np.float64] | None, *, balance: bool) -> NDArray[np.float64] | None:
+    """What each pseudo-label counts. Balanced, all classes count the same in sum, but no label more than 10 do."""
+    if not balance:
+        return sure
+    counts = np.bincount(codes)
+    rarity = len(codes) / (np.count_nonzero(counts) * counts[codes])
+    return np.minimum(rarity, 10.0) * (1.0 if sure is None else sure)
 
 
 @step
@@ -50,13 +92,17 @@ def label(site: ActiveSite) -> HardLabels:
 class FedCT(Started):
     """Sites share hard labels of the public set and learn from their consensus."""
 
-    asks_for: ClassVar[Steps] = (begin_from, train, label, *secret_votes.STEPS)
+    asks_for: ClassVar[Steps] = (begin_from, train, train_weighted, label, *secret_votes.STEPS)
     rounds: PositiveInt = 20
     """T: local updates."""
     period: PositiveInt = 1
     """b: local updates between two communications."""
     consensus: Consensus = field(default_factory=Majority)
     """How L_1 .. L_m become L."""
+    guard: bool = False
+    """Whether each site takes only as much of L as helps it, by what it measures on rows of its own, out of fold."""
+    weights: Literal["equal", "confidence", "balance", "both"] = "equal"
+    """What pseudo-labels count: all alike, by how sure the consensus is, such that classes count alike, or by both."""
     voters: Voters | None = None
     """Who votes on which sample: None (everybody on everything) or Familiar()."""
     participation: Share = 1.0
@@ -83,7 +129,8 @@ class FedCT(Started):
             raise ConfigError(f"{type(self).__name__}: period must be at most rounds={self.rounds}, not {self.period}.")
 
     def unasked(self) -> Steps:
-        return (*super().unasked(), *(() if self.votes == "secret" else secret_votes.STEPS))
+        other = train if self._is_weighted else train_weighted
+        return (*super().unasked(), other, *(() if self.votes == "secret" else secret_votes.STEPS))
 
     def coordinate(self, fed: Federation) -> None:
         self.begin(fed)
@@ -92,7 +139,7 @@ class FedCT(Started):
         for t in fed.rounds(self.rounds):
             if t % self.period == 0:
                 parties = fed.sample(self.participation)
-            fed.tell(train(L, self.epochs, self.steps), parties)  # line 3
+            fed.tell(self._train(fed, L), parties)  # line 3
             if t % self.period == self.period - 1:  # line 4
                 L = self.consensus(fed, self._vote(communications), parties)  # lines 5, 6, 10, 11
                 communications += 1
@@ -100,6 +147,32 @@ class FedCT(Started):
                 unchanged = unchanged + 1 if changed == 0 and L.known.any() else 0
                 if self.patience is not None and unchanged >= self.patience:
                     break
+
+    def check_site(self, site: Site) -> None:
+        if self._is_weighted and isinstance(site.learner, PrivateLearner):
+            raise SiteError(
+                site.name,
+                f"its learner is private. {type(self).__name__}'s guard would use its rows once more in every round, "
+                "and a private learner takes no weights: leave out guard and weights.",
+            )
+
+    def advice(self, sites: Sequence[Site]) -> str | None:
+        if self.voters is not None or self.guard or any(isinstance(site.learner, PrivateLearner) for site in sites):
+            return None
+        bare = self.votes == "plain" and self.mechanism is None
+        return advice_on(self.consensus, sites, _SKEWED if bare else "guard=True")
+
+    @property
+    def _is_weighted(self) -> bool:
+        return self.guard or self.weights != "equal"
+
+    def _train(self, fed: Federation, L: Labels | None) -> Order[Nothing]:
+        if not self._is_weighted:
+            return train(L, self.epochs, self.steps)
+        sure = fed.confidences if self.weights in ("confidence", "both") and L is not None else None
+        coarse = None if sure is None else np.round(255 * sure).astype(np.uint8)
+        balance = self.weights in ("balance", "both") and L is not None
+        return train_weighted(L, self.epochs, self.steps, coarse, balance, self.guard)
 
     def learns(self) -> dict[str, str]:
         return dict(masked_sum.LEARNS) if self.votes == "secret" else {}

@@ -22,7 +22,7 @@ Deviations from the paper and its code, all on purpose:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -31,6 +31,7 @@ import numpy as np
 from collegium.algorithms._shared_models import check_shareable, predictions, share
 from collegium.algorithms._teachers import ask_teachers
 from collegium.consensus import Consensus, Majority
+from collegium.consensus.advice import advice_on
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
 from collegium.core import (
     ActiveSite,
@@ -193,6 +194,10 @@ class FedKT(NoisyVotes, Algorithm):
             raise SiteError(
                 site.name, "its learner is private: give FedKT a teacher and a student, and level L2 instead."
             )
+
+    def advice(self, sites: Sequence[Site]) -> str | None:
+        counts_only = self.level == "L1" or self.share == "models"
+        return None if counts_only else advice_on(self.consensus, sites, "consensus=cg.Informed()")
 
     def learners(self, site: Site) -> list[Any]:
         return [site.learner if named is None else named for named in (self.teacher, self.student)]

@@ -70,6 +70,7 @@ app = _group(
     run="studies",
     rehearse="studies",
     plan="studies:rehearse",  # its former name, which scripts may still use
+    check="studies",
     report="studies",
     compare="studies",
     audit="audit",

@@ -12,11 +12,12 @@ from typing import Annotated, Any, Final
 import pandas as pd
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from collegium.cli.options import AsJson, Changes, CohortMode, Device, Force, NetPrecision, Resume, RunFolder, StudyFile
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
-from collegium.errors import CollegiumWarning, ConfigError
+from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.runs.folder import RunFolder as FolderOfARun
 from collegium.runs.results import Run, load
@@ -24,6 +25,9 @@ from collegium.study.study import Study
 
 INCOMPLETE: Final = 4
 """The exit code of a study that has results, but that some sites did not answer to the end."""
+
+FOUND: Final = 5
+"""The exit code of a check that found something."""
 
 
 def run(
@@ -63,12 +67,17 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     """Run a study, and show what came out."""
     console = Console(stderr=as_json)
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CollegiumWarning)
+        for category in (CollegiumWarning, Advice):
+            warnings.simplefilter("always", category)
         result = make()
     for warning in caught:
-        if issubclass(warning.category, CollegiumWarning):
+        if issubclass(warning.category, CollegiumWarning | Advice):
             console.print(f"Note: {warning.message}", markup=False)
     console.print(summary_table(result, study.name))
+    if result.known_verdict is not None:
+        console.print(verdict_table(result.known_verdict))
+    for concern in result.concerns:
+        console.print(concern, style="bold red", markup=False)
     print_privacy(result, console)
     if result.trained_together:
         console.print(result.trained_together, markup=False)
@@ -93,6 +102,9 @@ def outcome(run: Run, folder: Path) -> dict[str, Any]:
         "seconds": float(run.about["seconds"]),
         **{name: run.about.get(name) for name in ("cohort", "device", "precision")},
         "privacy": privacy_records(run),
+        "metrics": {metric: values.dropna().to_dict() for metric, values in run.scores.items()},
+        "verdict": None if run.known_verdict is None else run.known_verdict.to_dict("records"),
+        "concerns": run.concerns,
         "incomplete": run.incomplete,
         "failures": run.refusals.to_dict("records"),
     }
@@ -107,6 +119,18 @@ def summary_table(run: Run, title: str) -> Table:
         table[column] = table[column].map(bytes_text)
     names = {"first_accuracy": "first accuracy", "bytes_up": "sent", "bytes_down": "received"}
     return frame_table(table.reset_index().rename(columns=names), title)
+
+
+def verdict_table(judged: pd.DataFrame) -> Table:
+    """Did it help each site? Those that lost are red."""
+    table = Table(title="Did it help?")
+    for name in ("site", "alone", "together", "difference", "95% interval"):
+        table.add_column(name, justify="left" if name == "site" else "right")
+    for row in judged.to_dict("records"):
+        numbers = [f"{row['alone']:.3f}", f"{row['together']:.3f}", f"{row['difference']:+.3f}"]
+        style = "red" if row["high"] < 0 else "green" if row["helped"] else None
+        table.add_row(escape(str(row["site"])), *numbers, f"{row['low']:+.3f} {row['high']:+.3f}", style=style)
+    return table
 
 
 def rehearse(
@@ -152,6 +176,26 @@ def rehearse(
     )
     for row in rehearsed.refusals.drop_duplicates(["step", "code"]).itertuples():
         console.print(f"A site would refuse or fail: {row.step} ({row.code}).", markup=False)
+
+
+def check(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
+    """Look at a study's data before it is run: columns, labels, balance, blank cells, rows in several sets."""
+    from collegium.runs.findings import check as check_data
+
+    study = Study.from_toml(file, changes or ())
+    prepared = study.prepare(file.parent)
+    found = check_data(prepared.sites, prepared.shared, prepared.test)
+    advice = prepared.algorithm.advice(prepared.sites)
+    if advice is not None:
+        Console(stderr=as_json).print(advice, markup=False)
+    if as_json:
+        typer.echo(json.dumps([vars(finding) for finding in found]))
+    elif found:
+        Console().print(frame_table([vars(finding) for finding in found], f"What to look at ({study.name})"))
+    else:
+        typer.echo(f"Nothing was found in the data of {study.name}.")
+    if found:
+        raise typer.Exit(FOUND)
 
 
 def report(

@@ -3,7 +3,17 @@
 from collegium.consensus.base import Consensus, Voters
 from collegium.consensus.dawid_skene import DawidSkene
 from collegium.consensus.familiar import Familiar
+from collegium.consensus.informed import Informed
 from collegium.consensus.majority import Majority, QualifiedMajority
 from collegium.consensus.weighted import WeightedMajority
 
-__all__ = ["Consensus", "DawidSkene", "Familiar", "Majority", "QualifiedMajority", "Voters", "WeightedMajority"]
+__all__ = [
+    "Consensus",
+    "DawidSkene",
+    "Familiar",
+    "Informed",
+    "Majority",
+    "QualifiedMajority",
+    "Voters",
+    "WeightedMajority",
+]

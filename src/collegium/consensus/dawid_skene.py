@@ -36,7 +36,8 @@ class DawidSkene(Consensus):
         with fed.timed("consensus"):
             votes = np.stack([reply.labels.codes for reply in replies.values()])
             posterior, reliability = self.estimate(votes, fed.n_classes)
-            codes = np.where(posterior.max(axis=1) >= self.confidence, winners(posterior.T, fed.seed), -1)
+            fed.confidences = posterior.max(axis=1)
+            codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
             codes[(votes < 0).all(axis=0)] = -1
         for party, value in zip(replies, reliability, strict=True):
             fed.note("reliability", value, party=party)

@@ -47,4 +47,5 @@ def count_votes(fed: Federation, order: Order[HardLabels], parties: Sequence[str
     """The winners by total votes."""
     votes = fed.total(order, parties)
     with fed.timed("consensus"):
+        fed.confidences = votes.tally.winning_shares()
         return Labels(votes.tally.winners(fed.seed, quorum), fed.n_classes)

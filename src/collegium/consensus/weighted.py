@@ -80,6 +80,7 @@ class WeightedMajority(Consensus):
         with fed.timed("consensus"):
             codes = winners(scores, fed.seed)
             top, cast = scores.max(axis=0), scores.sum(axis=0)
+            fed.confidences = top / np.maximum(cast, 1)
             enough = (cast > 0) & (top >= self.quorum * cast * (1 - 1e-9))
             return Labels(np.where(enough, codes, -1), fed.n_classes)
 

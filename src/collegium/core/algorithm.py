@@ -30,6 +30,12 @@ class Asking(Settings):
         """Those of `asks_for` that it never asks for, as it is set."""
         return ()
 
+    def noise_on(self, step: Step[..., Any]) -> Mechanism | None:
+        """The mechanism through which sites answer a step, if any: its own, or that of a rule among its settings."""
+        parts = (getattr(self, field.name) for field in fields(self))
+        found = (part.noise_on(step) for part in parts if isinstance(part, Asking))
+        return next((mechanism for mechanism in found if mechanism is not None), None)
+
     def all_steps(self) -> dict[str, Step[Any, Any]]:
         """What it may ask sites for as it is set, by name, with what the rules among its settings may ask for."""
         if not hasattr(self, "asks_for"):
@@ -72,6 +78,11 @@ class Algorithm(Asking, ABC):
         """The mechanism through which sites answer, if any: known before anything runs."""
         return None
 
+    def noise_on(self, step: Step[..., Any]) -> Mechanism | None:
+        protection = self.protection()
+        on_this = protection is not None and step.releases is protection.takes
+        return protection if on_this else super().noise_on(step)
+
     def site_charge(self, public_size: int) -> Charge | None:
         """What its steps charge each site for their noise on private data; None if they add none."""
         return None
@@ -98,6 +109,10 @@ class Algorithm(Asking, ABC):
 
     def check_site(self, site: Site) -> None:
         """Refuse data or a learner that this method cannot use, before anything runs (ConfigError)."""
+
+    def advice(self, sites: Sequence[Site]) -> str | None:
+        """What a user should consider before a simulation of these sites, in words; None where there is nothing."""
+        return None
 
     def learners(self, site: Site) -> Sequence[Any]:
         """What trains at a site: its own learner, where the method names no others."""

@@ -120,7 +120,11 @@ class Federation:
         self.may_ask: Collection[str] | None = None
         """The names of the steps that the algorithm declares; None if there is no algorithm."""
         self.final_labels: Labels | None = None
+        self.confidences: NDArray[np.float64] | None = None
+        """How sure the last consensus is of each public sample, 0 to 1, where its rule says so."""
         self.final_weights: dict[str, Arrays] = {}
+        self.kept: dict[str, Any] = {}
+        """What rules keep of a run, by name: what they asked once and need in every communication."""
         self._link = link
         self._open_link = link if isinstance(link, OpenLink) else None  # which takes a while to find out
         self._public = public
@@ -285,10 +289,10 @@ class Federation:
         self.final_weights[like] = weights
         self.observed.disclosed("sites", COORDINATOR, like, weights)
         with self.timed("test"):
-            accuracy = None if self._workbench is None else self._workbench.accuracy(like, weights)
-        if accuracy is not None:
-            first = like == next(iter(self.final_weights))
-            self.note("global_accuracy", accuracy, COORDINATOR if first else like, "test")
+            scores = {} if self._workbench is None else self._workbench.scores(like, weights)
+        first = like == next(iter(self.final_weights))
+        for metric, value in scores.items():
+            self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
 
     def charge(self, what: str, charge: Charge) -> None:
         """Record the cost of something that the coordinator publishes, such as a final model made with `fed.noise`."""
@@ -406,8 +410,8 @@ class Federation:
     def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
         """Read an answer; None if the party refused, or if its reply does not answer this order."""
         start, party, state = time.perf_counter(), answer.party, self._state[answer.party]
-        self.noise.depend_on(party.encode() + b"\0" + answer.frame)
-        reply, release, charges = self._read(answer.frame, awaited)
+        self.noise.depend_on(party.encode() + b"\0", answer.frame)
+        reply, release, charges = self._read(answer, awaited)
         if isinstance(reply, Refusal):
             outcome.refused[party] = reply.code
             self.reject(party, reply.code, step=reply.step or None)
@@ -426,11 +430,12 @@ class Federation:
             self.observed.disclosed(COORDINATOR, party, state.asked, release, awaited.requests[-1].args)
         return release
 
-    def _read(self, frame: bytes, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
+    def _read(self, answer: Answer, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
         """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
         number = awaited.requests[-1].number
         try:
-            reply = read_reply(frame)
+            known = answer.hashed is not None and answer.hashed[0] is answer.frame
+            reply = read_reply(answer.frame, answer.hashed[1] if known and answer.hashed is not None else None)
             if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
                 raise WireError("A reply to another order.")
             charges, _ = read_charges(None if reply.row is None else reply.row.privacy)

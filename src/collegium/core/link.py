@@ -14,6 +14,8 @@ class Answer(NamedTuple):
     party: str
     frame: bytes
     notes: Notes | None = None
+    hashed: tuple[bytes, str] | None = None
+    """A frame that this process has made, and the hash of its payload: it need not be computed again."""
 
 
 class Link(Protocol):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
@@ -141,12 +141,18 @@ _Group = list[tuple[_Brought, int]]
 """Alike works: what each was brought with, and its number there."""
 
 
+class Turn(Protocol):
+    """What is released when there is a place: usually a lock that a thread waits for."""
+
+    def release(self) -> None: ...
+
+
 class Places:
     """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
 
     def __init__(self, number: int) -> None:
         self._free = number
-        self._queue: deque[threading.Lock] = deque()
+        self._queue: deque[Turn] = deque()
         self._lock = threading.Lock()
 
     def take(self) -> None:
@@ -155,22 +161,43 @@ class Places:
         self.call(turn)
         turn.acquire()
 
-    def call(self, turn: threading.Lock) -> None:
-        """Release this lock when there is a place for the thread that waits for it."""
+    def call(self, turn: Turn) -> None:
+        """Release this when there is a place for it."""
         with self._lock:
-            if self._free:
-                self._free -= 1
-                turn.release()
-            else:
-                self._queue.append(turn)
+            self._queue.append(turn)
+        self._fill()
 
     def give_back(self) -> None:
         """Let somebody else have one's place."""
         with self._lock:
-            if self._queue:
-                self._queue.popleft().release()
-            else:
-                self._free += 1
+            self._free += 1
+        self._fill()
+
+    def _fill(self) -> None:
+        with self._lock:
+            if not self._queue or self._free <= 0:
+                return
+            self._free -= 1
+            turn = self._queue.popleft()
+        turn.release()
+
+    @contextmanager
+    def left(self) -> Iterator[None]:
+        """Let somebody else have one's place during a block. Who comes back does not wait, and is one too many.
+
+        Otherwise two could wait for each other: one for a place, and the other, who has it, for what the one holds.
+        """
+        self.give_back()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._free -= 1
+
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits for a place."""
+        return bool(self._queue)
 
 
 class Meeting:
@@ -185,28 +212,28 @@ class Meeting:
     ) -> None:
         self._expected = expected
         self._attendance = attendance
-        self._places = places or Places(expected)
+        self.places = places or Places(expected)
+        """For those who are at work."""
         self._why_alone = why_alone
         self._brought: list[tuple[_Brought, list[Hashable | None]]] = []
         self._lock = threading.Lock()
 
     @contextmanager
-    def attended(self, party: str, *, joins: bool = True) -> Iterator[None]:
-        """A site is at work in this thread; when it has left, nobody waits for it. One that does not join never came.
+    def attended(self, party: str, *, has_place: bool = False) -> Iterator[None]:
+        """A site is at work in this thread; when it has left, nobody waits for it.
 
-        The block begins once there is a place for it.
+        The block begins once there is a place for it, unless its thread `has_place` already, and gives it back itself.
         """
-        token = _current.set(_Attending(self, party) if joins else None)
-        if not joins:
-            self._leave()
-        self._places.take()
+        token = _current.set(_Attending(self, party))
+        if not has_place:
+            self.places.take()
         try:
             yield
         finally:
             _current.reset(token)
-            if joins:
-                self._leave()
-            self._places.give_back()
+            self.leave()
+            if not has_place:
+                self.places.give_back()
 
     def disperse(self) -> None:
         """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
@@ -214,7 +241,8 @@ class Meeting:
             self._expected = 0
             self._begin_if_complete()
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
+        """One of those who were expected has left, or never comes."""
         with self._lock:
             self._expected -= 1
             self._begin_if_complete()
@@ -229,7 +257,7 @@ class Meeting:
         def attend(number: int) -> None:
             nonlocal left
             _current.set(_Attending(self, by.party, (*by.order, number)))
-            self._places.take()
+            self.places.take()
             try:
                 outcomes[number] = tasks[number]()
             except BaseException as error:  # raised in the site's own thread
@@ -239,15 +267,15 @@ class Meeting:
                 if left:  # the last one is followed by the site's own thread, for which it was counted
                     self._expected -= 1
                     self._begin_if_complete()
-            self._places.give_back()
+            self.places.give_back()
 
         threads = [threading.Thread(target=attend, args=(number,), daemon=True) for number in range(left)]
-        self._places.give_back()
+        self.places.give_back()
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        self._places.take()
+        self.places.take()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -267,7 +295,7 @@ class Meeting:
             if group is not None:
                 self._do(group)
             elif waits:
-                self._places.give_back()
+                self.places.give_back()
                 own.turn.acquire()
         results: list[T] = []
         for work, outcome in zip(works, own.outcomes, strict=True):
@@ -325,7 +353,7 @@ class Meeting:
     def _call(self, own: _Brought) -> None:
         if own.waits:
             own.waits = False
-            self._places.call(own.turn)
+            self.places.call(own.turn)
 
     def _note(self, parties: Sequence[str], why_alone: str) -> None:
         self._attendance.note(parties, self._why_alone or why_alone or NOBODY_ALIKE)
@@ -345,6 +373,15 @@ def meet_all(works: Sequence[Work[T]]) -> list[T]:
     if current is None or not works:
         return [work.alone() for work in works]
     return current.meeting.bring(current.party, works, current.order)
+
+
+def beside_others() -> AbstractContextManager[None]:
+    """Other sites of this exchange may be at work during a block: for work that leaves Python to them, such as hashing.
+
+    It takes a change of threads, which short work is not worth.
+    """
+    current = _current.get()
+    return nullcontext() if current is None else current.meeting.places.left()
 
 
 def abreast(tasks: Sequence[Callable[[], T]]) -> list[T]:

@@ -31,6 +31,8 @@ class Notes:
     """Seconds from the order to the reply."""
     accuracy: float | None = None
     """On the simulation's test set."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """Other metrics on it, by name."""
 
     def to_json(self) -> str:
         """As text, for a record or another process of the simulation."""
@@ -145,6 +147,8 @@ class Observations:
             self.metric(number, party, "private", name, value)
         if notes.accuracy is not None:
             self.metric(number, party, "test", "accuracy", notes.accuracy)
+        for name, value in notes.scores.items():
+            self.metric(number, party, "test", name, value)
 
     def released(self, number: int, party: str, step: str, row: Row, charges: list[Charge], wire_bytes: int) -> None:
         """A release came from a party, at the cost of these charges."""

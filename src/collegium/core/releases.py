@@ -216,6 +216,26 @@ class VoteCounts(Release):
 
 
 @dataclass(frozen=True)
+class AnswerCounts(Release):
+    """How often a site's learner gave each answer (column) to rows of each class (row) of its own that it had not seen.
+
+    Made from private rows, and nothing protects it.
+    """
+
+    never_protected: ClassVar[bool] = True
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def most_bytes(cls, n_classes: int, public_size: int) -> int:
+        return n_classes * n_classes * 8
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        whole = isinstance(self.counts, np.ndarray) and self.counts.dtype == np.int64
+        self.require(whole and self.counts.shape == (n_classes, n_classes), "a whole number per class and answer")
+        self.require(bool((self.counts >= 0).all() and self.counts.sum() < 1 << 53), "counts of at least 0")
+
+
+@dataclass(frozen=True)
 class Numbers(Release):
     """An array of numbers. Their sum is that of all sites' arrays."""
 

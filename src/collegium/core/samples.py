@@ -7,7 +7,7 @@ recorded. So the gate knows of every release whether private data reached it oth
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,28 @@ class Mixture:
 
     private: LabelledData
     pseudo: LabelledData
+    weights: NDArray[np.float64] | None = None
+    """What each pseudo-labeled row counts, where a private one counts 1 (None: 1)."""
+
+    def weighted(self, share: float) -> Mixture:
+        """The same, with all pseudo-labeled rows counting `share` as much."""
+        if share == 1:
+            return self
+        before = np.ones(len(self.pseudo)) if self.weights is None else self.weights
+        return replace(self, weights=share * before)
+
+    def thinned(self, rng: np.random.Generator) -> Mixture:
+        """For learners that take no weights: a pseudo-labeled row is kept as probably as it weighs, and counts 1."""
+        if self.weights is None:
+            return self
+        largest = max(1.0, float(self.weights.max(initial=0.0)))
+        kept = np.flatnonzero(rng.random(len(self.pseudo)) * largest < self.weights)
+        return Mixture(self.private, LabelledData(tables.take(self.pseudo.X, kept), self.pseudo.codes[kept]))
+
+    @property
+    def sample_weight(self) -> NDArray[np.float64] | None:
+        """The weight of each row of `joined`."""
+        return None if self.weights is None else np.concatenate([np.ones(len(self.private)), self.weights])
 
     def joined(self) -> LabelledData:
         """Both as one table, for learners that do not tell them apart."""

@@ -32,6 +32,7 @@ from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.graphs import Labelled
+    from collegium.learners.metrics import Metric
     from collegium.protocols.keyring import Keyring
 
 T = TypeVar("T")
@@ -52,13 +53,13 @@ class Site:
     """
 
     name: str
-    X: Any
-    y: Any
+    X: Any = field(repr=False)  # rows belong in no log and no notebook
+    y: Any = field(repr=False)
     learner: Any = None
     policy: Policy = field(default_factory=Policy)
-    public: Any = None
+    public: Any = field(default=None, repr=False)
     budget: Budget | None = None
-    unlabeled: Any = None
+    unlabeled: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or re.fullmatch(r"[^./\\\0][^/\\\0]*", self.name) is None:
@@ -98,6 +99,16 @@ class Exam:
 
     X: Any
     codes: Codes
+    metrics: tuple[Metric, ...] = ()
+    """What is measured on it beside accuracy."""
+
+    def measure(self, model: SiteModel) -> tuple[dict[str, float], list[str]]:
+        """The metrics of a model, and why some cannot be had."""
+        if not self.metrics:
+            return {}, []
+        from collegium.learners.metrics import measure  # 10 MB, for runs that ask for metrics
+
+        return measure(self.metrics, model, self.X, self.codes)
 
 
 class ActiveSite:
@@ -227,9 +238,18 @@ class ActiveSite:
         return self.model
 
     @property
+    def has_learner(self) -> bool:
+        """Whether the site brings a learner of its own."""
+        return self._site.learner is not None
+
+    @property
     def has_private_learner(self) -> bool:
         """Whether the site's own learner has a claim of its own."""
         return isinstance(self._site.learner, PrivateLearner)
+
+    def fits_anew(self, epochs: int | None = None, steps: int | None = None) -> bool:
+        """Whether every fit of the site's learner starts from scratch, so that it depends on its rows alone."""
+        return self._trainer.fits_anew(LocalUpdate(epochs, steps))
 
     def trainer(self, learner: Recipe | None = None) -> Trainer:
         """The trainer of a described learner (None: the site's own)."""
@@ -320,7 +340,7 @@ class ActiveSite:
             fewer = LabelledData(tables.take(mixture.private.X, keep), mixture.private.codes[keep])
             generator = np.random.default_rng()
             generator.bit_generator.state = state
-            other = self._trainer.fit(Mixture(fewer, mixture.pseudo), None, generator, update)
+            other = self._trainer.fit(replace(mixture, private=fewer), None, generator, update)
             most = max(most, int(np.count_nonzero(other.predict_codes(self.public.X) != labels)))
         return most
 
@@ -449,4 +469,4 @@ def _no_keyring() -> Keyring:
 def _opened(mixture: Mixture) -> Mixture:
     """The same, with its private rows noted as read."""
     rows = mixture.private
-    return Mixture(rows.opened() if isinstance(rows, PrivateData) else rows, mixture.pseudo)
+    return replace(mixture, private=rows.opened() if isinstance(rows, PrivateData) else rows)

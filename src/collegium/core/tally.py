@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from collegium.core.labels import Codes, code_dtype
 
 _CHUNK: Final = 1 << 16
+_MATCHES: Final = 1 << 18
+"""Bytes of a chunk's matches with every class."""
 
 
 class Tally:
@@ -38,6 +40,7 @@ class Tally:
             raise ValueError("A tally needs at least one class; samples and voters cannot be negative.")
         width = np.uint8 if voters <= 0xFF else np.uint16 if voters <= 0xFFFF else np.uint32
         self._counts: NDArray[np.unsignedinteger[Any]] = np.zeros((n_classes, n_samples), width)
+        self._match = np.empty((n_classes, min(n_samples, max(1, _MATCHES // n_classes))), np.bool_)
         self._voters = voters
         self._added = 0
         self._approvals = False
@@ -63,17 +66,13 @@ class Tally:
         self._make_room(approvals=False)
         if n_samples and (labels.min() < -1 or labels.max() >= n_classes):
             raise ValueError(f"Labels must lie in -1 .. {n_classes - 1}.")
-        narrow = np.empty(_CHUNK, code_dtype(n_classes))
-        match = np.empty(_CHUNK, np.bool_)
-        for part in _chunks(n_samples):
-            codes = labels[part]
-            if codes.dtype.itemsize > narrow.dtype.itemsize:
-                narrow[: codes.size] = codes
-                codes = narrow[: codes.size]
-            equal = match[: codes.size]
-            for code, row in enumerate(self._counts[:, part]):
-                np.equal(codes, code, out=equal)
-                np.add(row, equal.view(np.uint8), out=row)
+        classes = np.arange(n_classes, dtype=code_dtype(n_classes))[:, None]
+        for part in _chunks(n_samples, max(1, _MATCHES // n_classes)):
+            codes = labels[part].astype(classes.dtype, copy=False)
+            # Two operations for all classes: threads that work beside this one get Python's lock at each.
+            equal = np.equal(codes, classes, out=self._match[:, : codes.size])
+            counts = self._counts[:, part]
+            np.add(counts, equal.view(np.uint8), out=counts)
         self._added += 1
 
     def add_approvals(self, bits: NDArray[np.bool_]) -> None:
@@ -103,6 +102,14 @@ class Tally:
         if self._added and self._approvals != approvals:
             raise ValueError("A tally counts labels or approvals, not both.")
         self._approvals = approvals
+
+    def winning_shares(self) -> NDArray[np.float64]:
+        """The share of the votes cast that the class with most votes has, per sample; 0 where nobody voted."""
+        shares = np.zeros(self._counts.shape[1])
+        for part in _chunks(len(shares)):
+            counts = self._counts[:, part]
+            shares[part] = counts.max(axis=0) / np.maximum(counts.sum(axis=0, dtype=np.int64), 1)
+        return shares
 
     def winners(self, seed: int, quorum: float = 0.0) -> Codes:
         """The class with most votes, per sample.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +18,10 @@ from collegium.privacy.noise import Noise
 Arrays = dict[str, NDArray[np.float32]]
 Shapes = dict[str, list[int]]
 _FRACTION: Final = 2.0**32
+_BLOCK: Final = 2**17
+"""Numbers that are averaged at a time: so many that threads seldom wait for Python."""
+_MANY: Final = 16
+"""Blocks of all parties that are worth several threads."""
 LARGEST: Final = 2.0**20
 """The largest absolute value of a soft label."""
 
@@ -106,11 +111,26 @@ def average(parts: Mapping[str, Weights], shares: Mapping[str, float]) -> Arrays
     if not whole > 0:
         raise ConfigError("The shares of an average must add up to more than 0.")
     first = next(iter(parts.values())).arrays
-    mean = {name: np.zeros(value.shape, np.float64) for name, value in first.items()}
-    for party, part in parts.items():
-        for name, value in part.arrays.items():
-            mean[name] += value.astype(np.float64) * (shares[party] / whole)
-    return {name: value.astype(np.float32) for name, value in mean.items()}
+    mean = {name: np.empty(value.shape, np.float32) for name, value in first.items()}
+
+    def put(name: str, start: int) -> None:
+        """The mean of a few of them: what is added up stays where the processor has it at hand."""
+        block = slice(start, start + _BLOCK)
+        place = mean[name].reshape(-1)[block]
+        total, weighed = np.zeros(place.shape, np.float64), np.empty(place.shape, np.float64)
+        for party, part in parts.items():
+            own = part.arrays[name].reshape(-1)[block]
+            np.add(total, np.multiply(own, shares[party] / whole, out=weighed, dtype=np.float64), out=total)
+        place[:] = total
+
+    blocks = [(name, start) for name, value in mean.items() for start in range(0, value.size, _BLOCK)]
+    if len(blocks) * len(parts) < _MANY:
+        for each in blocks:
+            put(*each)
+    else:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(put, *zip(*blocks, strict=True)))
+    return mean
 
 
 def same_shapes(nets: Mapping[str, Mapping[str, NDArray[Any]]]) -> None:

@@ -20,6 +20,11 @@ from collegium.errors import ConfigError, SiteError
 from collegium.learners.base import SiteModel, Trainer
 
 
+def scores_of(model: SiteModel, exam: Exam) -> dict[str, float]:
+    """A model's accuracy and other metrics on a test set."""
+    return {"accuracy": float(np.mean(model.predict_codes(exam.X) == exam.codes)), **exam.measure(model)[0]}
+
+
 class Workbench:
     """One net per architecture. `like` is a party whose learner has that net."""
 
@@ -130,11 +135,9 @@ class Workbench:
         names = getattr(net, "feature_names_in_", None)
         return noise if names is None else pd.DataFrame(noise.reshape(rows, -1), columns=names)
 
-    def accuracy(self, like: str, weights: Mapping[str, NDArray[Any]]) -> float | None:
-        """On the simulation's test set, where there is one."""
-        if self._exam is None:
-            return None
-        return float(np.mean(self.net(like, weights).predict_codes(self._exam.X) == self._exam.codes))
+    def scores(self, like: str, weights: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """Accuracy and the run's metrics on the simulation's test set; empty where there is none."""
+        return {} if self._exam is None else scores_of(self.net(like, weights), self._exam)
 
     def _new_net(self, site: Site) -> SiteModel:
         X = site.X if self._public is None else self._public.X

@@ -10,7 +10,7 @@ A learner continues from its current weights, instead of being fitted from scrat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
 
 from collegium.core.labels import Codes, code_dtype
 from collegium.core.samples import LabelledData, Mixture, PseudoLabelled
@@ -74,7 +75,10 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_codes(self, X: Any) -> Codes:
         """Class codes, as positions in `classes_`."""
         if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`
-            known: Codes = self.estimator_codes[self.estimator.predict_positions(X)]
+            positions = self.estimator.predict_positions(X)
+            # Usually a position is the code itself, and need not be looked up: that takes far longer.
+            every = np.array_equal(self.estimator_codes, np.arange(len(self.classes)))
+            known: Codes = positions.astype(self.estimator_codes.dtype) if every else self.estimator_codes[positions]
             return known
         answers = np.asarray(self.estimator.predict(X)).reshape(-1)
         return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
@@ -118,13 +122,15 @@ class Trainer:
             return self._update(data, previous, rng, update)
         if update.terms is not None:
             raise ConfigError(f"{learner_name(self._learner)} takes no local terms: use a TorchClassifier.")
+        if data.weights is not None and not takes_weights(self._learner):
+            data = data.thinned(rng)
         joined = data.joined()
         present = np.unique(joined.codes)
         if (update.epochs or update.steps) and is_iterative(self._learner):
-            return self._partial_fit(joined, previous, rng, update)
+            return self._partial_fit(joined, previous, rng, update, data.sample_weight)
         if len(present) == 1:
             return self._constant(joined, present)
-        return self._fit(joined, present, previous, rng)
+        return self._fit(joined, present, previous, rng, data.sample_weight)
 
     def fits_anew(self, update: LocalUpdate) -> bool:
         """Whether every fit starts from scratch, so that it depends on its data alone."""
@@ -169,27 +175,41 @@ class Trainer:
         return inner.fit(data + empty, None if first else previous, rng, update)
 
     def _fit(
-        self, data: LabelledData, present: Codes, previous: SiteModel | None, rng: np.random.Generator
+        self,
+        data: LabelledData,
+        present: Codes,
+        previous: SiteModel | None,
+        rng: np.random.Generator,
+        weights: NDArray[np.float64] | None,
     ) -> SiteModel:
         warm = (
             previous is not None and goes_on(previous.estimator) and np.array_equal(previous.estimator_codes, present)
         )
         estimator = previous.estimator if warm and previous is not None else seeded_clone(self._learner, rng)
-        estimator.fit(data.X, self._targets(data.codes, present))
+        weighted = {} if weights is None else {weight_parameter(estimator): weights}
+        estimator.fit(data.X, self._targets(data.codes, present), **weighted)
         return self._model(estimator, present)
 
     def _partial_fit(
-        self, data: LabelledData, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
+        self,
+        data: LabelledData,
+        previous: SiteModel | None,
+        rng: np.random.Generator,
+        update: LocalUpdate,
+        weights: NDArray[np.float64] | None,
     ) -> SiteModel:
         same = previous is not None and np.array_equal(previous.estimator_codes, self._every)
         estimator = previous.estimator if same and previous is not None else seeded_clone(self._learner, rng)
         y, labels = self._targets(data.codes, self._every), self._all_targets
+
+        def learn(rows: NDArray[np.intp]) -> None:
+            weighted = {} if weights is None else {"sample_weight": weights[rows]}
+            estimator.partial_fit(tables.take(data.X, rows), y[rows], classes=labels, **weighted)
+
         for _ in range(update.epochs or 0 if update.steps is None else 0):
-            order = rng.permutation(len(data))
-            estimator.partial_fit(tables.take(data.X, order), y[order], classes=labels)
+            learn(rng.permutation(len(data)))
         for _ in range(update.steps or 0):
-            batch = rng.integers(len(data), size=min(2 * _BATCH, len(data)))
-            estimator.partial_fit(tables.take(data.X, batch), y[batch], classes=labels)
+            learn(rng.integers(len(data), size=min(2 * _BATCH, len(data))))
         return self._model(estimator, self._every)
 
     def _update(
@@ -197,6 +217,10 @@ class Trainer:
     ) -> SiteModel:
         estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
         pseudo = (data.pseudo.X, self._pseudo_targets(data.pseudo)) if len(data.pseudo) else None
+        terms = update.terms
+        if data.weights is not None:
+            # Momentum goes on, as it does without weights.
+            terms = replace(terms or LocalTerms(keep_optimizer=True), confidences=data.weights)
         estimator.update(
             data.private.X,
             self._targets(data.private.codes, self._every),
@@ -204,7 +228,7 @@ class Trainer:
             pseudo=pseudo,
             epochs=update.epochs,
             steps=update.steps,
-            **({} if update.terms is None else {"terms": update.terms}),
+            **({} if terms is None else {"terms": terms}),
         )
         return self._model(estimator, self._every)
 
@@ -264,6 +288,18 @@ def goes_on(learner: Any) -> bool:
 def is_iterative(learner: Any) -> bool:
     """Whether it can be trained a few mini-batch steps at a time."""
     return hasattr(learner, "partial_fit") and hasattr(learner, "max_iter")
+
+
+def takes_weights(learner: Any) -> bool:
+    """Whether its `fit` takes a weight per row."""
+    return bool(has_fit_parameter(last_step(learner), "sample_weight"))
+
+
+def weight_parameter(learner: Any) -> str:
+    """The name under which its `fit` takes weights: a Pipeline passes them on to its final estimator."""
+    if not isinstance(learner, Pipeline):
+        return "sample_weight"
+    return f"{learner.steps[-1][0]}__{weight_parameter(learner.steps[-1][1])}"
 
 
 def last_step(learner: Any) -> Any:

@@ -88,7 +88,8 @@ class SimCLR(Settings):
         if device.type == "cuda":
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         net = net.to(device).train()
-        optimizer = torch.optim.Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+        fused = True if device.type == "cuda" else None
+        optimizer = torch.optim.Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
         deck = Deck(len(images), np.random.default_rng(self.seed))
         images.stay_on(device)
         with self._progress_bar(device) as advance:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from concurrent.futures import TimeoutError as DeadlinePassed
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from threadpoolctl import ThreadpoolController
 
 from collegium.core.link import Answer
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting, Places
+from collegium.links.attendants import Attendants, Inbox
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
 from collegium.links.simulated import Collected, SimulatedLink
 from collegium.site.states import Pace
@@ -44,13 +44,16 @@ class AgentPool:
         self._places = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
-        self._everybody = self._start(len(self.agents)) if len(self._joining) > 1 else None
+        self._attendants = Attendants(self._places, self._limit) if len(self._joining) > 1 else None
         self._meetings: dict[int, Meeting] = {}
         """That of the last exchange."""
 
     def _start(self, threads: int) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(threads, initializer=self._limit)
+
+    def _limit(self) -> None:
         # OpenMP counts its threads per calling thread, so the limit is set in each of ours.
-        return ThreadPoolExecutor(threads, initializer=lambda: self._libraries.limit(limits=1))
+        self._libraries.limit(limits=1)
 
     @cached_property
     def _libraries(self) -> ThreadpoolController:
@@ -59,11 +62,14 @@ class AgentPool:
 
     def submit(self, party: str, frame: bytes, exchange: Exchange) -> Future[Answer | None]:
         """Serve a frame; None if the site was still busy with an older order when the deadline passed."""
-        executor, place = self._executor, self._place_alone(party, exchange)
-        if self._everybody is not None and exchange.deadline is None:
-            executor = self._everybody
-            place = self._meeting(exchange).attended(party, joins=party in self._joining)
-        return executor.submit(self._serve, party, frame, exchange.deadline, place)
+        if self._attendants is None or exchange.deadline is not None:
+            place = self._place_alone(party, exchange)
+            return self._executor.submit(self._serve, party, frame, exchange.deadline, place)
+        meeting = self._meeting(exchange)
+        if party in self._joining:
+            return self._attendants.submit(self._attend, party, frame, meeting.attended(party, has_place=True))
+        meeting.leave()  # so that nobody waits for it
+        return self._attendants.submit(self._attend, party, frame, nullcontext())
 
     def _place_alone(self, party: str, exchange: Exchange) -> AbstractContextManager[None]:
         if party not in self._joining:
@@ -84,10 +90,30 @@ class AgentPool:
             return None
         try:
             with place:
-                agent = self.agents[party]
-                return Answer(party, agent.serve(frame), agent.notes)
+                return self._answer(party, frame)
         finally:
             lock.release()
+
+    def _attend(self, party: str, frame: bytes, place: AbstractContextManager[None]) -> Answer:
+        lock = self._locks[party]
+        if not lock.acquire(blocking=False):  # it is still busy with an older order, and needs a place for that
+            self._places.give_back()
+            lock.acquire()
+            self._places.take()
+        try:
+            with place:
+                return self._answer(party, frame)
+        finally:
+            lock.release()
+
+    def _answer(self, party: str, frame: bytes) -> Answer:
+        agent = self.agents[party]
+        return Answer(party, agent.serve(frame), agent.notes, agent.hashed)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether some of its sites wait for others that are at work."""
+        return self._attendants is not None and self._places.awaited
 
     def collect(self) -> Collected:
         """What the sites have now."""
@@ -103,8 +129,9 @@ class AgentPool:
 
     def close(self) -> None:
         """Release threads and files."""
-        for executor in filter(None, (self._executor, self._everybody)):
-            executor.shutdown(wait=False, cancel_futures=True)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        if self._attendants is not None:
+            self._attendants.close()
         for meeting in self._meetings.values():  # some may wait for one whose order was never begun
             meeting.disperse()
         for party, agent in self.agents.items():
@@ -112,6 +139,10 @@ class AgentPool:
                 agent.close()
                 if agent.site.model is not None:
                     agent.site.model.release()
+
+
+def _size(answer: Answer | None) -> int:
+    return 0 if answer is None else len(answer.frame)
 
 
 class LocalLink(SimulatedLink):
@@ -130,15 +161,14 @@ class LocalLink(SimulatedLink):
         """One frame to each party; answers as they come."""
         self._exchanges += 1
         exchange = Exchange(self._exchanges, len(orders), deadline)
-        pending = {self._pool.submit(party, frame, exchange) for party, frame in orders.items()}
+        inbox = Inbox(len(orders), lambda: self._pool.is_busy, _size)
+        for party, frame in orders.items():
+            self._pool.submit(party, frame, exchange).add_done_callback(inbox.put)
         try:
-            for future in as_completed(list(pending), timeout=deadline):
-                pending.discard(future)
-                answer = future.result()
-                del future  # answers are passed on, not kept
+            for answer in inbox.drained(deadline):
                 if answer is not None:
                     yield answer
-        except DeadlinePassed:
+        except TimeoutError:
             self._pool.abandon()
 
     @property

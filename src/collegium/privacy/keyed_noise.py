@@ -23,8 +23,11 @@ class KeyedNoise(Noise):
         self._key = key
         self._drawn = 0
 
-    def depend_on(self, data: bytes) -> None:
-        self._key = hashlib.sha256(self._key + hashlib.sha256(data).digest()).digest()
+    def depend_on(self, *data: bytes) -> None:
+        taken_in = hashlib.sha256()
+        for part in data:
+            taken_in.update(part)
+        self._key = hashlib.sha256(self._key + taken_in.digest()).digest()
 
     def words(self, n: int) -> NDArray[np.uint64]:
         stream = hashlib.shake_256(b"collegium noise v1" + self._key + self._drawn.to_bytes(8))

@@ -54,7 +54,7 @@ class Noise(ABC):
     def words(self, n: int) -> NDArray[np.uint64]:
         """`n` uniform 64-bit words."""
 
-    def depend_on(self, data: bytes) -> None:  # noqa: B027 - other sources have nothing to do
+    def depend_on(self, *data: bytes) -> None:  # noqa: B027 - other sources have nothing to do
         """Where draws can be repeated outside a simulation: those that follow are repeated beside this data only."""
 
     def uniform(self, shape: int | tuple[int, ...]) -> NDArray[np.float64]:

@@ -54,11 +54,19 @@ def sum_up(run: Run) -> dict[str, Any]:
         "rounds": max((int(frame["round"].max()) + 1 for frame in (run.costs, run.metrics) if len(frame)), default=0),
         **accuracies,
         "global_accuracy": float(overall.iloc[-1]) if len(overall) else np.nan,
+        **_metric_means(run),
         "consensus_quality": float(quality.iloc[-1]) if len(quality) else np.nan,
         "bytes_up_per_site": float(sites["bytes_up"].mean()),
         "releases": len(run.releases),
         "seconds": float(run.about.get("seconds", np.nan)),
     }
+
+
+def _metric_means(run: Run) -> dict[str, float]:
+    """The sites' mean of each metric that the run was asked for, in the last round; none of those in parts."""
+    scores, sites = run.scores, [str(party) for party in run.about["parties"]]
+    asked = [name for name in run.about.get("metrics", []) if name in scores]
+    return {name: float(scores[name].reindex(sites).mean()) for name in asked}
 
 
 def compare_runs(runs: Mapping[str, Run]) -> pd.DataFrame:
@@ -254,14 +262,19 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
 
 def _table(numbers: pd.DataFrame) -> Markup:
     head = ["Run", "Algorithm", "Sites", "Rounds", "First accuracy", "Last accuracy", "Global model"]
-    head += ["Labels right", "Sent per site", "Releases", "Time"]
+    known = {"algorithm", "sites", "rounds", "global_accuracy", "consensus_quality", "bytes_up_per_site", "releases"}
+    known |= {"seconds", *(f"{when}_{how}" for when in ("first", "last") for how in ("mean", "min", "max"))}
+    metrics = [str(name) for name in numbers.columns if name not in known]
+    head += [*metrics, "Labels right", "Sent per site", "Releases", "Time"]
     rows = [
         [
             str(name),
             row["algorithm"],
             *(number(f"{row[count]:,}") for count in ("sites", "rounds")),
             *(_range(row[f"{when}_mean"], row[f"{when}_min"], row[f"{when}_max"]) for when in ("first", "last")),
-            *(number(percent(row[share])) for share in ("global_accuracy", "consensus_quality")),
+            number(percent(row["global_accuracy"])),
+            *(number("-" if np.isnan(row[name]) else f"{row[name]:.3f}") for name in metrics),
+            number(percent(row["consensus_quality"])),
             number(bytes_text(round(row["bytes_up_per_site"]))),
             number(f"{row['releases']:,}"),
             number(seconds_text(row["seconds"])),

@@ -45,7 +45,9 @@ def render_report(run: Run) -> str:
     parts = [
         ("short", "In short", _in_short(run)),
         ("figures", "Figures", [element("div", join(figures), class_="figures")]),
+        *([("verdict", "Did it help?", _verdict(run))] if run.known_verdict is not None else []),
         ("sites", "Sites", [_sites(run)]),
+        *([("metrics", "Metrics", [_metrics(run)])] if run.about.get("metrics") else []),
         ("privacy", "Privacy", _privacy(run)),
         ("left", "What left each site", _left(run)),
         *([("audit", "Audit", _audit(run))] if run.audits else []),
@@ -69,7 +71,8 @@ def _head(run: Run, title: str) -> Markup:
 
 
 def _in_short(run: Run) -> list[Markup]:
-    parts = [_tiles(run), paragraph(*compare.sentences(run))]
+    parts = [_tiles(run), *(paragraph(text, class_="warning") for text in run.concerns)]
+    parts.append(paragraph(*compare.sentences(run)))
     protection = compare.protection(run)
     if protection:
         parts.append(paragraph(*protection, class_="warning"))
@@ -94,7 +97,7 @@ def _tiles(run: Run) -> Markup:
         [
             ("Sites", f"{n['sites']:,}", _private_cases(run)),
             ("Rounds", f"{n['rounds']:,}", f"in {seconds_text(n['seconds'])}"),
-            ("Mean accuracy", percent(n["last_mean"]), f"first round: {percent(n['first_mean'])}"),
+            ("Mean accuracy", percent(n["last_mean"]), _accuracy_note(run, n["first_mean"])),
             ("Public cases", *cases),
             ("Left the sites", bytes_text(bytes_sent(run)), sent),
             ("Protected", *safe),
@@ -309,6 +312,40 @@ def _sites(run: Run) -> Markup:
         for party, row in run.summary().iterrows()
     ]
     return style.table(head, rows, title="Summary per site", total=True)
+
+
+def _accuracy_note(run: Run, first: float) -> str:
+    rate = run.about.get("base_rate")
+    return f"first round: {percent(first)}" + ("" if rate is None else f"; always the largest class: {percent(rate)}")
+
+
+def _verdict(run: Run) -> list[Markup]:
+    lost = element("strong", "lost", class_="interrupted")
+    head = ["Site", "Alone", "Together", "Difference", "95% interval", "Verdict"]
+    rows = [
+        [
+            str(row["site"]),
+            *(number(percent(row[name])) for name in ("alone", "together")),
+            number(f"{row['difference']:+.1%}"),
+            number(f"{row['low']:+.1%} to {row['high']:+.1%}"),
+            "helped" if row["helped"] else "no clear difference" if row["high"] >= 0 else lost,
+        ]
+        for row in run.verdict.to_dict("records")
+    ]
+    note = "Each site's learner, trained on its own rows only and together with the others, on the same test rows. The "
+    note += (
+        "interval is a paired bootstrap over these rows; it does not say what other private rows or seeds would give."
+    )
+    return [paragraph(note), style.table(head, rows, title="Each site alone and together")]
+
+
+def _metrics(run: Run) -> Markup:
+    scores = run.scores
+    rows = [
+        [str(party), *(number("-" if pd.isna(value) else f"{value:.4g}") for value in row)]
+        for party, row in zip(scores.index, scores.to_numpy().tolist(), strict=True)
+    ]
+    return style.table(["Model", *map(str, scores.columns)], rows, title="Metrics on the test set, last round")
 
 
 def _privacy(run: Run) -> list[Markup]:

@@ -154,10 +154,10 @@ def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Alg
     for name, table in others.items():
         if problem := _mismatch(first.X, table):
             raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
-    shared = [f"the {name} set" for name, table in others.items() if _has_missing_values(table)]
+    shared = [f"the {name} set" for name, table in others.items() if has_missing_values(table)]
     for site in sites:
         own = {"X": site.X, "unlabeled": site.unlabeled}
-        where = [f"its {name}" for name, table in own.items() if _has_missing_values(table)] + shared
+        where = [f"its {name}" for name, table in own.items() if has_missing_values(table)] + shared
         for learner in [site.learner] if algorithm is None else algorithm.learners(site):
             if where and not takes_missing_values(learner):
                 raise SiteError(
@@ -180,9 +180,10 @@ def _mismatch(X: Any, other: Any) -> str | None:
     return None
 
 
-def _has_missing_values(table: Any) -> bool:
+def has_missing_values(table: Any) -> bool:
+    """Whether a table has blank or infinite cells."""
     if isinstance(table, pd.DataFrame):
-        return any(_has_missing_values(table[name].to_numpy()) for name in table) or bool(table.isna().any(axis=None))
+        return any(has_missing_values(table[name].to_numpy()) for name in table) or bool(table.isna().any(axis=None))
     values = getattr(table, "data", None) if sparse.issparse(table) else table
     return isinstance(values, np.ndarray) and values.dtype.kind == "f" and not np.isfinite(values).all()
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,9 +22,11 @@ from collegium.core.labels import Labels
 from collegium.core.meeting import attendance_in_words
 from collegium.core.observations import COST_COLUMNS, Observations
 from collegium.core.scores import score
+from collegium.core.site import Exam
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
 from collegium.runs.environment import environment
+from collegium.runs.verdict import Alone, answered_right, concerns, judge
 from collegium.site.ledger import storage_errors
 
 if TYPE_CHECKING:
@@ -83,6 +86,10 @@ class Run:
     environment: dict[str, Any] = field(default_factory=dict, repr=False)
     finished: bool = True
     audits: tuple[Audit, ...] = field(default=(), repr=False)
+    known_verdict: pd.DataFrame | None = field(default=None, repr=False)
+    """The verdict, if it was measured already."""
+    _alone: Alone | None = field(default=None, repr=False)
+    _exam: Exam | None = field(default=None, repr=False)
 
     @classmethod
     def from_observations(
@@ -176,6 +183,52 @@ class Run:
         return wide.reindex(columns=[party for party in self.about["parties"] if party in wide.columns])
 
     @property
+    def verdict(self) -> pd.DataFrame:
+        """Did it help? One row per site: site, alone, together, difference, low, high, helped.
+
+        `alone` is the test accuracy of the same learner on the site's own rows, trained with the same seed for as long.
+        `low` and `high` bound the difference with 95% confidence over the test rows (a paired bootstrap); `helped` is
+        True where all of that is above 0. Learners that are fitted anew cost one more fit per site, when this is first
+        looked at. `save` keeps it.
+        """
+        if self.known_verdict is None:
+            if self._alone is None or self._exam is None:
+                raise ConfigError(
+                    "There is no verdict on this run: it compares models on a test set, so pass test=(X, y), and not "
+                    "alone=False. Of a run that was loaded, it is there if it was measured before it was saved."
+                )
+            together = answered_right(self.models, self._exam)
+            self.known_verdict = judge(self._alone.right(together), together, int(self.about["seed"]))
+        return self.known_verdict.copy()
+
+    @property
+    def concerns(self) -> list[str]:
+        """What to know first, in sentences: sites that lost, a consensus of one class, models that were not tested."""
+        return concerns(self)
+
+    @property
+    def final_codes(self) -> NDArray[Any] | None:
+        """The labels of the last consensus, without the samples that have none; None where there is no consensus."""
+        return self.labels.codes[self.labels.known] if isinstance(self.labels, Labels) else None
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """The last value of each metric on the test set: one row per site, and for the global model."""
+        rows = self.metrics[self.metrics["split"] == "test"]
+        latest = rows.drop_duplicates(["party", "metric"], keep="last")
+        wide = latest.pivot(index="party", columns="metric", values="value")[list(dict.fromkeys(rows["metric"]))]
+        is_global = wide.columns.str.startswith("global_")
+        own, shared = wide.loc[:, ~is_global], wide.loc[:, is_global]
+        table = own.reindex([party for party in self.about["parties"] if party in own.index]).dropna(how="all")
+        overall = shared.dropna(how="all").rename(columns=lambda name: name.removeprefix("global_"))
+        return pd.concat([table, overall.rename(index=lambda name: f"global model ({name})")]).rename_axis("party")
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what to know first, and the summary."""
+        notes = "".join(f"<p><b>{escape(text)}</b></p>" for text in self.concerns)
+        return f"{notes}{self.summary().to_html(float_format='{:.3f}'.format)}"
+
+    @property
     def one_shot(self) -> pd.DataFrame:
         """The cost of a one-round method: rounds, bytes, seconds per site; the coordinator fits the final model."""
         parts = ("seconds_teachers", "seconds_students", "seconds_final")
@@ -208,7 +261,10 @@ class Run:
         mean = pd.DataFrame([numbers.mean(skipna=True)], index=["mean"]).assign(learner="")
         counts = numbers.columns.drop(["first_accuracy", "accuracy"])
         mean[counts] = mean[counts].round().astype("int64")
-        return pd.concat([table, mean[table.columns]]).rename_axis("party")
+        # What matters most comes first: a terminal of 80 columns hides those in the middle.
+        foremost = ["first_accuracy", "accuracy", "bytes_up"]
+        columns = [*foremost, *table.columns.drop(foremost)]
+        return pd.concat([table, mean[table.columns]])[columns].rename_axis("party")
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """Plot accuracy per site, the consensus, and the bytes that left each site; saved if a path is given."""
@@ -250,8 +306,11 @@ class Run:
     def write_tables(self, folder: Path) -> None:
         """The tables alone, as Parquet."""
         (folder / "tables").mkdir(parents=True, exist_ok=True)
-        for name in (*_COLUMNS, "class_counts"):
-            write_file(folder / "tables" / f"{name}.parquet", lambda file, n=name: getattr(self, n).to_parquet(file))
+        tables = {name: getattr(self, name) for name in (*_COLUMNS, "class_counts")}
+        if self.known_verdict is not None:
+            tables["verdict"] = self.known_verdict
+        for name in tables:
+            write_file(folder / "tables" / f"{name}.parquet", lambda file, n=name: tables[n].to_parquet(file))
 
     def write_about(
         self, folder: Path, models: dict[str, str], shared: dict[str, str] | None = None, *, finished: bool
@@ -304,6 +363,7 @@ def load(path: str | Path) -> Run:
         classes = np.array(stored["classes"])
         codes = np.load(folder / "labels.npy", allow_pickle=False) if (folder / "labels.npy").is_file() else None
         own = _read_by_site(folder / "labels.npz")
+        judged = folder / "tables" / "verdict.parquet"
         return Run(
             **frames,
             about=stored["about"],
@@ -316,6 +376,7 @@ def load(path: str | Path) -> Run:
             environment=json.loads(_text(folder / "env.json") or "{}"),
             finished=stored["finished"],
             audits=read_audits(folder / "audits"),
+            known_verdict=pd.read_parquet(judged) if judged.is_file() else None,
         )
     except StorageError:
         raise

@@ -24,10 +24,11 @@ from collegium.core.samples import LabelledData
 from collegium.core.settings import NonNegativeFloat, NonNegativeInt, check
 from collegium.core.site import Exam, Site
 from collegium.core.terms import Precision
-from collegium.core.workbench import Workbench
-from collegium.errors import BudgetSpent, CollegiumWarning, QuorumLost, StorageError
+from collegium.core.workbench import Workbench, scores_of
+from collegium.errors import Advice, BudgetSpent, CollegiumWarning, DoubtfulResult, QuorumLost, StorageError
 from collegium.graphs import Labelled
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer, learner_name
+from collegium.learners.metrics import base_rate, read_metrics
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.replay import ReplayLink
 from collegium.links.simulated import AUTO, link_class
@@ -40,6 +41,7 @@ from collegium.runs.computing import Computing, used
 from collegium.runs.folder import RunFolder
 from collegium.runs.record import Record
 from collegium.runs.results import Run
+from collegium.runs.verdict import Alone, faults
 from collegium.site.ledger import verify_ledger
 from collegium.wire import tables
 
@@ -54,6 +56,8 @@ def run(
     public: Any = None,
     test: tuple[Any, Any] | None = None,
     test_sites: bool = True,
+    metrics: Sequence[str | Callable[..., float]] = (),
+    alone: bool | None = None,
     public_truth: Any = None,
     seed: int = 0,
     workers: int = 0,
@@ -81,6 +85,11 @@ def run(
         public: The unlabeled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site is tested (False saves time: only the common model of each round is).
+        metrics: What to measure on the test set beside accuracy: names of scikit-learn's scorers, sensitivity,
+            specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
+            ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.
+        alone: Whether each site's learner is trained alone, too, for `run.verdict`: at the end of the run, or never
+            (default: when `run.verdict` is looked at; of a study at the end, where that takes one fit per site).
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
         seed: Same seed, same result, bit for bit, whatever `workers` and `link` are.
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
@@ -114,6 +123,8 @@ def run(
     codes = checks.check_truth(labels, shared, all_classes, "public=(X, y)")
     checks.check_capabilities(algorithm, checked)
     checks.check_privacy(algorithm, checked, shared, len(all_classes))
+    if advice := algorithm.advice(checked):
+        warnings.warn(advice, Advice, stacklevel=2)
     seed = check(NonNegativeInt, seed, "seed")
     workers = check(NonNegativeInt, workers, "workers")
     cohort = check(Cohort, cohort, "cohort")
@@ -129,7 +140,8 @@ def run(
     computing.warn_if_ignored()
 
     folder = None if out is None else RunFolder(Path(out), resume=resume)
-    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1])
+    measures = read_metrics(metrics)
+    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures)
     path = None if folder is None else folder.path
     hosting = Hosting(
         checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path, cohort=cohort
@@ -168,7 +180,9 @@ def run(
             "gpus": gpus,
             "cohort": trained(Attendance().to_plain(cohort, parties)),
         }
-        course = Course(fed, hosting, about | {"run": hosting.run} | engine, folder, callbacks, study)
+        rate = None if test_set is None else base_rate(test_set.codes)
+        tested = {"metrics": [each.name for each in measures], "base_rate": rate}
+        course = Course(fed, hosting, about | {"run": hosting.run} | engine | tested, folder, callbacks, study)
         try:
             global_models = course.complete(algorithm, learners, progress=progress)
         except QuorumLost as lost:
@@ -184,7 +198,13 @@ def run(
     def site_log(party: str) -> str:
         return f"run.logs[{party!r}]" if path is None else str(path / "sites" / party / "site.log")
 
+    beside = None if alone is False else Alone.of(algorithm, hosting, test_set)
+    outcome._alone, outcome._exam = beside, test_set
+    if beside is not None and (alone or (study is not None and beside.is_cheap)):
+        _ = outcome.verdict
     warn_of_failures(outcome, site_log)
+    for fault in faults(outcome):
+        warnings.warn(fault, DoubtfulResult, stacklevel=2)
     if folder is not None:
         folder.finish(outcome)
     for callback in callbacks:
@@ -384,7 +404,7 @@ def _global_model(fed: Federation, labels: Labels | None, learner: Any, hosting:
         rng = np.random.default_rng([fed.seed, 1])
         try:
             model = Trainer(learner, classes).fit(public.labelled(labels) + nothing, None, rng, LocalUpdate())
-            accuracy = None if exam is None else float(np.mean(model.predict_codes(exam.X) == exam.codes))
+            scores = {} if exam is None else scores_of(model, exam)
         except Exception as error:
             warnings.warn(
                 f"No global model: {learner_name(learner)} raised {type(error).__name__} on the public set. Choose "
@@ -393,8 +413,8 @@ def _global_model(fed: Federation, labels: Labels | None, learner: Any, hosting:
                 stacklevel=3,
             )
             return {}
-    if accuracy is not None:
-        fed.note("global_accuracy", accuracy, COORDINATOR, "test")
+    for metric, value in scores.items():
+        fed.note(f"global_{metric}", value, COORDINATOR, "test")
     return {"model": model}
 
 

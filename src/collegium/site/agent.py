@@ -31,7 +31,7 @@ from collegium.site.gate import Gate
 from collegium.site.ledger import Sent
 from collegium.site.states import Pace, StateFiles
 from collegium.wire.orders import OrderReader, Request, read_header, read_orders
-from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply, write_refusal, write_reply
+from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply, write_refusal, write_release
 
 _TOLD: Final = frozenset(
     {"unknown-step", "other-version", "step-denied", "other-public-set", "mask-denied", "mechanism-denied"}
@@ -111,6 +111,8 @@ class Agent:
         """Those of the last reply, kept until the next: a coordinator in this process reads them meanwhile."""
         self.notes: Notes | None = None
         """What was recorded beside the last reply; a real site records nothing."""
+        self.hashed: tuple[bytes, str] | None = None
+        """A reply that was made for the last frame, and the hash of its payload."""
         self.unstored: StorageError | None = None
         """Why the outcome of the last frame could not be stored: it did not happen, and the state in memory is void."""
         site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
@@ -122,7 +124,7 @@ class Agent:
     def serve(self, frame: bytes) -> bytes:
         """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
-        self.notes = self.unstored = None
+        self.notes = self.unstored = self.hashed = None
         try:
             digest, header, orders = self._reader.begin(frame)
             done = self.gate.ledger.sent(header.run, header.last)
@@ -248,7 +250,9 @@ class Agent:
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
         self._sent_labels = sealed.packed.labels
-        return write_reply(Reply(last.number, sealed.row(self._published(sealed.charges)), sealed.packed.data))
+        reply = write_release(last.number, sealed.row(self._published(sealed.charges)), sealed.packed)
+        self.hashed = reply, sealed.sha256
+        return reply
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:
         """Charges as others may see them: if one depends on private data, only that it exists."""
@@ -268,14 +272,17 @@ class Agent:
         """What a simulation records beyond the protocol."""
         if not self._simulation:
             return None
-        accuracy = None
+        accuracy, scores = None, dict[str, float]()
         spent = dict(self.site.watch.seconds)
         if not {"fit", "load"}.isdisjoint(spent) and self._exam is not None and self.site.model is not None:
             try:
                 accuracy = float(np.mean(self.site.model.predict_codes(self._exam.X) == self._exam.codes))
+                scores, problems = self._exam.measure(self.site.model)
+                for problem in problems:
+                    self.log.write_again(f"cannot measure {problem}")
             except Exception:
                 self.log.write(f"cannot score the model on the test set:\n{traceback.format_exc()}")
-        return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy)
+        return Notes(spent, dict(self.site.noted), time.perf_counter() - start, accuracy, scores)
 
     # State: what must survive a crash, in the site's own folder.
 

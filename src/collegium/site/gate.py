@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import numpy as np
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.core.masking import Masking, masking
+from collegium.core.meeting import beside_others
 from collegium.core.releases import HardLabels, Nothing, Release
 from collegium.core.sensitivity import Sensitivity
 from collegium.core.site import ActiveSite
@@ -28,6 +29,8 @@ from collegium.wire.orders import Request
 from collegium.wire.replies import REFUSAL, Row
 
 _GATE_ONLY: Final = object()
+_LARGE: Final = 1 << 18
+"""Bytes that take long to hash, beside a change of threads."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Gate:
             checked = self._checked(request, release)
         if isinstance(checked, Nothing):
             packed = self._pack(request, checked, reference)
-            return Sealed(checked.kind, packed, hashlib.sha256(packed.data).hexdigest(), key=_GATE_ONLY)
+            return Sealed(checked.kind, packed, packed.sha256, key=_GATE_ONLY)
         if checked.simulation_only and not self.simulation:
             raise Refused("release-denied", f"{checked.kind} never leaves a site outside a simulation.")
         if mask is not None and mask.again is not None:
@@ -126,7 +129,7 @@ class Gate:
         checked = self._checked(request, release)
         if request.mechanism is not None:
             checked, _ = self._protect(request, request.mechanism, checked, site)
-        return hashlib.sha256(self._pack(request, checked, reference).data).hexdigest()
+        return self._pack(request, checked, reference).sha256
 
     def _masking(self, request: Request) -> Masking | None:
         if request.mask is None:
@@ -138,16 +141,17 @@ class Gate:
 
     def pay_refusal(self, request: Request, exposure: Exposure) -> Sealed:
         """Record the cost of a refusal that depends on private fits. Call inside a transaction."""
-        return self._written(request, REFUSAL, wire.Packed(b"", 0), exposure.bill())
+        return self._written(request, REFUSAL, wire.Packed((), 0), exposure.bill())
 
     def _written(self, request: Request, kind: str, packed: wire.Packed, charges: list[Charge] | None) -> Sealed:
         """What may leave, once its row is in the ledger."""
-        sha256 = hashlib.sha256(packed.data).hexdigest()
+        with beside_others() if len(packed) > _LARGE else nullcontext():
+            sha256 = packed.sha256
         privacy = None if charges is None else tuple(charges)
         event = None if privacy is None else write_charges(privacy, self.budget)
         claim = None if privacy is None else "; ".join(str(each) for each in Account(privacy).claims())
         order = (request.run, request.number, request.round, request.step)
-        entry = Entry(*order, kind, packed.content_bytes, len(packed.data), sha256, event, claim)
+        entry = Entry(*order, kind, packed.content_bytes, len(packed), sha256, event, claim)
         try:
             row = self.ledger.append(entry)
         except LedgerError as error:
@@ -236,8 +240,8 @@ class Gate:
             raise Refused("unprotected", f"{self.site} does not release {kind} without differential privacy.")
 
     def _check_size(self, request: Request, packed: wire.Packed) -> None:
-        if len(packed.data) > self.policy.max_release_bytes:
-            raise Refused("too-large", f"A release of {len(packed.data)} bytes is over the limit of {self.site}.")
+        if len(packed) > self.policy.max_release_bytes:
+            raise Refused("too-large", f"A release of {len(packed)} bytes is over the limit of {self.site}.")
         if self.ledger.bytes_of(request.run) + packed.content_bytes > self.policy.max_run_bytes:
             raise Refused("bytes-exhausted", f"{self.site} would exceed its limit of bytes for this run.")
 

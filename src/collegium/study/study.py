@@ -147,6 +147,7 @@ class Study(File):
     algorithm: dict[str, Any] | str
     sites: list[SiteSection] = Field([SiteSection()], min_length=1)
     global_learner: dict[str, Any] | str | None = None
+    metrics: list[str] = Field([], description="what a simulation measures on the test set beside accuracy")
     engine: EngineSection = EngineSection()
     federation: FederationSection = FederationSection()
 
@@ -186,10 +187,12 @@ class Study(File):
 
     def check(self) -> None:
         """Build every component, so that a wrong name or value is found before any data is read."""
+        from collegium.learners.metrics import read_metrics
         from collegium.links.simulated import link_class
 
         self.build_algorithm()
         self.build_partition()
+        read_metrics(self.metrics)
         for number, site in enumerate(self.sites):
             build("learner", site.learner, f"sites[{number}].learner")
         if self.global_learner is not None:
@@ -232,6 +235,7 @@ class Study(File):
             sites=prepared.sites,
             public=prepared.shared,
             test=prepared.test,
+            metrics=self.metrics,
             public_truth=prepared.public_truth,
             classes=prepared.classes,
             global_learner=prepared.global_learner,

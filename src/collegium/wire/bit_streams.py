@@ -8,7 +8,7 @@ What is read is not trusted: a `Reader` raises WireError on anything that does n
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ from collegium.errors import WireError
 
 Bits: TypeAlias = NDArray[np.uint8]
 """One bit per byte, as a stream is read and written."""
+_FEW: Final = 4
+"""Symbols in a group, up to which adding them up one by one is faster than a product of matrices."""
 
 
 # Numbers in base s
@@ -42,7 +44,7 @@ def radix_size(n: int, s: int) -> int:
     return n // k * width + _width(s, n % k)
 
 
-def radix_bits(symbols: NDArray[np.int32], s: int) -> Bits:
+def radix_bits(symbols: NDArray[np.integer[Any]], s: int) -> Bits:
     """Symbols of an alphabet of s, in groups."""
     k, width = grouping(s)
     whole = symbols.size - symbols.size % k
@@ -51,7 +53,9 @@ def radix_bits(symbols: NDArray[np.int32], s: int) -> Bits:
     return np.concatenate([groups, _group_bits(rest.reshape(1, -1), s, _width(s, rest.size))])
 
 
-def _group_bits(groups: NDArray[np.int32], s: int, width: int) -> Bits:
+def _group_bits(groups: NDArray[np.integer[Any]], s: int, width: int) -> Bits:
+    if groups.shape[1] > _FEW:
+        return _to_bits(groups.astype("<u8") @ _powers(s, groups.shape[1])[::-1], width)
     dtype = np.dtype("<u4" if width <= 32 else "<u8")
     numbers = np.zeros(len(groups), dtype)
     for column in groups.T:
@@ -60,9 +64,15 @@ def _group_bits(groups: NDArray[np.int32], s: int, width: int) -> Bits:
     return _to_bits(numbers, width)
 
 
+@lru_cache(maxsize=64)
+def _powers(base: int, n: int) -> NDArray[np.uint64]:
+    """Of a base, from 0 on: the last one fits 64 bits."""
+    return np.array([base**exponent for exponent in range(n)], "<u8")
+
+
 def _to_bits(numbers: NDArray[np.unsignedinteger[Any]], width: int) -> Bits:
-    if not width:
-        return np.empty(0, np.uint8)
+    if width < 2:
+        return numbers.astype(np.uint8) if width else np.empty(0, np.uint8)
     rows = numbers.view(np.uint8).reshape(-1, numbers.dtype.itemsize)
     return np.unpackbits(rows, axis=1, count=width, bitorder="little").ravel()
 
@@ -70,18 +80,28 @@ def _to_bits(numbers: NDArray[np.unsignedinteger[Any]], width: int) -> Bits:
 # Places: gaps in a Rice code
 
 
-def write_places(places: NDArray[np.int32]) -> tuple[int, list[Bits]]:
-    """Increasing places as their Rice parameter, and the bits of remainders and quotients."""
+def write_places(places: NDArray[np.int32]) -> tuple[int, NDArray[np.uint8], list[Bits]]:
+    """Increasing places as their Rice parameter, and remainders and quotients: whole bytes, and the bits after them."""
     if not places.size:
-        return 0, []
+        return 0, np.empty(0, np.uint8), []
     gaps = _steps(places) - np.int32(1)
     rice = _best_rice(gaps)
     quotients = gaps >> np.int32(rice)
-    ends = np.cumsum(quotients + np.int32(1), dtype=np.int32) - np.int32(1)
+    ends = np.cumsum(quotients + np.int32(1), dtype=np.intp) - 1
     unary = np.zeros(int(ends[-1]) + 1, np.uint8)
     unary[ends] = 1
-    remainders = _to_bits((gaps & np.int32((1 << rice) - 1)).astype("<u4"), rice)
-    return rice, [remainders, unary]
+    in_bytes, remainders = _split(gaps & np.int32((1 << rice) - 1), rice)
+    return rice, in_bytes, [remainders, unary]
+
+
+def _split(numbers: NDArray[np.int32], width: int) -> tuple[NDArray[np.uint8], Bits]:
+    """Numbers of so many bits: as many as fill whole bytes, and the bits of the others."""
+    if not 0 < width < 8:
+        return np.empty(0, np.uint8), _to_bits(numbers.astype("<u4"), width)
+    whole = numbers.size - numbers.size % 8  # eight of them fill `width` bytes, and are one number of 64 bits
+    eights = numbers[:whole].reshape(-1, 8).astype("<u8") @ _powers(1 << width, 8)
+    in_bytes = eights.view(np.uint8).reshape(-1, 8)[:, :width].ravel()
+    return in_bytes, _to_bits(numbers[whole:].astype("<u4"), width)
 
 
 def _steps(places: NDArray[Any]) -> NDArray[Any]:
@@ -95,19 +115,22 @@ def _steps(places: NDArray[Any]) -> NDArray[Any]:
 def _best_rice(gaps: NDArray[np.int32]) -> int:
     # The cost, size * (1 + r) + sum(gaps >> r), is convex in r: it falls until a bit more saves too little, which is
     # somewhere near the mean.
-    rice = max(0, int(gaps.sum(dtype=np.int64) / gaps.size).bit_length() - 2)
-    while rice and _saved(gaps, rice - 1) <= gaps.size:
+    sums: dict[int, int] = {}
+
+    def saves_enough(rice: int) -> bool:
+        """Whether one more bit of every remainder saves more bits of quotients than it costs."""
+        for each in (rice, rice + 1):
+            if each not in sums:  # which is less than the number of places, and fits 32 bits
+                sums[each] = int(np.add.reduce(gaps >> np.int32(each), dtype=np.int32))
+        return sums[rice] - sums[rice + 1] > gaps.size
+
+    mean = int(np.add.reduce(gaps, dtype=np.int32)) // gaps.size
+    rice = max(0, mean.bit_length() - 2)
+    while rice and not saves_enough(rice - 1):
         rice -= 1
-    while _saved(gaps, rice) > gaps.size:
+    while saves_enough(rice):
         rice += 1
     return rice
-
-
-def _saved(gaps: NDArray[np.int32], rice: int) -> int:
-    """How many bits of quotients one more bit of every remainder saves."""
-    shorter = gaps >> np.int32(rice)
-    shorter -= shorter >> np.int32(1)
-    return int(shorter.sum(dtype=np.int64))
 
 
 class Reader:

@@ -16,19 +16,21 @@ difference from.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.labels import Labels
+from collegium.core.labels import Labels, read_only
 from collegium.errors import WireError
 from collegium.wire import label_packing, raw_arrays
 from collegium.wire.limits import HEADER, MAX_BYTES, MAX_DEPTH, MAX_DIGITS, MESSAGE, Limits
@@ -37,6 +39,7 @@ _MAGIC: Final = b"CLG2"
 _SIZES: Final = struct.Struct(">II")
 _START: Final = len(_MAGIC) + _SIZES.size
 _ARRAY, _LABELS, _FLOAT = "$array", "$labels", "$float"
+_AS_IT_IS: Final = frozenset({str, bool, type(None)})
 _TOO_LONG: Final = 10 ** (MAX_DIGITS - 1)
 
 
@@ -89,6 +92,7 @@ class KnownLabels:
         return sum(labels.codes.nbytes for labels in self._by_digest.values())
 
 
+_NO_LABELS: Final = KnownLabels()
 _READ: Final[WeakValueDictionary[tuple[Any, ...], Labels]] = WeakValueDictionary()
 """Labels by how they are written, for as long as anybody has them. In a simulation one process writes and reads the
 same labels, many sites read the same consensus, and a message may hold it once for each of its orders."""
@@ -96,12 +100,28 @@ same labels, many sites read the same consensus, and a message may hold it once 
 
 @dataclass(frozen=True)
 class Packed:
-    """A message as bytes, and how many of them are array contents (the rest is structure)."""
+    """A message as bytes, in parts, and how many of them are array contents (the rest is structure)."""
 
-    data: bytes
+    parts: Sequence[bytes | memoryview]
     content_bytes: int
     labels: tuple[Labels, ...] = ()
     """The labels in it. While they are kept, reading them in this process takes no time."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    @cached_property
+    def data(self) -> bytes:
+        """All of it."""
+        return b"".join(self.parts)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The hash of all of it."""
+        digest = hashlib.sha256()
+        for part in self.parts:
+            digest.update(part)
+        return digest.hexdigest()
 
 
 def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE) -> Packed:
@@ -113,50 +133,63 @@ def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE
     body_size = sum(content.size for content in writer.body)
     if _START + len(head) + body_size > MAX_BYTES:
         raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
-    start = _MAGIC + _SIZES.pack(len(head), body_size)
-    data = b"".join([start, head, *(content.data for content in writer.body)])
-    return Packed(data, body_size, tuple(writer.labels.values()))
+    start = _MAGIC + _SIZES.pack(len(head), body_size) + head
+    return Packed([start, *(content.data for content in writer.body)], body_size, tuple(writer.labels.values()))
 
 
-def unpack(data: bytes, known: KnownLabels | None = None, limits: Limits = MESSAGE) -> Any:
-    """Read a message. Anything malformed, or over the limits, raises WireError."""
+def unpack(
+    data: bytes | memoryview, known: KnownLabels | None = None, limits: Limits = MESSAGE, *, frozen: bool = False
+) -> Any:
+    """Read a message. Anything malformed, or over the limits, raises WireError. `frozen` arrays cannot be changed."""
     middle, end = _sections(data)
     if end < len(data):
         raise WireError("There are bytes after the end of a message.")
-    return _read(data, middle, end, known or KnownLabels(), limits)
+    return _read(data, middle, end, known or KnownLabels(), limits, frozen=frozen)
 
 
-def _read(data: bytes, middle: int, end: int, known: KnownLabels, limits: Limits) -> Any:
+def _read(
+    data: bytes | memoryview, middle: int, end: int, known: KnownLabels, limits: Limits, *, frozen: bool = False
+) -> Any:
     limits.check_contents(end - middle)
-    head = data[_START : min(middle, _START + limits.head + 1)]
+    head = bytes(data[_START : min(middle, _START + limits.head + 1)])
     limits.check_head(head)
     try:
         tree = _DECODER.decode(head.decode())
     except (ValueError, RecursionError):
         raise WireError("A message's structure is not valid JSON.") from None
-    reader = _Reader(memoryview(data)[middle:end], known, limits)
+    # Without arrays, labels and odd numbers ("$...", as it is or escaped), and not deep, it is the message.
+    if middle == end and b"$" not in head and b"\\" not in head and head.count(b"{") + head.count(b"[") <= limits.depth:
+        return tree
+    reader = _Reader(memoryview(data)[middle:end], known, limits, frozen=frozen)
     message = reader.value(tree)
     reader.close()
     return message
 
 
-def join(header: Mapping[str, Any], payload: bytes) -> bytes:
+def join(header: Mapping[str, Any], payload: bytes | Packed) -> bytes:
     """Put a payload, byte for byte, behind a header of its own."""
-    return pack(dict(header)).data + payload
+    behind = payload.parts if isinstance(payload, Packed) else [payload]
+    return b"".join([*pack(header).parts, *behind])
 
 
 def cut(data: bytes, limits: Limits = HEADER) -> tuple[dict[str, Any], bytes]:
     """Undo `join`."""
+    header, payload = cut_view(data, limits)
+    return header, bytes(payload)
+
+
+def cut_view(data: bytes, limits: Limits = HEADER) -> tuple[dict[str, Any], memoryview]:
+    """The same, but that the payload is not copied."""
     middle, end = _sections(data)
-    header = _read(data, middle, end, KnownLabels(), limits)
+    header = _read(data, middle, end, _NO_LABELS, limits)
     if not isinstance(header, dict):
         raise WireError("A message's header is not a table.")
-    return header, data[end:]
+    return header, memoryview(data)[end:]
 
 
-def _sections(data: bytes) -> tuple[int, int]:
+def _sections(data: bytes | memoryview) -> tuple[int, int]:
     """Where the head and the body of the message at the start of these bytes end."""
-    magic = data[: len(_MAGIC)]
+    magic = bytes(data[: len(_MAGIC)])
     if magic != _MAGIC and magic[:3] == _MAGIC[:3] and magic[3:].isdigit():
         age = "an earlier" if magic < _MAGIC else "a later"
         raise WireError(f"This message was written by {age} version of Collegium: install the same version everywhere.")
@@ -190,13 +223,15 @@ class _Writer:
         self.labels: dict[int, Labels] = {}
 
     def plain(self, value: Any, depth: int = 0) -> Any:
-        if value is None or isinstance(value, bool | str):
+        if type(value) in _AS_IT_IS or isinstance(value, (bool, str)):
             return value
-        if isinstance(value, int | np.integer):
+        if isinstance(value, (int, np.integer)):
             return _short(int(value))
-        if isinstance(value, float | np.floating):
+        if isinstance(value, (float, np.floating)):
             number = float(value)
             return number if math.isfinite(number) else {_FLOAT: repr(number)}
+        if type(value) is dict:  # the usual one of those below
+            return self._table(value, depth)
         if isinstance(value, np.bool_):
             return bool(value)
         if isinstance(value, Labels):
@@ -206,17 +241,21 @@ class _Writer:
             self.body.append(raw_arrays.contents(value))
             return {_ARRAY: description}
         _check_depth(depth)
-        if isinstance(value, list | tuple):
+        if isinstance(value, (list, tuple)):
             return [self.plain(item, depth + 1) for item in value]
         if isinstance(value, Mapping):
-            for key in value:
-                if not isinstance(key, str) or key.startswith("$"):
-                    what = type(key).__name__
-                    raise WireError(f"Keys of a message must be strings that do not start with '$', got {what}.")
-            return {key: self.plain(item, depth + 1) for key, item in value.items()}
+            return self._table(value, depth)
         raise WireError(
             f"A {type(value).__name__} is not plain data: send numbers, strings, lists, dicts, arrays or Labels."
         )
+
+    def _table(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        _check_depth(depth)
+        for key in value:
+            if not isinstance(key, str) or key.startswith("$"):
+                what = type(key).__name__
+                raise WireError(f"Keys of a message must be strings that do not start with '$', got {what}.")
+        return {key: self.plain(item, depth + 1) for key, item in value.items()}
 
     def _labels(self, labels: Labels) -> list[Any]:
         if id(labels) not in self._written:
@@ -241,7 +280,8 @@ class _Writer:
 class _Reader:
     """Turns what JSON said back into a message, with the contents of its arrays from the body."""
 
-    def __init__(self, body: memoryview, known: KnownLabels, limits: Limits) -> None:
+    def __init__(self, body: memoryview, known: KnownLabels, limits: Limits, *, frozen: bool) -> None:
+        self._frozen = frozen
         self._body = body
         self._at = 0
         self._known = known
@@ -254,7 +294,7 @@ class _Reader:
             raise WireError("A message has contents that do not belong to an array.")
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        if not isinstance(value, list | dict):
+        if not isinstance(value, (list, dict)):
             return value
         _check_depth(depth, self._depth)
         if isinstance(value, list):
@@ -277,7 +317,8 @@ class _Reader:
         size = math.prod(shape) * dtype.itemsize
         if not size:
             self._charge(raw_arrays.empty_entries(shape))
-        return raw_arrays.restore(self._take(size), dtype, shape, order)
+        array = raw_arrays.restore(self._take(size), dtype, shape, order)
+        return read_only(array) if self._frozen else array
 
     def _labels(self, described: Any) -> Labels:
         if not isinstance(described, list) or len(described) not in (3, 4):

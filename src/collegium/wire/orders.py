@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Final
 
+import numpy as np
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from collegium import wire
@@ -74,7 +75,7 @@ class Header:
     public: _Hash | None
 
 
-_FIXED: Final = (Labels, str, int, float, type(None))
+_FIXED: Final = (Labels, np.ndarray, str, int, float, type(None))
 _MOST_KEPT: Final = 1 << 24
 _COMMON: Final = ("run", "public_sha256")
 """What a frame's orders share: its header says it for all of them."""
@@ -103,7 +104,7 @@ def read_header(frame: bytes) -> tuple[Header, bytes]:
 
 def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
     """The orders behind a header, at least one."""
-    plain = wire.unpack(orders, known, ORDERS)
+    plain = wire.unpack(orders, known, ORDERS, frozen=True)
     common = dict(zip(_COMMON, (header.run, header.public), strict=True))
     try:
         if set(plain) != {"orders"}:
@@ -119,13 +120,14 @@ def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = 
 class OrderReader:
     """Reads frames of orders. With `shares`, what sites of one process are sent alike is read once.
 
-    Those sites remember the latest labels only. Orders with arguments that a step could change are read for each.
+    Those sites remember the latest labels only. Each has tables and lists of its own; arrays cannot be changed.
     """
 
     def __init__(self, *, shares: bool) -> None:
         self._shares = shares
         self._begun: tuple[bytes, str, Header, bytes] | None = None
-        self._read: tuple[bytes, Labels | None, list[Request]] | None = None
+        self._read: tuple[bytes, Labels | None, list[Request], bool] | None = None
+        """Orders, the labels that were known, what they say, and whether no step could change anything of that."""
 
     def begin(self, frame: bytes) -> tuple[str, Header, bytes]:
         """A frame's hash, its header, and its orders as they came."""
@@ -140,15 +142,24 @@ class OrderReader:
         """The orders behind a header that `begin` has read."""
         read, latest = self._read, known.latest
         if read is not None and read[0] is orders and read[1] is latest:
-            return read[2]
+            return read[2] if read[3] else _own_copies(read[2])
         requests = read_orders(header, orders, known)
-        if self._shares and all(map(_is_fixed, requests)):
-            self._read = orders, latest, requests
-        return requests
+        if not self._shares or len(orders) >= _MOST_KEPT or any(each.mask is not None for each in requests):
+            return requests
+        fixed = all(isinstance(value, _FIXED) for each in requests for value in each.args.values())
+        self._read = orders, latest, requests, fixed
+        return requests if fixed else _own_copies(requests)
 
 
-def _is_fixed(request: Request) -> bool:
-    return request.mask is None and all(isinstance(value, _FIXED) for value in request.args.values())
+def _own_copies(requests: Sequence[Request]) -> list[Request]:
+    return [replace(each, args=_own(each.args)) for each in requests]
+
+
+def _own(value: Any) -> Any:
+    """The same with tables and lists that may be changed."""
+    if isinstance(value, dict):
+        return {key: _own(item) for key, item in value.items()}
+    return [_own(item) for item in value] if isinstance(value, list) else value
 
 
 def _to_plain(request: Request) -> dict[str, Any]:

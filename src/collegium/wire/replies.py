@@ -48,7 +48,7 @@ class Reply:
 
     number: int
     row: Row
-    payload: bytes
+    payload: bytes | memoryview
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,12 @@ _ANSWERED: Final = TypeAdapter(_Answered)
 
 def write_reply(reply: Reply) -> bytes:
     """A reply's frame."""
-    return wire.join({"number": reply.number, "row": vars(reply.row)}, reply.payload)
+    return write_release(reply.number, reply.row, wire.Packed([reply.payload], 0))
+
+
+def write_release(number: int, row: Row, payload: wire.Packed) -> bytes:
+    """The same for a payload that is still in parts: it is copied only once."""
+    return wire.join({"number": number, "row": vars(row)}, payload)
 
 
 def write_refusal(refusal: Refusal) -> bytes:
@@ -87,9 +92,12 @@ def write_refusal(refusal: Refusal) -> bytes:
     return wire.join(header if refusal.row is None else header | {"row": vars(refusal.row)}, b"")
 
 
-def read_reply(frame: bytes) -> Reply | Refusal:
-    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError."""
-    plain, payload = wire.cut(frame, REPLY_HEADER)
+def read_reply(frame: bytes, known_sha256: str | None = None) -> Reply | Refusal:
+    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError.
+
+    `known_sha256` is the hash of its payload, where this process made the frame itself.
+    """
+    plain, payload = wire.cut_view(frame, REPLY_HEADER)
     try:
         header = (_REFUSED if "refused" in plain else _ANSWERED).validate_python(plain)
     except ValidationError:
@@ -97,7 +105,7 @@ def read_reply(frame: bytes) -> Reply | Refusal:
     row = header.row
     if row is not None and row.privacy is not None:  # it is structure itself, and will be parsed
         REPLY_HEADER.check_head(row.privacy.encode())
-    if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
+    if row is not None and (known_sha256 or hashlib.sha256(payload).hexdigest()) != row.sha256:
         raise WireError("A reply does not match its hash.")
     if isinstance(header, _Answered):
         if header.row.bytes > len(payload):

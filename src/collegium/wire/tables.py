@@ -355,12 +355,20 @@ def _decode_column(spec: Header, arrays: Arrays) -> pd.Series[Any]:
             missing = {"na_value": np.nan} if spec["missing"] == "nan" else {}
             texts = arrays["text"].astype(object)
             texts[arrays["mask"].astype(bool)] = None
-            return pd.Series(texts, dtype=pd.StringDtype(spec["storage"], **missing))
+            column: pd.Series[Any] = pd.Series(texts, dtype=_string_dtype(spec["storage"], missing))
+            return column
         case "categorical":
             known = _decode_column(spec["categories"], _below("categories.", arrays))
             categories: Any = pd.Index(known, dtype=known.dtype)
             return pd.Series(pd.Categorical.from_codes(arrays["codes"], categories=categories, ordered=spec["ordered"]))
     raise ValueError("a column of no kind")
+
+
+def _string_dtype(storage: Any, missing: dict[str, Any]) -> Any:
+    try:
+        return pd.StringDtype(storage, **missing)
+    except ImportError:  # pandas has no Arrow here: how text is stored is not what it says
+        return pd.StringDtype("python", **missing)
 
 
 def _encode_categorical(column: Any, where: str) -> tuple[Header, Arrays]:

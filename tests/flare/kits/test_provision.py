@@ -84,16 +84,12 @@ def test_the_authoritys_key_is_in_no_kit_and_no_members_key_beside_it(made):
     assert {path.name for path in (made / "kits" / "ca").iterdir()} == {"rootCA.key", "rootCA.pem"}
 
 
-def test_a_site_lets_only_our_executor_run_and_streams_no_logs(made):
+def test_a_site_runs_nothing_and_streams_no_logs(made):
     resources = load(made / "kits" / "site-1", "resources.json")
-    assert resources["class_allow_list"] == ["collegium.flare.nvflare.executor.LinkExecutor"]
+    assert resources["class_allow_list"] == []
     assert resources["class_list_enforcement_mode"] == "enforce"
     assert resources["allow_log_streaming"] is False
-    assert {part["id"] for part in resources["components"]} == {
-        "resource_manager",
-        "resource_consumer",
-        "process_launcher",
-    }
+    assert resources["components"] == []
 
 
 def test_the_server_lets_only_our_relay_run_and_keeps_jobs_in_its_kit(made):

@@ -9,9 +9,6 @@ from collegium.flare.supervise.connection import Connection
 
 OPENED = "INFO conn_manager: Connection [CN00002 N/A => localhost:46389] is created: PID: 23924"
 REGISTERED = "INFO FederatedClient: Successfully registered client:site-1 for project loopback."
-A_JOB_CALLS = "INFO conn_manager: Connection [CN00003 127.0.0.1:42804 <= 127.0.0.1:45860] is created: PID: 23924"
-THE_JOB_DIALS = "INFO conn_manager: Connection [CN00003 N/A => localhost:46389] is created: PID: 24080"
-THE_JOB_IS_GONE = "INFO conn_manager: Connection [CN00003 Not Connected] is closed PID: 23924"
 CLOSED = "INFO conn_manager: Connection [CN00002 Not Connected] is closed PID: 23924"
 OPENED_AGAIN = "INFO conn_manager: Connection [CN00007 N/A => localhost:46389] is created: PID: 23924"
 CLOSED_AGAIN = "INFO conn_manager: Connection [CN00007 Not Connected] is closed PID: 23924"
@@ -19,18 +16,13 @@ CLOSED_AGAIN = "INFO conn_manager: Connection [CN00007 Not Connected] is closed 
 
 @pytest.fixture
 def heard(monkeypatch: pytest.MonkeyPatch) -> Connection:
-    """A connected site with a job."""
+    """A connected site."""
     monkeypatch.setattr(connection, "_CONNECTED_SECONDS", 0.0)
     made = Connection()
-    for line in (OPENED, REGISTERED, A_JOB_CALLS, THE_JOB_DIALS):
+    for line in (OPENED, REGISTERED):
         made.hear(line)
     assert made.up
     return made
-
-
-def test_a_job_that_ends_is_not_the_server(heard: Connection) -> None:
-    heard.hear(THE_JOB_IS_GONE)
-    assert heard.up
 
 
 def test_a_lost_server_is_noticed_and_comes_back(heard: Connection) -> None:

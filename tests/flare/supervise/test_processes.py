@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
-import time
-import uuid
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,14 +19,14 @@ from collegium.flare.kits.identity import make_agent_folder
 from collegium.flare.kits.kit import read_kit
 from collegium.flare.kits.provision import provision, renew
 from collegium.flare.supervise.dialling import why_unreachable
-from collegium.flare.supervise.sockets import LocalListener
 
 pytest.importorskip("nvflare")
 from tests.flare.faults import FaultyFederation
 
 from collegium.flare.nvflare.admin import connection, registered_sites, set_enabled
+from collegium.flare.nvflare.session import NvflareHost
 from collegium.flare.supervise.children import members, without_secrets
-from collegium.flare.supervise.loopback import free_port
+from collegium.flare.supervise.loopback import LEAD, free_port
 
 pytestmark = pytest.mark.xdist_group("many processes")
 COLLEGIUM = [sys.executable, "-c", "from collegium.cli import main; main()"]
@@ -58,30 +56,21 @@ INTRUDER = """
 import os, sys, threading, time
 
 def attack():
-    while not hasattr(sys.modules.get("collegium.flare.nvflare.executor"), "LinkExecutor"):
-        time.sleep(0.02)
-    executor = sys.modules["collegium.flare.nvflare.executor"].LinkExecutor
-    answer = executor._on_ping
-
-    def on_ping(self, topic, request, fl_ctx):
-        executor._on_ping = answer
-        threading.Thread(target=order, args=(fl_ctx.get_engine(),), daemon=True).start()
-        return answer(self, topic, request, fl_ctx)
-
-    executor._on_ping = on_ping
-
-def order(engine):
-    from nvflare.apis.shareable import Shareable
-    for _ in range(20):
-        request = Shareable()
-        request["blob"] = b"an order"
-        replies = engine.send_aux_request(
-            targets=["site-1"], topic="collegium.order", request=request, timeout=1.0, fl_ctx=engine.new_context()
-        )
+    name = "nvflare.fuel.f3.cellnet.core_cell"
+    while not hasattr(sys.modules.get(name), "CoreCell"):
+        time.sleep(0.05)
+    cells = sys.modules[name].CoreCell.ALL_CELLS
+    while not getattr(cells.get("site-2"), "running", False):
+        time.sleep(0.05)
+    from nvflare.fuel.f3.cellnet.utils import new_cell_message
+    while True:
+        request = new_cell_message({}, b"an order")
+        reply = cells["site-2"].send_request("collegium", "order", "site-1", request, timeout=1.0)
         with open(os.environ["INTRUDER"], "a") as file:
-            file.write(str((replies or {}).get("site-1", {}).get("blob")) + "\\n")
+            file.write(str(reply.payload) + "\\n")
+        time.sleep(0.2)
 
-if "worker_process" in " ".join(sys.orig_argv) and "site-2" in " ".join(sys.orig_argv):
+if "collegium.flare.nvflare.guarded" in sys.orig_argv and "uid=site-2" in sys.orig_argv:
     threading.Thread(target=attack, daemon=True).start()
 """
 
@@ -106,7 +95,7 @@ def federation(tmp_path_factory):
         made = FaultyFederation(folder, ("site-1", "site-2", "site-3"))
         for name in made.sites:
             write_site(made.site_kit(name))
-        # Python runs it first: site-2's sessions are not to be trusted.
+        # Python runs it first: site-2 is not to be trusted.
         (folder / "sitecustomize.py").write_text(INTRUDER)
         patch.setenv("PYTHONPATH", os.pathsep.join([PATHS["PYTHONPATH"], str(folder)]))
         patch.setenv("INTRUDER", str(folder / "stolen.txt"))
@@ -131,41 +120,6 @@ def start_nvflare(command: list[str], kit: Path, *variables: str) -> subprocess.
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-
-
-def submit_session(federation: FaultyFederation, folder: Path, *sites: str) -> LocalListener:
-    """A job like the coordinator's; it lasts until the listener is closed."""
-    name = uuid.uuid4().hex
-    listener = LocalListener(federation.server_kit / "coordinator" / f"{name}.sock")
-    config = folder / "job" / "app" / "config"
-    config.mkdir(parents=True)
-    deploy = {"app": ["server", *sites]}
-    meta = {"name": "run", "resource_spec": {}, "min_clients": 1, "deploy_map": deploy}
-    relay = {"id": "link", "path": "collegium.flare.nvflare.relay.LinkRelay", "args": {"session": name}}
-    executor = {"path": "collegium.flare.nvflare.executor.LinkExecutor", "args": {}}
-    files = {
-        folder / "job" / "meta.json": meta,
-        config / "config_fed_server.json": {"format_version": 2, "workflows": [relay], "components": []},
-        config / "config_fed_client.json": {
-            "format_version": 2,
-            "executors": [{"tasks": ["order"], "executor": executor}],
-            "components": [],
-        },
-    }
-    for file, content in files.items():
-        file.write_text(json.dumps(content))
-    with connection(read_kit(federation.lead_kit), seconds(20)) as opened:
-        opened.submit_job(str(folder / "job"))
-    return listener
-
-
-def start_session(federation: FaultyFederation, folder: Path) -> LocalListener:
-    """One whose sites are ready."""
-    listener = submit_session(federation, folder, "site-1", "site-2")
-    channel = listener.accept(timeout=seconds(30))
-    assert channel is not None
-    assert channel.receive(timeout=seconds(30)) is not None  # the sites' job processes are up
-    return listener
 
 
 def test_all_sites_are_registered(federation):
@@ -246,12 +200,20 @@ def test_a_lead_of_another_organisation_may_not_disable(federation):
         set_enabled(federation.kits / visitor.name, "site-1", enabled=False)
 
 
-def test_sites_come_back_when_the_server_was_killed(federation):
+def test_a_supervisor_killed_while_a_job_starts_leaves_no_process_and_sites_come_back(federation):
     seen = {name: len(federation.console(name)) for name in federation.sites}
+    host = NvflareHost(federation.server_kit, federation.lead_kit, LEAD)
+    asking = threading.Thread(target=host.begin, args=(frozenset(federation.sites),), daemon=True)
+    asking.start()
+    until(lambda: len(members(federation.server_kit)) == 2, every=0.01)
+    os.kill(federation.supervisor("server"), signal.SIGKILL)
+    until(lambda: gone(federation.server_kit), 10)  # NVFlare's own watch would take longer
     federation.kill_server()
     federation.start_server(seconds(60))
     for name, start in seen.items():
         federation.wait_for(name, "connected", start, timeout=seconds(30))
+    asking.join(seconds(60))
+    host.close()
 
 
 def test_an_unreachable_server_is_explained(federation, tmp_path):
@@ -274,35 +236,21 @@ def test_a_disabled_site_stops_and_says_so_until_it_is_enabled(federation):
     federation.start_site("site-3", timeout=seconds(60))
 
 
-def test_a_session_keeps_sites_apart_and_a_killed_or_stopped_site_leaves_no_process(federation, tmp_path):
-    listener = start_session(federation, tmp_path)
+def test_sites_are_kept_apart(federation):
     federation.wait_for("server", "refused: site-2 sent a message for site-1", timeout=seconds(60))
     stolen = federation.kits.parent / "stolen.txt"
     until(stolen.exists)
     assert set(stolen.read_text().split()) == {"None"}
+
+
+def test_a_killed_or_stopped_site_leaves_no_process(federation):
     killed, stopped = federation.site_kit("site-1"), federation.site_kit("site-2")
     for kit in (killed, stopped):
-        assert len(members(kit)) == 3  # NVFlare's, the agent, the session's job
+        assert len(members(kit)) == 2  # NVFlare's, and the agent
     os.kill(federation.supervisor("site-1"), signal.SIGKILL)
     os.kill(federation.supervisor("site-2"), signal.SIGINT)
     until(lambda: gone(stopped), 30)
-    until(lambda: gone(killed), 5)  # long since: it is NVFlare's own watch that would take longer
-    listener.close()
-
-
-def test_supervisors_that_are_killed_while_a_job_starts_leave_no_process(federation, tmp_path):
-    for name in ("site-1", "site-2"):
-        federation.start_site(name, timeout=seconds(60))
-    listener = submit_session(federation, tmp_path, *federation.sites)
-    for name, delay in zip(federation.sites, (0.0, 0.2, 0.5), strict=True):
-        kit = federation.site_kit(name)
-        until(lambda kit=kit: len(members(kit)) == 3, every=0.01)
-        time.sleep(delay)  # moments of a job's start
-        os.kill(federation.supervisor(name), signal.SIGKILL)
-    for name in federation.sites:
-        kit = federation.site_kit(name)
-        until(lambda kit=kit: gone(kit), 10)
-    listener.close()
+    until(lambda: gone(killed), 5)
 
 
 def test_a_server_in_wrong_hands_reads_no_file_and_deletes_no_folder_of_a_site(tmp_path):

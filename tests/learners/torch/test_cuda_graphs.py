@@ -52,6 +52,19 @@ def test_recorded_steps_come_to_the_weights_of_plain_ones(
 
 
 @needs_cuda
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_a_net_on_a_gpu_answers_as_on_a_cpu(norm: str, precision: str) -> None:
+    model = TorchClassifier("resnet8", norm=norm, batch_size=32, device="cuda", precision=precision, random_state=0)
+    model.update(X, Y, classes=range(4), steps=20)  # the running statistics are not those of the beginning
+    there = model.predict_logits(X), model.embed(X)
+    here = model.set_params(device="cpu", precision="float32")
+    near = {"float32": 1e-3, "tf32": 1e-2, "bfloat16": 1e-1}[precision]
+    for said, expected in zip(there, (here.predict_logits(X), here.embed(X)), strict=True):
+        assert np.abs(said - expected).max() < near * np.abs(expected).max()
+
+
+@needs_cuda
 def test_a_net_goes_on_elsewhere() -> None:
     model = TorchClassifier("resnet8", batch_size=16, device="cuda", random_state=0)
     model.update(X, Y, classes=range(4), steps=8)

@@ -17,12 +17,17 @@ U = rng.normal(size=(40, 4))
 SOFT = rng.dirichlet(np.ones(3), size=40).astype(np.float32)
 
 
-def fed(n: int, seed: int, *, pseudo: bool, soft: bool, weighted: bool, epochs: int = 2) -> Fed:
+PSEUDO = np.resize(CLASSES, 40)
+
+
+def fed(
+    n: int, seed: int, *, pseudo: bool, soft: bool, weighted: bool, epochs: int = 2, labels: np.ndarray = PSEUDO
+) -> Fed:
     own = np.random.default_rng(seed)
     weights = own.uniform(size=n).astype(np.float32) if weighted else None
     sets = [Labelled(Rows(own.normal(size=(n, 4))), own.choice(CLASSES, size=n), CLASSES, weights)]
     if pseudo:
-        sets.append(Labelled(Rows(U), np.resize(CLASSES, 40), CLASSES))
+        sets.append(Labelled(Rows(U), labels, CLASSES))
     beside = Beside(Rows(U), np.roll(SOFT, seed, axis=0), 3) if soft else None
     hands = Batches(own).deal(sets, beside, batch_size=8, epochs=epochs, steps=None)
     return Fed(hands, sets, beside)
@@ -37,6 +42,16 @@ def test_both_ways_give_the_same_batches(
 ) -> None:
     monkeypatch.setattr(feeding, "CHUNK", chunk)
     every = [fed(n, at, pseudo=pseudo, soft=False, weighted=weighted) for at, n in enumerate(sizes)]
+    compare(every)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_each_net_has_its_own_labels_of_the_same_rows(own: bool) -> None:
+    """Those that all nets share are looked up on the device, in a table that is smaller than what is drawn."""
+    labels = [np.roll(PSEUDO, at) if own else PSEUDO for at in range(4)]
+    every = [fed(30, at, pseudo=True, soft=False, weighted=False, labels=each) for at, each in enumerate(labels)]
+    assert (feeding._labels_by_rows([each.sets[1] for each in every]) is None) is own
+    assert len(feeding._labels_by_rows([each.sets[0] for each in every]) or ()) == 4
     compare(every)
 
 

@@ -23,6 +23,15 @@ def test_a_hand_may_be_larger_than_the_deck() -> None:
     assert Counter(Counter(hand.tolist()).values()) == {2: 2, 3: 1}
 
 
+@pytest.mark.parametrize("n", [1, 2, 100, 5000])
+def test_shuffles_at_once_are_the_draws_of_one_after_the_other(n: int) -> None:
+    deck, rng = Deck(n, np.random.default_rng(5)), np.random.default_rng(5)
+    for k in (n, 3 * n + 1, 2 * n):
+        deck.deal(k)
+    shuffled = np.concatenate([rng.permutation(n) for _ in range(8)])
+    assert np.array_equal(deck.deal(n), shuffled[6 * n + 1 : 7 * n + 1])
+
+
 @pytest.mark.parametrize("lengths", [[10], [10, 7], [3, 50], [1, 1], [64, 64], [9, 7, 5], [5, 5, 5], [30, 4, 3]])
 @pytest.mark.parametrize("size", [1, 4, 20])
 def test_dealing_many_hands_at_once_is_dealing_them_one_by_one(lengths: list[int], size: int) -> None:

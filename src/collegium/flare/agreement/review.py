@@ -90,8 +90,8 @@ def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review
 
 def noise_on(step: Step[Any, Any], algorithm: Algorithm) -> dict[str, Any] | None:
     """The noise that an algorithm puts on the answers to a step: no other is agreed to."""
-    protection = algorithm.protection()
-    return protection.to_plain() if protection is not None and step.releases is protection.takes else None
+    mechanism = algorithm.noise_on(step)
+    return None if mechanism is None else mechanism.to_plain()
 
 
 def unmatched(file: SiteFile) -> list[str]:

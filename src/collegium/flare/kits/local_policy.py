@@ -13,23 +13,14 @@ from typing import Any, Final
 
 from collegium.flare.kits.kit import Kind
 
-EXECUTOR: Final = "collegium.flare.nvflare.executor.LinkExecutor"
 RELAY: Final = "collegium.flare.nvflare.relay.LinkRelay"
 _COMMON: Final = "nvflare.app_common"
 _DEAD_AFTER_SECONDS: Final = 60
 
 
 def site_resources() -> dict[str, Any]:
-    """A site starts job processes that run our executor, and nothing else."""
-    no_gpus = {"num_of_gpus": 0, "mem_per_gpu_in_GiB": 0, "expiration_period": 300}
-    return _only(EXECUTOR) | {
-        "client": {"retry_timeout": 30, "compression": "Gzip"},
-        "components": [
-            _part("resource_manager", "resource_managers.gpu_resource_manager.GPUResourceManager", **no_gpus),
-            _part("resource_consumer", "resource_consumers.gpu_resource_consumer.GPUResourceConsumer"),
-            _part("process_launcher", "job_launcher.client_process_launcher.ClientProcessJobLauncher"),
-        ],
-    }
+    """A site runs no jobs: orders reach it without (see `collegium.flare.nvflare.orders`)."""
+    return _only() | {"client": {"retry_timeout": 30, "compression": "Gzip"}, "components": []}
 
 
 def server_resources(kit: Path) -> dict[str, Any]:
@@ -62,12 +53,12 @@ def server_resources(kit: Path) -> dict[str, Any]:
     }
 
 
-def _only(allowed: str) -> dict[str, Any]:
-    """One class may run, and logs stay here."""
+def _only(*allowed: str) -> dict[str, Any]:
+    """These classes may run, and logs stay here."""
     return {
         "format_version": 2,
         "class_list_enforcement_mode": "enforce",
-        "class_allow_list": [allowed],
+        "class_allow_list": [*allowed],
         "allow_log_streaming": False,
     }
 

@@ -7,13 +7,15 @@
 A site of NVFlare's answers administration messages: it runs `cat` or `ls`, restarts, reports its environment. Whether
 the sender may do that, it learns from the message itself - and the server writes that message, so a server in wrong
 hands could read any file that the site's user can read. It also deletes the folder of any job that the server names,
-and `agent`, with the ledger in it, would pass for one. Here a site knows no such messages, and no such names.
+and `agent`, with the ledger in it, would pass for one. It starts a process for every job, from settings that the server
+sends. Here a site knows no such messages: orders come over a channel of their own (`orders`).
 
 A server of NVFlare's passes messages on from site to site: a site could give orders to another, which would take them
 for the coordinator's and send its releases back. Here it does not.
 
 NVFlare's process and its jobs talk over TCP on this machine, in the clear: any local user could join in, as a job or
-as its parent, and give orders or end sessions. Here only programs of the same user are let in.
+as its parent, and give orders or end sessions. Here a site opens no port, and the server lets only programs of its own
+user in.
 """
 
 from __future__ import annotations
@@ -40,20 +42,6 @@ _MODULES: Final = {
     "site": "nvflare.private.fed.app.client.client_train",
     "agent": "collegium.flare.site.agent",
 }
-NEEDED: Final = frozenset(
-    {
-        "ClientStatusProcessor",
-        "DeployProcessor",
-        "StartJobProcessor",
-        "AbortAppProcessor",
-        "AbortTaskProcessor",
-        "DeleteRunNumberProcessor",
-        "CheckResourceProcessor",
-        "CancelResourceProcessor",
-        "NotifyJobStatusProcessor",
-        "ReportVersionProcessor",
-    }
-)
 _UNNEEDED: Final = (
     "nvflare.app_common.decomposers.numpy_decomposers",
     "nvflare.app_opt.pt",  # all of PyTorch, when a session ends
@@ -135,23 +123,32 @@ def _know_two_drivers(drivers: Any, folder: str, package: str | None) -> None:
         drivers.drivers.update(dict.fromkeys(driver.supported_transports(), driver))
 
 
-def skip_client_api_check() -> None:
-    """NVFlare would load all of its Client API, to see that the one executor a job may name is not of it."""
-    from nvflare.private.fed.client.client_json_config import ClientJsonConfigurator
+def run_jobs_here_alone() -> None:
+    """Start a session's job at once: sites run no part of it, and NVFlare would wait for theirs."""
+    from nvflare.apis.job_def import SERVER_SITE_NAME
+    from nvflare.apis.job_scheduler_spec import DispatchInfo
+    from nvflare.app_common.job_schedulers import job_scheduler
+    from nvflare.app_common.job_schedulers.job_scheduler import DefaultJobScheduler
+    from nvflare.private.fed.server import job_runner
 
-    ClientJsonConfigurator._validate_client_api_executors = lambda configurator: None
+    def try_job(scheduler: Any, job: Any, fl_ctx: Any) -> tuple[int, dict[str, Any], str]:
+        [app] = job.deploy_map
+        here = DispatchInfo(app_name=app, resource_requirements={}, token=None)
+        return job_scheduler.SCHEDULE_RESULT_OK, {SERVER_SITE_NAME: here}, ""
+
+    DefaultJobScheduler._try_job = try_job
+    job_runner.check_client_replies = lambda **replies: []
 
 
 def close_doors() -> None:
-    """Forget every administration message that a session does not need."""
+    """Forget every administration message: a site runs no jobs, and needs none."""
     from nvflare.private.fed.client.client_req_processors import ClientRequestProcessors
 
-    known = ClientRequestProcessors.request_processors
-    known[:] = [processor for processor in known if type(processor).__name__ in NEEDED]
+    ClientRequestProcessors.request_processors.clear()
 
 
 def name_jobs_strictly() -> None:
-    """A job's name is a folder in the kit, and the server chooses it: accept only the ids that NVFlare makes."""
+    """A job's name is a folder in the kit: accept only the ids that NVFlare makes."""
     from nvflare.apis import workspace
 
     workspace.check_job_id = _check_job_number
@@ -210,8 +207,10 @@ def main() -> None:
         os.environ[PARENT] = str(os.getpid())  # of the jobs
         module = _MODULES[kind]
     if kind == "agent":
-        from collegium.flare.site.postponed import SELDOM_USED, postpone  # nobody else has these packages
+        # nobody else has these packages
+        from collegium.flare.site.postponed import SELDOM_USED, do_without_arrow, postpone
 
+        do_without_arrow(Path(sys.argv[1]) / "site.toml")
         postpone(SELDOM_USED)
     else:
         _change_nvflare(kind)
@@ -224,22 +223,26 @@ def _change_nvflare(kind: str) -> None:
     keep_other_users_out()
     if kind == "job":
         hold_little(_REMEMBERED_SECONDS)
-        skip_client_api_check()
+        return
+    kit = Path(sys.argv[sys.argv.index("-m") + 1])
+    if kind == "site":
+        from collegium.flare.nvflare.orders import listen_to_nobody, pass_orders_on  # a server has no need of it
+
+        hold_little(_REMEMBERED_SECONDS)
+        say_which_process()
+        close_doors()
+        retry_soon()
+        listen_to_nobody()
+        pass_orders_on(kit)
     else:
+        from collegium.flare.nvflare.revocation import shut_out_revoked  # nor a site of this
+
         hold_little()
         bind_jobs()
-    if kind == "server":
-        from collegium.flare.nvflare.revocation import shut_out_revoked  # a job or a site has no need of it
-
-        kit = Path(sys.argv[sys.argv.index("-m") + 1])
+        run_jobs_here_alone()
         keep_sites_apart()
         shut_out_revoked(kit)
         shut_out_second(kit)
-    else:
-        say_which_process()
-    if kind == "site":
-        close_doors()
-        retry_soon()
 
 
 if __name__ == "__main__":

@@ -9,16 +9,17 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from nvflare.apis.fl_constant import FLContextKey, ReturnCode
+from nvflare.apis.fl_constant import FLContextKey
 from nvflare.apis.impl.controller import Controller
-from nvflare.apis.shareable import Shareable
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.cellnet.utils import new_cell_message
 
-from collegium.flare.nvflare.executor import BLOB, ORDER, PING
+from collegium.flare.nvflare.orders import CHANNEL, ORDER, PING, RAW
 from collegium.flare.supervise.sockets import MAX_MESSAGE, Channel, ConnectionLost, connect, tagged, untagged
 
 COORDINATOR_FOLDER: Final = "coordinator"
@@ -30,9 +31,10 @@ _LONGEST_ANSWER: Final = MAX_MESSAGE - (1 << 16)  # a longer one would end every
 class LinkRelay(Controller):  # type: ignore[misc]
     """One exchange at a time for each site; a site that does not answer pings while it is waited for is lost."""
 
-    def __init__(self, session: str = "") -> None:
+    def __init__(self, session: str = "", sites: Sequence[str] = ()) -> None:
         super().__init__(task_check_period=1.0)
         self._session = session
+        self._sites = [str(site) for site in sites]
         self._waiting: dict[int, str] = {}
         self._misses: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -70,11 +72,10 @@ class LinkRelay(Controller):  # type: ignore[misc]
             channel.close()
 
     def _roll_call(self, abort_signal: Any, fl_ctx: Any) -> list[str]:
-        """The sites whose job processes are up."""
-        sites = [client.name for client in fl_ctx.get_engine().get_clients()]
-        with ThreadPoolExecutor(max(1, len(sites))) as pool:
-            answered = list(pool.map(lambda site: self._wait_until_ready(site, abort_signal, fl_ctx), sites))
-        return sorted(site for site, ready in zip(sites, answered, strict=True) if ready)
+        """The sites that can be reached."""
+        with ThreadPoolExecutor(max(1, len(self._sites))) as pool:
+            answered = list(pool.map(lambda site: self._wait_until_ready(site, abort_signal, fl_ctx), self._sites))
+        return sorted(site for site, ready in zip(self._sites, answered, strict=True) if ready)
 
     def _wait_until_ready(self, site: str, abort_signal: Any, fl_ctx: Any) -> bool:
         end = time.monotonic() + _READY_SECONDS
@@ -85,28 +86,31 @@ class LinkRelay(Controller):  # type: ignore[misc]
         return False
 
     def _ping(self, site: str, fl_ctx: Any) -> bool:
-        code, _ = self._send(site, PING, Shareable(), 1.0, fl_ctx)
+        code, _ = self._send(site, PING, b"", 1.0, fl_ctx)
         return code == str(ReturnCode.OK)
 
-    def _send(self, site: str, topic: str, message: Shareable, timeout: float, fl_ctx: Any) -> tuple[str, bytes]:
-        answers = fl_ctx.get_engine().send_aux_request(
-            targets=[site], topic=topic, request=message, timeout=timeout, fl_ctx=fl_ctx, optional=True
+    def _send(self, site: str, topic: str, message: bytes, timeout: float, fl_ctx: Any) -> tuple[str, bytes]:
+        reply = (
+            fl_ctx.get_engine()
+            .get_cell()
+            .send_request(
+                channel=CHANNEL,
+                topic=topic,
+                target=site,
+                request=new_cell_message({}, message),
+                timeout=timeout,
+                optional=True,
+            )
         )
-        reply = (answers or {}).get(site)
-        if reply is None:
-            return ReturnCode.COMMUNICATION_ERROR, b""
-        blob = reply.get(BLOB)
-        fits = isinstance(blob, bytes) and len(blob) <= _LONGEST_ANSWER
-        return str(reply.get_return_code()), blob if fits else b""
+        fits = isinstance(reply.payload, RAW) and len(reply.payload) <= _LONGEST_ANSWER
+        return str(reply.get_header(MessageHeaderKey.RETURN_CODE)), bytes(reply.payload) if fits else b""
 
     def _pass_on(self, channel: Channel, message: bytes, fl_ctx: Any) -> None:
         header, payload = untagged(message)
         number, site = int(header["id"]), str(header["party"])
         with self._lock:
             self._waiting[number] = site
-        sent = Shareable()
-        sent[BLOB] = payload
-        code, answer = self._send(site, ORDER, sent, float(header["timeout"]), fl_ctx)
+        code, answer = self._send(site, ORDER, payload, float(header["timeout"]), fl_ctx)
         self._answer(channel, number, code, answer)
 
     def _answer(self, channel: Channel, number: int, code: str, answer: bytes) -> None:
@@ -131,7 +135,7 @@ class LinkRelay(Controller):  # type: ignore[misc]
                     with self._lock:
                         numbers = [number for number, party in self._waiting.items() if party == site]
                     for number in numbers:
-                        self._answer(channel, number, ReturnCode.COMMUNICATION_ERROR, b"")
+                        self._answer(channel, number, ReturnCode.COMM_ERROR, b"")
 
 
 def _in_background(target: Callable[..., None], *args: Any) -> None:

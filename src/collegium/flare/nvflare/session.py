@@ -16,7 +16,7 @@ from concurrent.futures import TimeoutError as NoAnswer
 from pathlib import Path
 from typing import Any
 
-from nvflare.apis.fl_constant import ReturnCode
+from nvflare.fuel.f3.cellnet.defs import ReturnCode
 from nvflare.fuel.flare_api.flare_api import Session as AdminSession
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
@@ -24,7 +24,7 @@ from collegium.errors import ConfigError, Refused, StorageError
 from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
 from collegium.flare.coordinator.signed import LeadSignature, SignedSession
 from collegium.flare.kits.kit import read_kit
-from collegium.flare.kits.local_policy import EXECUTOR, RELAY
+from collegium.flare.kits.local_policy import RELAY
 from collegium.flare.nvflare.admin import registered_sites
 from collegium.flare.nvflare.relay import COORDINATOR_FOLDER
 from collegium.flare.nvflare.streams import hold_little
@@ -170,14 +170,16 @@ class NvflareSession:
 
 
 def _write_job(folder: Path, session: str, sites: list[str]) -> None:
-    """A job without code: names of installed classes only."""
+    """A job without code: the name of an installed class. NVFlare takes none without sites; only the server runs it."""
     config = folder / "app" / "config"
     config.mkdir(parents=True)
-    meta: dict[str, Any] = {"name": "collegium", "resource_spec": {}, "min_clients": 1}
-    (folder / "meta.json").write_text(json.dumps(meta | {"deploy_map": {"app": ["server", *sites]}}))
-    relay = {"id": "link", "path": RELAY, "args": {"session": session}}
-    server = {"format_version": 2, "workflows": [relay], "components": []}
-    executor = {"tasks": ["order"], "executor": {"path": EXECUTOR, "args": {}}}
-    client = {"format_version": 2, "executors": [executor], "components": []}
-    (config / "config_fed_server.json").write_text(json.dumps(server))
-    (config / "config_fed_client.json").write_text(json.dumps(client))
+    meta = {"name": "collegium", "resource_spec": {}, "deploy_map": {"app": ["server", *sites]}}
+    relay = {"id": "link", "path": RELAY, "args": {"session": session, "sites": sites}}
+    nothing: dict[str, Any] = {"format_version": 2, "components": []}
+    files = {
+        folder / "meta.json": meta,
+        config / "config_fed_server.json": nothing | {"workflows": [relay]},
+        config / "config_fed_client.json": nothing,
+    }
+    for file, content in files.items():
+        file.write_text(json.dumps(content))

@@ -60,6 +60,7 @@ class Child:
             "PYTHONUNBUFFERED": "1",
             "MALLOC_ARENA_MAX": "2",  # NVFlare has many threads, each with a heap of its own
             "MALLOC_TRIM_THRESHOLD_": "131072",  # what is free goes back to the system
+            "ARROW_DEFAULT_MEMORY_POOL": "system",  # its own takes 4 MB for the smallest table
             "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT": "5",  # else a session waits a quarter of an hour for a dead site
         }
         self._process = subprocess.Popen(

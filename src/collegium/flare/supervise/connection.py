@@ -22,23 +22,18 @@ class Connection:
         self._registered = False
         self._open_since: float | None = None
         self._misses = 0
-        self._process: str | None = None
-        self._dialled: str | None = None
+        self._dialled: tuple[str, ...] | None = None
         self._lock = threading.Lock()
 
     def hear(self, line: str) -> None:
-        """Learn from one line.
-
-        Only the connection that the site's own process dialled counts. Its jobs print to the same log, and dial it:
-        their connections come and go.
-        """
+        """Learn from one line. Of a connection that was replaced, or of a process before this one, some come late."""
         with self._lock:
             if "Successfully registered client" in line:
                 self._registered, self._misses = True, 0
                 self._open_since = time.monotonic() - _CONNECTED_SECONDS
-            elif (made := _DIALLED.search(line)) and self._is_mine(made[2]):
-                self._dialled, self._open_since = made[1], time.monotonic()
-            elif (closed := _CLOSED.search(line)) and (closed[2], closed[1]) == (self._process, self._dialled):
+            elif made := _DIALLED.search(line):
+                self._dialled, self._open_since = made.groups(), time.monotonic()
+            elif (closed := _CLOSED.search(line)) and closed.groups() == self._dialled:
                 self._open_since, self._misses = None, 0
             elif "Failed to send heartbeat" in line:
                 self._misses += 1
@@ -46,16 +41,11 @@ class Connection:
                 if found := pattern.search(line):
                     self.rejected = found[1]
 
-    def _is_mine(self, process: str) -> bool:
-        """The first process that connects is the site's own; jobs come later."""
-        self._process = self._process or process
-        return process == self._process
-
     def forget(self) -> None:
         """The process is gone."""
         with self._lock:
             self._registered, self._open_since, self._misses = False, None, 0
-            self._process = self._dialled = None
+            self._dialled = None
 
     @property
     def up(self) -> bool:

@@ -13,12 +13,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from collegium.errors import CollegiumError, ConfigError
 from collegium.flare import NOTICE
-from collegium.flare.kits.kit import SETTINGS, Kind, Kit, read_kit
+from collegium.flare.kits.kit import SETTINGS, Kit
 from collegium.flare.kits.local_policy import server_resources
 from collegium.flare.nvflare.guarded import die_with_parent
 from collegium.flare.supervise.children import Child, end_members, locked
@@ -87,9 +86,9 @@ class Supervisor:
             child.start()
 
 
-def run_server(folder: str | Path, say: Say) -> None:
+def run_server(kit: Kit, say: Say) -> None:
     """Run a federation's server until a signal comes."""
-    kit = _prepared(folder, "server", say)
+    _prepare(kit)
     with locked(kit.folder / "server.lock", kit.folder):
         check_port(kit)
         (kit.folder / "coordinator").mkdir(mode=0o700, exist_ok=True)
@@ -117,9 +116,9 @@ def _hear_notice(line: str, say: Say) -> None:
         say(line.removeprefix(NOTICE))
 
 
-def run_site(folder: str | Path, say: Say) -> None:
+def run_site(kit: Kit, say: Say) -> None:
     """Run a site until a signal comes, or the server has disabled it."""
-    kit = _prepared(folder, "site", say)
+    _prepare(kit)
     with locked(kit.folder / "agent" / "join.lock", kit.folder):
         _SiteSupervisor(kit, say).run()
 
@@ -176,15 +175,11 @@ class _SiteSupervisor(Supervisor):
             raise Stopped(f"{address} refused {name}: {reason}.")
 
 
-def _prepared(folder: str | Path, kind: Kind, say: Say) -> Kit:
+def _prepare(kit: Kit) -> None:
     die_with_parent()
-    kit = read_kit(folder, kind)
-    for warning in kit.warnings():
-        say(f"warning: {warning}")
     os.umask(0o077)  # whatever the children write is private
     for name in ("transfer", "logs"):
         (kit.folder / name).mkdir(exist_ok=True)
-    return kit
 
 
 def _nvflare_arguments(kit: Kit) -> list[str]:

@@ -27,6 +27,9 @@ AT_ONCE: Final = 2**19
 AT_ONCE_VALUES: Final = 2**27
 """Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
+AT_ONCE_ALONE: Final = 2**24
+"""The same for one net, which may have convolutions: these make much more of each row."""
+
 
 class Question(NamedTuple):
     """What is asked of a net."""
@@ -43,10 +46,13 @@ def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
     """What one net, which is on the device, says of these rows, in eval mode."""
     net.eval()
     rows, batch = asked.rows, asked.norm_batch
-    slices = rows.chunks() if batch is None else _even_slices(len(rows), batch)
+    whole = rows.chunks() if asked.device.type == "cpu" else rows.chunks(most_values=AT_ONCE_ALONE)
+    slices = whole if batch is None else _even_slices(len(rows), batch)
     with _asking(asked), _saying(net, head, asked.said) as answer, _batch_statistics(net) if batch else nullcontext():
         chunks = [answer(rows.tensor(chunk, asked.device)) for chunk in slices]
-        return np.concatenate([chunk.cpu().numpy() for chunk in chunks])
+        if asked.device.type == "cpu":
+            return np.concatenate([chunk.numpy() for chunk in chunks])
+        return torch.cat(chunks).cpu().numpy()
 
 
 def _even_slices(n: int, size: int) -> list[slice]:

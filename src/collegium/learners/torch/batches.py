@@ -134,6 +134,12 @@ class Labelled:
             raise ConfigError("Some labels are not among the classes: pass all classes of the study.")
         return codes
 
+    def has_labels_of(self, other: Labelled) -> bool:
+        """Whether both have the same array of labels, of the same classes."""
+        return self._y is other._y and (
+            self._classes is other._classes or np.array_equal(self._classes, other._classes)
+        )
+
     def weights_at(self, rows: Indices) -> Floats:
         """The weights of these rows: 1 where none were given."""
         return np.ones(len(rows), dtype=np.float32) if self.weights is None else self.weights[rows]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
@@ -244,15 +242,10 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _carry_out(self, update: Update) -> UpdateReport:
         return meet(UpdateWork(update))
 
-    @property
-    def _layers(self) -> str:
-        """Equal for classifiers whose nets have the same layers; a net of the user's own may hold anything."""
-        return self.net if isinstance(self.net, str) else hashlib.sha256(cloudpickle.dumps(self.net)).hexdigest()
-
     def release(self) -> None:
         """Give back what was kept, on a GPU above all, to train this net again and sooner: others' rows among it."""
         if self.__sklearn_is_fitted__():
-            self._training.cohort = None
+            self._training.forget()
 
     def joins_cohort(self, mode: str) -> str | None:
         """Why this classifier is not trained with those of other sites in this mode; None if it is."""
@@ -374,9 +367,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             optimizer=self.optimizer,
             seed=self.random_state,
             deterministic=isinstance(self.net, str),
-            layers=(self.net, self.norm)
-            if isinstance(self.net, str)
-            else hashlib.sha256(cloudpickle.dumps(self.net)).hexdigest(),
+            layers=(self.net, self.norm) if isinstance(self.net, str) else None,
         )
 
     def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:

@@ -26,8 +26,8 @@ T = TypeVar("T")
 WARM_UP: Final = 3
 """Steps before the first recording: libraries initialize in them, which a graph must not record."""
 
-MOST_IDLE: Final = 2**31
-"""Bytes of unused GPU memory that PyTorch may keep reserved after a recording."""
+MOST_IDLE: Final = 0.25
+"""Of a GPU's memory, what PyTorch may keep reserved without using it: giving it back and asking again takes long."""
 
 # While one net is recorded on the side stream, no other may put its work there, and none asks for memory.
 _one_at_a_time = threading.RLock()
@@ -111,18 +111,19 @@ def on_side_stream(device: torch.device) -> Iterator[None]:
             yield
             side.synchronize()  # a graph must not go while it is at work
         # The memory of a graph that has gone serves no other: others who work with this GPU would run out of it.
-        if torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device) > MOST_IDLE:
+        idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        if idle > MOST_IDLE * torch.cuda.get_device_properties(device).total_memory:
             torch.cuda.empty_cache()
 
 
 class Recorder:
     """Computations that are recorded when they come again; each changes what it must in its place, and returns nothing.
 
-    Call it inside `on_side_stream`. Not `enabled`, it records nothing.
+    Call it inside `on_side_stream`. Not `enabled`, it records nothing; else so many at `most`.
     """
 
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
+    def __init__(self, enabled: bool, most: int | None = None) -> None:
+        self._enabled, self._most = enabled, most
         self._seen: Counter[Hashable] = Counter()
         self._recordings: dict[Hashable, Any] = {}
 
@@ -134,7 +135,8 @@ class Recorder:
         """Run it, or replay what was recorded under this key."""
         if key not in self._recordings:
             self._seen[key] += 1
-            if not self.enabled or self._seen[key] <= WARM_UP:
+            full = self._most is not None and len(self._recordings) >= self._most
+            if not self._enabled or full or self._seen[key] <= WARM_UP:
                 run()
                 return
             self._recordings[key] = record(run, optimizer)[0]

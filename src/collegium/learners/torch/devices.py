@@ -73,9 +73,12 @@ class RandomStream:
         self._on_gpu: dict[torch.device, torch.Generator] = {}
 
     @contextmanager
-    def playing(self, device: torch.device) -> Iterator[None]:
-        """torch draws from this stream, continuing where it last stopped; afterwards torch's own state is restored."""
-        with GLOBAL_GENERATOR, self._playing_on_gpu(device):
+    def playing(self, device: torch.device, through: torch.Generator | None = None) -> Iterator[None]:
+        """torch draws from this stream, continuing where it last stopped; afterwards torch's own state is restored.
+
+        A GPU draws `through` a generator that has the stream's state, if one is given.
+        """
+        with GLOBAL_GENERATOR, self._playing_on_gpu(device, through):
             before = torch.default_generator.get_state()
             torch.default_generator.set_state(self._state(CPU))
             try:
@@ -84,18 +87,29 @@ class RandomStream:
                 self._states["cpu"] = torch.default_generator.get_state()
                 torch.default_generator.set_state(before)
 
+    def gpu_state(self, device: torch.device) -> torch.Tensor:
+        """Where the stream is on this GPU."""
+        return self._own_generator(device).get_state()
+
+    def set_gpu_state(self, device: torch.device, state: torch.Tensor) -> None:
+        """Somebody has drawn from it up to here."""
+        self._own_generator(device).set_state(state)
+
+    def _own_generator(self, device: torch.device) -> torch.Generator:
+        if device not in self._on_gpu:
+            self._on_gpu[device] = torch.Generator(device)
+            self._on_gpu[device].set_state(self._state(device))
+        return self._on_gpu[device]
+
     @contextmanager
-    def _playing_on_gpu(self, device: torch.device) -> Iterator[None]:
+    def _playing_on_gpu(self, device: torch.device, through: torch.Generator | None) -> Iterator[None]:
         """A GPU's generator takes a state that is ours: what is recorded meanwhile goes on with it when replayed."""
         if device == CPU:
             yield
             return
-        if device not in self._on_gpu:
-            self._on_gpu[device] = torch.Generator(device)
-            self._on_gpu[device].set_state(self._state(device))
         generator = torch.cuda.default_generators[device.index]
         before = generator.graphsafe_get_state()
-        generator.graphsafe_set_state(self._on_gpu[device])
+        generator.graphsafe_set_state(self._own_generator(device) if through is None else through)
         try:
             yield
         finally:

@@ -5,7 +5,8 @@ Where a net's mini-batch has fewer rows than another's, rows that weigh nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from math import prod
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -17,6 +18,9 @@ from collegium.learners.torch.hands import Hands, Indices
 
 CHUNK: Final = 256
 """Steps whose rows are told to a device at a time."""
+
+MOST_VALUES: Final = 2**23
+"""Numbers in rows that lie ready for one net: 32 MiB."""
 
 
 class Fed(NamedTuple):
@@ -137,17 +141,27 @@ class DeviceFeed:
         """Copy the numbers, codes and weights of the rows of the next steps to the device."""
         chunks = [_Chunk(each, first, self._room, self._rows) for each in self._fed]
         for place, numbers in enumerate(self._numbers):
-            starts = np.array(self._tables.starts[place])[:, None]
-            own = np.stack([each.numbers[place] for each in chunks], axis=1)
-            if place < len(self._codes):
-                _put(self._codes[place], np.stack([each.codes(place) for each in chunks], axis=1))
-            own += starts
+            own = np.empty(numbers.shape, np.int32)  # half as much to copy
+            for at, (each, start) in enumerate(zip(chunks, self._tables.starts[place], strict=True)):
+                np.add(each.numbers[place], start, out=own[:, at], casting="same_kind")
             _put(numbers, own)
+            if place < len(self._codes):
+                self._tell_codes(place, chunks)
         if self.weighted or any(each.is_filled for each in chunks):
             for place, weights in enumerate(self._weights):
                 _put(weights, np.stack([each.weights(place) for each in chunks], axis=1))
             counts = np.stack([each.sizes for each in chunks], axis=1)
             _put(self._counts, np.maximum(1, len(self._codes) * counts).astype(np.float32))
+
+    def _tell_codes(self, place: int, chunks: Sequence[_Chunk]) -> None:
+        """The codes of rows whose numbers the device has: all codes, looked up there, where that is less to copy."""
+        numbers, codes = self._numbers[place], self._codes[place]
+        every = _labels_by_rows([own.sets[place] for own in self._fed])
+        if every is None or sum(map(len, every)) > codes.numel():
+            _put(codes, np.stack([each.codes(place) for each in chunks], axis=1))
+        else:
+            table = torch.from_numpy(_joined([each.codes(slice(None)) for each in every])).to(codes.device)
+            torch.index_select(table, 0, numbers.view(-1), out=codes.view(-1))
 
     def batch(self, shape: Shape) -> tuple[Batch, torch.Tensor | None]:
         """The next one of the first nets; and how many labeled rows of each count, where some do not."""
@@ -172,6 +186,101 @@ class DeviceFeed:
         counts = self._counts.index_select(0, self._at)[0, : shape.nets] if shape.filled else None
         self._at.add_(1)
         return batch, counts
+
+
+class LaneFeed:
+    """Mini-batches of one net after another, which lie on the device ready for many steps at a time.
+
+    A step takes the next one from where it always lies, so that it can be recorded, whoever's rows these are.
+    """
+
+    def __init__(self, fed: Fed, device: torch.device) -> None:
+        self._rows = _room_for(fed)
+        shape = fed.every[0].rows.shape
+        of_a_step = len(fed.every) * self._rows * max(1, prod(shape))
+        room = self._room = max(1, min(CHUNK, MOST_VALUES // of_a_step))
+        numbers = room, self._rows
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self._device = device
+        self._at = zeros(1, dtype=torch.long)
+        self._X = [zeros(*numbers, *shape) for _ in fed.every]
+        self._codes = [zeros(*numbers, dtype=torch.long) for _ in fed.sets]
+        self._weights = [zeros(*numbers) for _ in fed.sets if _is_weighted(fed)]
+        self._beside: torch.Tensor | None = None
+        self._soft: torch.Tensor | None = None
+        if fed.beside is not None:
+            self._beside = zeros(*numbers, dtype=torch.long)
+            targets = fed.beside.targets(slice(0, 1))
+            self._soft = None if targets is None else zeros(*numbers, targets.shape[1])
+
+    @staticmethod
+    def kind_of(fed: Fed) -> Hashable:
+        """Equal for nets whose mini-batches can lie in the same place."""
+        soft = fed.beside is not None and fed.beside.has_targets
+        return fed.every[0].rows.shape, _room_for(fed), len(fed.sets), _is_weighted(fed), fed.beside is not None, soft
+
+    def begin(self, fed: Fed) -> None:
+        """Feed this net from now on."""
+        self._fed = fed
+        self._first = -self._room
+
+    def goto(self, step: int) -> None:
+        """The next mini-batch is that of this step: call it for every step in turn."""
+        if not self._first <= step < self._first + self._room:
+            self._first = step
+            steps = min(self._room, len(self._fed.hands) - step)
+            self._lay_ready(_Chunk(self._fed, step, steps, self._rows), steps)
+            self._at.zero_()
+
+    def _lay_ready(self, chunk: _Chunk, steps: int) -> None:
+        for place, (own, X) in enumerate(zip(self._fed.every, self._X, strict=True)):
+            numbers = _there(chunk.numbers[place], self._device)
+            torch.index_select(self._table(own), 0, numbers.view(-1), out=X[:steps].view(-1, *X.shape[2:]))
+            if isinstance(own, Labelled):
+                self._codes[place][:steps] = _there(chunk.codes(place), self._device)
+            elif self._beside is not None:
+                self._beside[:steps] = numbers
+                targets = own.targets(chunk.numbers[place].ravel())
+                if self._soft is not None and targets is not None:
+                    self._soft[:steps].view(targets.shape).copy_(_there(targets, self._device))
+        for place, weights in enumerate(self._weights):
+            weights[:steps] = _there(chunk.weights(place), self._device)
+
+    def _table(self, own: Labelled | Beside) -> torch.Tensor:
+        kept = own.rows.resident(self._device)
+        return own.rows.copy_to(self._device) if kept is None else kept
+
+    def batch(self, shape: Shape) -> Batch:
+        """The next one."""
+
+        def now(values: torch.Tensor) -> torch.Tensor:
+            return values.index_select(0, self._at)[0, : shape.rows]
+
+        def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+            return now(parts[0]) if len(parts) == 1 else torch.cat([now(each) for each in parts])
+
+        X = joined(self._X)
+        batch = Batch(
+            X,
+            joined(self._codes) if self._codes else torch.zeros(0, dtype=torch.long, device=self._device),
+            joined(self._weights) if self._weights else None,
+            None if self._soft is None else now(self._soft),
+            None if self._beside is None else now(self._beside),
+        )
+        self._at.add_(1)
+        return batch
+
+
+def _room_for(fed: Fed) -> int:
+    """Rows of a set in a mini-batch, rounded up, so that few different places are needed."""
+    return -(-int(fed.hands.sizes.max()) // 8) * 8
+
+
+def _is_weighted(fed: Fed) -> bool:
+    return any(each.weights is not None for each in fed.sets)
 
 
 class Tables:
@@ -229,6 +338,15 @@ def _table(given: Sequence[Rows], device: torch.device) -> tuple[torch.Tensor, l
     return table, starts
 
 
+def _labels_by_rows(given: Sequence[Labelled]) -> list[Labelled] | None:
+    """One of those with the same rows, in the order of `Tables`; None if the same rows have different labels."""
+    first: dict[Any, Labelled] = {}
+    for each in given:
+        if not first.setdefault(each.rows.identity, each).has_labels_of(each):
+            return None
+    return list(first.values())
+
+
 class _Chunk:
     """One net's rows in some steps: (steps, rows), with what fills them up."""
 
@@ -278,4 +396,10 @@ def _in_place(place: torch.Tensor | None, values: torch.Tensor, device: torch.de
 
 
 def _put(place: torch.Tensor, values: NDArray[Any]) -> None:
-    place.copy_(torch.from_numpy(values))
+    place.copy_(torch.from_numpy(values).to(place.device))  # of another type there, if it is
+
+
+def _there(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    """On the device; Python does not wait for a GPU."""
+    here = torch.from_numpy(values)
+    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here

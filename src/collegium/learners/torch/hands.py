@@ -26,15 +26,16 @@ class Deck:
 
     def deal(self, k: int) -> Indices:
         """The next k numbers; a hand may reach into the next shuffle."""
-        hands = []
-        while k > self.left:
-            hands.append(self._order[self._n - self.left :])
-            k -= self.left
-            self._shuffle()
         start = self._n - self.left
-        self.left -= k
-        own = self._order[start : start + k]
-        return np.concatenate([*hands, own]) if hands else own
+        if k <= self.left:
+            self.left -= k
+            return self._order[start : start + k]
+        first, more = self._order[start:], k - self.left
+        shuffles = -(-more // self._n)
+        # The same draws as one permutation after the other.
+        orders = self._rng.permuted(np.tile(np.arange(self._n), (shuffles, 1)), axis=1)
+        self._order, self.left = orders[-1].copy(), shuffles * self._n - more
+        return np.concatenate([first, orders.ravel()[:more]])
 
     def restart(self) -> None:
         """Shuffle now if some numbers have been dealt, so that the next n are all the numbers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import log, pi
 from typing import Any
 
@@ -20,6 +21,13 @@ from collegium.learners.torch.rows_on_gpu import MOST_VALUES
 _COLOUR_OR_GREY = (1, 3)
 # NTSC: brightness, and two axes of color. A hue is an angle in the plane of these two, a saturation a length.
 _YIQ = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+
+
+@cache
+def _yiq(device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """It and its inverse: a GPU has them once."""
+    matrix = _YIQ.to(dtype)
+    return matrix.to(device), torch.linalg.inv(matrix).to(device)
 
 
 class Images:
@@ -97,7 +105,11 @@ class Augmentation(Settings):
         if self.jitter > 0 and self.jitter_share > 0:
             views = _sometimes(self.jitter_share, self._jitter(views), views)
         if images.shape[1] == 3 and self.grey_share > 0:
-            gray = (views * _YIQ[0].to(views).view(1, 3, 1, 1)).sum(dim=1, keepdim=True).expand_as(views)
+            gray = (
+                (views * _yiq(views.device, views.dtype)[0][0].view(1, 3, 1, 1))
+                .sum(dim=1, keepdim=True)
+                .expand_as(views)
+            )
             views = _sometimes(self.grey_share, gray, views)
         if self.blur_share > 0:
             views = _sometimes(self.blur_share, _blur(views), views)
@@ -137,8 +149,8 @@ class Augmentation(Settings):
         turn[:, 0, 0] = 1
         turn[:, 1, 1] = turn[:, 2, 2] = saturation * angle.cos()
         turn[:, 1, 2], turn[:, 2, 1] = -saturation * angle.sin(), saturation * angle.sin()
-        to_yiq = _YIQ.to(images)
-        recolor = torch.linalg.inv(to_yiq) @ turn @ to_yiq
+        to_yiq, back = _yiq(images.device, images.dtype)
+        recolor = back @ turn @ to_yiq
         return torch.einsum("nij,njhw->nihw", recolor, images).clamp(0, 1)
 
 

@@ -1,38 +1,36 @@
 """Nets on a GPU that are trained side by side, each on a stream of its own.
 
-A step of one net is too small for a GPU. What it computes is recorded once and replayed, with the rows of the step
-looked up on the device: Python only starts it. Nets with convolutions or batch norm, and nets that differ, are trained
-like this; several with the same dense layers are one computation (`collegium.learners.torch.together`).
+A step of one net is too small for a GPU. What it computes is recorded once and replayed: Python only starts it. Nets
+with convolutions or batch norm, and nets that differ, are trained like this; several with the same dense layers are one
+computation (`collegium.learners.torch.together`).
+
+A lane is a place where nets of one kind are trained in turn: the net's weights are copied in, and out when its last
+step is done. So a few recordings serve a thousand nets, and a net whose update fails is as it was before.
 """
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import weakref
 from collections import deque
 from collections.abc import Hashable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from functools import cache, partial
-from itertools import count
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from collegium.core.terms import UpdateReport
-from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
-from collegium.learners.torch.descent import Descent
 from collegium.learners.torch.devices import computing
-from collegium.learners.torch.feeding import DeviceFeed, Fed, Shape, Tables
-from collegium.learners.torch.training import Training, Update
+from collegium.learners.torch.feeding import Fed, LaneFeed, Shape
+from collegium.learners.torch.together import kind_of
+from collegium.learners.torch.training import Update
 
 STREAMS: Final = 16
-MOST_KEPT: Final = 128
-"""Recordings take memory: so many nets keep theirs until their next update."""
-WORTH_RECORDING: Final = 16
-"""Steps of an update that are worth a recording, even if the net is never trained again."""
-
-_numbers = count()
-_keeping: deque[weakref.ref[Training]] = deque()
+MOST_RECORDED: Final = 8
+"""Mini-batches of so many different sizes are recorded at each place: recordings take memory."""
 
 
 def has_lane(update: Update) -> bool:
@@ -43,158 +41,199 @@ def has_lane(update: Update) -> bool:
 
 
 class Lane:
-    """One net's steps, which are recorded. It is kept for the net's next update, if that computes the same."""
+    """A place for one net at a time, and what was recorded there."""
 
-    def __init__(self, update: Update) -> None:
-        self._descent: Descent = update.training.descent(update)
-        self._training = weakref.ref(update.training)
-        self._settings = _settings(update)
-        self._states = _tensors_kept(update.optimizer)
-        self._tables: Tables | None = None
-        self._feed: DeviceFeed | None = None
-        self._recorder = Recorder(enabled=False)
-        self._updates = 0
-        self._total = torch.zeros((), device=update.schedule.device)
-        self.stream = _streams(update.schedule.device)[next(_numbers) % STREAMS]
-        """Always the same: what was recorded on a stream uses that stream's scratch memory."""
+    def __init__(self, update: Update, stream: torch.cuda.Stream) -> None:
+        device = update.schedule.device
+        self.stream = stream
+        self._net = copy.deepcopy(update.training.net)
+        self._weights, self._buffers = list(self._net.parameters()), list(self._net.buffers())
+        self._lr = torch.zeros((), device=device)
+        self._generator = torch.Generator(device)
+        self._total = torch.zeros((), device=device)
+        self._feed = LaneFeed(_fed(update), device)
+        self._prepare(update)
 
-    def serves(self, update: Update) -> bool:
-        """Whether what it recorded is what this update computes."""
-        now = _tensors_kept(update.optimizer)
-        same = self._settings == _settings(update) and list(map(id, now)) == list(map(id, self._states))
-        return same and self._descent.renew(update.terms.added)
-
-    def knows(self, update: Update) -> bool:
-        """Whether every step of an update has the shape of one that was recorded."""
-        sizes = set(update.hands.sizes.tolist())
-        return all(self._recorder.knows(Shape(1, size, filled=False)) for size in sizes)
+    def _prepare(self, update: Update) -> None:
+        """Its optimizer has what it keeps of each parameter from the beginning: what is recorded changes it there."""
+        training = update.training
+        training.set_learning(self._net, update.terms.train)
+        self._optimizer = update.make_optimizer(self._weights)
+        for group in self._optimizer.param_groups:
+            group.update(lr=self._lr, weight_decay=update.schedule.weight_decay, fused=True)
+        for each in self._weights:
+            each.grad = torch.zeros_like(each) if each.requires_grad else None
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._copy_in(update)
+        self._descent = training.descent(update, self._net, self._optimizer)
+        self._recorder = Recorder(can_record(self._lr.device), most=MOST_RECORDED)
 
     def begin(self, update: Update) -> None:
-        """Take the steps of this update from now on."""
-        self._update = update
-        fed, sizes = [Fed(update.hands, update.sets, update.beside)], update.hands.sizes
-        if self._tables is None or self._tables.key != Tables.key_of(fed):
-            self._tables = Tables(fed, update.schedule.device)
-        self._tables.set_targets(fed)
-        if self._feed is None or not self._feed.serves(fed, self._tables, len(sizes), int(sizes.max())):
-            self._feed = DeviceFeed(fed, self._tables, len(sizes), int(sizes.max()))
-            self._recorder = Recorder(enabled=False)
-        self._recorder.enabled = self._updates > 0 or len(sizes) >= WORTH_RECORDING
-        self._updates += 1
-        self._feed.begin(fed)
+        """Take the steps of this update from now on: call it on its stream."""
+        self._update, self._number = update, 0
+        self._copy_in(update)
+        if not self._descent.renew(update.terms.added):
+            self._prepare(update)
+        self._lr.fill_(update.schedule.lr)
         self._total.zero_()
-
-    def step(self, number: int) -> None:
-        """Take this step: call it on its stream, for every step in turn."""
-        feed, training = self._feed, self._update.training
-        if feed is None:
-            raise RuntimeError("A lane must begin before it takes a step.")
-        feed.goto(number)
-        shape = Shape(1, int(self._update.hands.sizes[number]), filled=False)
-        first = self._descent.draws and not self._recorder.knows(shape)  # later it draws where it was recorded to
-        with training.stream.playing(self._total.device) if first else nullcontext():
-            self._recorder(shape, partial(self._take, feed, shape), self._descent.optimizer)
-
-    def _take(self, feed: DeviceFeed, shape: Shape) -> None:
-        batch, _ = feed.batch(shape)
-        self._total += self._descent.step(Batch(*(None if part is None else part[0] for part in batch)))  # type: ignore[arg-type]
-
-    def end(self) -> UpdateReport:
-        """What came of the update."""
-        update, taken = self._update, len(self._update.hands)
-        update.training.note_steps(update.optimizer, taken)
-        self._states = _tensors_kept(update.optimizer)
-        schedule = update.schedule
-        return UpdateReport(taken, schedule.lr, float(self._total) / taken, str(schedule.device), self._descent.parts())
-
-
-def is_recorded(update: Update) -> bool:
-    """Whether every step of this update was recorded: then none of them needs memory that is not there."""
-    lane = update.training.cohort
-    return isinstance(lane, Lane) and lane.serves(update) and lane.knows(update)
-
-
-def train_alone(update: Update) -> UpdateReport:
-    """Train one net; what it had before is what it has if that fails."""
-    backup = None if is_recorded(update) else Backup([update])
-    try:
-        return train_side_by_side([update])[0]
-    except Exception:
-        if backup is not None:
-            backup.restore()
-        raise
-
-
-def train_side_by_side(updates: Sequence[Update]) -> list[UpdateReport]:
-    """Train these, which are on one GPU and compute with one precision."""
-    device, precision = updates[0].schedule.device, updates[0].schedule.precision
-    with turn(device), computing(device, precision), on_side_stream(device), ExitStack() as stack:
-        main, streams = torch.cuda.current_stream(device), _streams(device)
-        lanes = []
-        for update in updates:
-            stack.enter_context(update.training.learning(update.terms.train))
-            lanes.append(_lane_for(update))
-            lanes[-1].begin(update)
-        for stream in streams:
-            stream.wait_stream(main)
-        for number in range(max(len(update.hands) for update in updates)):
-            for lane, update in zip(lanes, updates, strict=True):
-                if number < len(update.hands):
-                    with torch.cuda.stream(lane.stream):
-                        lane.step(number)
-        for stream in streams:
-            main.wait_stream(stream)
-        main.synchronize()
-        return [lane.end() for lane in lanes]
-
-
-def _lane_for(update: Update) -> Lane:
-    """That of the net's last update, if this one computes the same."""
-    kept = update.training.cohort
-    if isinstance(kept, Lane) and kept.serves(update):
-        return kept
-    lane = update.training.cohort = Lane(update)
-    _keeping.append(weakref.ref(update.training))
-    while len(_keeping) > MOST_KEPT:
-        old = _keeping.popleft()()
-        if old is not None and old is not update.training:
-            old.cohort = None
-    return lane
-
-
-def _settings(update: Update) -> Hashable:
-    terms = tuple(type(term) for term in update.terms.added)
-    schedule = update.schedule
-    return id(update.optimizer), schedule.lr, schedule.weight_decay, schedule.augment, update.terms.train, terms
-
-
-def _tensors_kept(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """What an optimizer keeps of each parameter: what was recorded changes it in its place."""
-    return [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
-
-
-class Backup:
-    """The weights of nets and what their optimizers keep, to go back to."""
-
-    def __init__(self, updates: Sequence[Update]) -> None:
-        self._updates = updates
-        self._values = [[value.clone() for value in _all_tensors(update)] for update in updates]
+        if self._descent.draws:
+            self._generator.set_state(update.training.stream.gpu_state(self._lr.device))
+        self._feed.begin(_fed(update))
 
     @torch.no_grad()
-    def restore(self) -> None:
-        """As if nothing had happened; what was recorded is forgotten."""
-        for update, values in zip(self._updates, self._values, strict=True):
-            update.training.cohort = None
-            now = _all_tensors(update)
-            if len(now) > len(values):  # the optimizer had not begun
-                update.optimizer.state.clear()
-            for place, value in zip(now, values, strict=False):
-                place.copy_(value)
+    def _copy_in(self, update: Update) -> None:
+        parameters, buffers = update.training.tensors
+        places, values, fresh = [*self._weights, *self._buffers], [*parameters, *buffers], []
+        for own, parameter in zip(self._weights, parameters, strict=True):
+            given = update.optimizer.state.get(parameter, {})
+            for name, value in self._optimizer.state.get(own, {}).items():
+                if name in given:
+                    places.append(value)
+                    values.append(given[name])
+                else:
+                    fresh.append(value)
+        _copy(places, values)
+        if fresh:
+            torch._foreach_zero_(fresh)
+
+    def step(self) -> bool:
+        """Take the next step, on its stream; whether it was the last."""
+        update, feed = self._update, self._feed
+        feed.goto(self._number)
+        shape = Shape(1, int(update.hands.sizes[self._number]), filled=False)
+        first = not self._recorder.knows(shape)
+        stream = update.training.stream
+        drawing = stream.playing(self._lr.device, self._generator) if first and self._descent.draws else nullcontext()
+        with drawing:
+            self._recorder(shape, partial(self._take, shape), self._optimizer)
+        self._number += 1
+        return self._number == len(update.hands)
+
+    def _take(self, shape: Shape) -> None:
+        self._total += self._descent.step(self._feed.batch(shape))
+
+    @torch.no_grad()
+    def end(self, total: torch.Tensor) -> UpdateReport:
+        """The net has the new weights, and `total` the sum of the losses: call it on its stream."""
+        update, training = self._update, self._update.training
+        parameters, buffers = training.tensors
+        places, values = [*parameters, *buffers], [*self._weights, *self._buffers]
+        for own, parameter in zip(self._weights, parameters, strict=True) if training.keeps(update.optimizer) else ():
+            for name, value in self._optimizer.state.get(own, {}).items():
+                given = update.optimizer.state[parameter]
+                if name not in given:
+                    given[name] = torch.empty_like(value)
+                places.append(given[name])
+                values.append(value)
+        _copy(places, values)
+        if self._descent.draws:
+            training.stream.set_gpu_state(self._lr.device, self._generator.get_state())
+        total.copy_(self._total)
+        taken, schedule = len(update.hands), update.schedule
+        training.note_steps(update.optimizer, taken)
+        return UpdateReport(taken, schedule.lr, float("nan"), str(schedule.device), self._descent.parts())
 
 
-def _all_tensors(update: Update) -> list[torch.Tensor]:
-    net: Any = update.training.net
-    return [*(each.detach() for each in net.parameters()), *net.buffers(), *_tensors_kept(update.optimizer)]
+class Lanes:
+    """The places for nets of one kind, as many as there are streams. They are kept by the nets that used them last."""
+
+    def __init__(self) -> None:
+        self._free: list[Lane] = []
+        self._made = 0
+
+    def take(self, update: Update) -> Lane | None:
+        """A place that is free; None if all are taken."""
+        if not self._free:
+            streams = _streams(update.schedule.device)
+            if self._made == len(streams):
+                return None
+            self._free.append(Lane(update, streams[self._made]))
+            self._made += 1
+        return self._free.pop()
+
+    def give_back(self, lane: Lane) -> None:
+        """It is free again."""
+        self._free.append(lane)
+
+
+_lanes: weakref.WeakValueDictionary[Hashable, Lanes] = weakref.WeakValueDictionary()
+
+
+def train_side_by_side(updates: Sequence[Update], done: dict[int, UpdateReport]) -> None:
+    """Train these, which are on one GPU and compute with one precision. `done` has the reports of those that are."""
+    device, precision = updates[0].schedule.device, updates[0].schedule.precision
+    ended: dict[int, UpdateReport] = {}
+    totals = torch.zeros(len(updates), device=device)
+    with turn(device), computing(device, precision), on_side_stream(device):
+        main = torch.cuda.current_stream(device)
+        for stream in _streams(device):
+            stream.wait_stream(main)
+        try:
+            _take_turns(updates, totals, ended)
+        except BaseException:
+            for each in updates:  # what is at work there is forgotten
+                _lanes.pop(_kind(each), None)
+                each.training.forget()
+            raise
+        finally:
+            torch.cuda.set_stream(main)
+            torch.cuda.synchronize(device)
+            sums = totals.tolist()
+            done |= {at: dataclasses.replace(each, loss=sums[at] / each.steps) for at, each in ended.items()}
+
+
+def _take_turns(updates: Sequence[Update], totals: torch.Tensor, ended: dict[int, UpdateReport]) -> None:
+    """Each takes the next free place; all that have one take a step in turn."""
+    waiting = deque(sorted(range(len(updates)), key=lambda at: -len(updates[at].hands)))
+    lanes = [_lanes_for(update) for update in updates]
+    busy: list[tuple[int, Lane, Lanes]] = []
+    while waiting or busy:
+        while waiting:
+            update, places = updates[waiting[0]], lanes[waiting[0]]
+            lane = places.take(update)
+            if lane is None:
+                break
+            torch.cuda.set_stream(lane.stream)
+            lane.begin(update)
+            busy.append((waiting.popleft(), lane, places))
+        for each in list(busy):
+            at, lane, places = each
+            torch.cuda.set_stream(lane.stream)
+            if lane.step():
+                ended[at] = lane.end(totals[at])
+                places.give_back(lane)
+                busy.remove(each)
+
+
+def _lanes_for(update: Update) -> Lanes:
+    kind = _kind(update)
+    places = _lanes.get(kind)
+    if places is None:
+        places = _lanes[kind] = Lanes()
+    update.training.keep(places)
+    return places
+
+
+def _kind(update: Update) -> Hashable:
+    """Equal for updates that are the same computation on other numbers; the learning rate is one of them."""
+    rated = dataclasses.replace(update, schedule=dataclasses.replace(update.schedule, lr=0.0))
+    return kind_of(rated), LaneFeed.kind_of(_fed(update))
+
+
+def _fed(update: Update) -> Fed:
+    return Fed(update.hands, update.sets, update.beside)
+
+
+def _copy(places: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    """All at once, those of one type."""
+    by_type: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
+    for place, value in zip(places, values, strict=True):
+        own = by_type.setdefault(place.dtype, ([], []))
+        own[0].append(place)
+        own[1].append(value)
+    for some, given in by_type.values():
+        torch._foreach_copy_(some, given)
 
 
 @cache

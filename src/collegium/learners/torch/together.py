@@ -294,5 +294,5 @@ def _cohort_for(updates: Sequence[Update]) -> Cohort:
         cohort = _cohorts[key] = Cohort(updates)
         cohort.lock.acquire()
     for each in updates:
-        each.training.cohort = cohort
+        each.training.keep(cohort)
     return cohort

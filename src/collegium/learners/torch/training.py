@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
 from collegium.learners.torch.devices import CPU, RandomStream, computing
 from collegium.learners.torch.hands import Hands
+from collegium.learners.torch.likeness import likeness
 from collegium.registry import lookup
 
 MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -34,6 +36,8 @@ OPTIMIZERS: Final[dict[str, MakeOptimizer]] = {
 }
 _IMAGE: Final = 3  # dimensions
 _KERNEL: Final = 4
+MOST_KEPT: Final = 4
+"""A method may train a net in turns in a few ways, such as on its own rows and on others' answers."""
 NO_TERMS: Final = LocalTerms(keep_optimizer=True)
 
 
@@ -109,24 +113,24 @@ class Training:
         optimizer: str,
         seed: int | None,
         deterministic: bool,
-        layers: Hashable,
+        layers: Hashable = None,
     ) -> None:
-        """`layers` is equal for nets with the same layers."""
+        """`layers` is equal for nets with the same layers; without it they are compared."""
         for_net, for_batches, for_distilling = np.random.SeedSequence(seed).spawn(3)
         self.stream = RandomStream(int(for_net.generate_state(1, np.uint64)[0]))
         with self.stream.playing(CPU):
             self.net = make_net()
-        self.layers = layers
+        self.layers = likeness(self.net) if layers is None else layers
         self._input_shape = input_shape
         self._has: dict[tuple[type[nn.Module], ...], bool] = {}
         self._optimizer, self._optimizer_name = OPTIMIZERS[optimizer](self.net.parameters()), optimizer
         self.taken = 0
         """How many steps its optimizer has taken."""
-        self.cohort: object = None
-        """Where it was trained with others last: kept for the next time."""
+        self._kept: deque[object] = deque(maxlen=MOST_KEPT)
         self._batches = Batches(np.random.default_rng(for_batches))
         self._distilled = Batches(np.random.default_rng(for_distilling))
         self._distiller: torch.optim.Optimizer | None = None
+        self._distilled_for = 0
         self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
@@ -152,9 +156,10 @@ class Training:
     def _reset(self, name: str) -> None:
         """A new optimizer, or, where that is the same, the old one that has forgotten everything."""
         if name == self._optimizer_name:
-            for kept in self._optimizer.state.values():  # in its place: what was recorded on a GPU changes it there
-                for value in filter(torch.is_tensor, kept.values()):
-                    value.zero_()
+            kept = [value for state in self._optimizer.state.values() for value in state.values()]
+            tensors = [value for value in kept if torch.is_tensor(value)]
+            if tensors:
+                torch._foreach_zero_(tensors)
         else:
             self._optimizer, self._optimizer_name = OPTIMIZERS[name](self.net.parameters()), name
             put_optimizer(self._optimizer, self._device)
@@ -169,31 +174,47 @@ class Training:
             adam = torch.optim.Adam(self.net.parameters()) if kept is None else kept
             put_optimizer(adam, self._device)
             self._distiller = adam if terms.keep_optimizer else None
+            self._distilled_for = 0 if kept is None else self._distilled_for
         hands = schedule.deal(self._distilled, [], soft)
         return Update(self, hands, [], soft, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
 
+    def keep(self, place: object) -> None:
+        """Keep where it is trained for the next time: what was recorded there serves it again."""
+        if place not in self._kept:
+            self._kept.append(place)
+
+    def forget(self) -> None:
+        """Give back what was kept."""
+        self._kept.clear()
+
+    def keeps(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether this optimizer is trained with again."""
+        return optimizer is self._optimizer or optimizer is self._distiller
+
     def steps_of(self, optimizer: torch.optim.Optimizer) -> int:
-        """How many steps an optimizer of this net has taken: its own, or a new one."""
-        return self.taken if optimizer is self._optimizer else 0
+        """How many steps an optimizer of this net has taken: one that it keeps, or a new one."""
+        return self.taken if optimizer is self._optimizer else self._distilled_for if self.keeps(optimizer) else 0
 
     def note_steps(self, optimizer: torch.optim.Optimizer, steps: int) -> None:
         """So many steps were taken."""
         if optimizer is self._optimizer:
             self.taken += steps
+        elif self.keeps(optimizer):
+            self._distilled_for += steps
 
-    def descent(self, update: Update) -> Descent:
-        """The mini-batch steps of an update, with what the terms' losses add."""
+    def descent(self, update: Update, net: nn.Module, optimizer: torch.optim.Optimizer) -> Descent:
+        """The mini-batch steps of an update, with what the terms' losses add; `net` has its weights."""
         schedule, terms = update.schedule, update.terms
         with self.stream.playing(schedule.device) if terms.added else nullcontext():  # a loss may draw its first values
             losses = [
                 lookup("local_loss", term.loss)(
-                    term, self.net, lambda part: schedule.applied_to(update.make_optimizer(part))
+                    term, net, lambda part: schedule.applied_to(update.make_optimizer(part))
                 )
                 for term in terms.added
             ]
         return Descent(
-            self.net,
-            schedule.applied_to(update.optimizer),
+            net,
+            optimizer,
             losses,
             augment=schedule.augment,
             precision=schedule.precision,
@@ -205,7 +226,7 @@ class Training:
         schedule, terms, device = update.schedule, update.terms, update.schedule.device
         total = torch.zeros((), device=device)
         with turn(device), computing(device, schedule.precision), self.learning(terms.train):
-            descent = self.descent(update)
+            descent = self.descent(update, self.net, schedule.applied_to(update.optimizer))
             with stepping(descent, device, recorded=not descent.draws) as step:
                 for batch in update.batches:
                     with self.stream.playing(device) if descent.draws else nullcontext():
@@ -217,20 +238,23 @@ class Training:
     @contextmanager
     def learning(self, train: Trained) -> Iterator[None]:
         """The net in training mode; or only its head learns, and the rest is frozen in eval mode."""
-        if train == "all":
-            self.net.train()
-            yield
-            return
-        self.net.eval()
-        of_head = set(map(id, named.head_of(self.net, self.head).parameters()))
-        frozen = [each for each in self.net.parameters() if each.requires_grad and id(each) not in of_head]
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+        frozen = self.set_learning(self.net, train)
         try:
             yield
         finally:
             for parameter in frozen:
                 parameter.requires_grad_(True)
+
+    def set_learning(self, net: nn.Module, train: Trained) -> list[nn.Parameter]:
+        """The same for this net, which has its layers; returns what is frozen."""
+        net.train(train == "all")
+        if train == "all":
+            return []
+        of_head = set(map(id, named.head_of(net, self.head).parameters()))
+        frozen = [each for each in net.parameters() if each.requires_grad and id(each) not in of_head]
+        for parameter in frozen:
+            parameter.requires_grad_(False)
+        return frozen
 
     def _check_batch_norm(self, sets: Sequence[Labelled | Beside], schedule: Schedule, train: Trained) -> None:
         smallest_batch = len(sets) * min(schedule.batch_size, max(map(len, sets)))
@@ -280,7 +304,7 @@ class Training:
         self._move(self.net, device, channels_last=channels_last)
         put_optimizer(self._optimizer, device)
         self._device, self._channels_last = device, channels_last
-        self.cohort = None
+        self.forget()
         self.__dict__.pop("tensors", None)
 
     @staticmethod
@@ -295,7 +319,8 @@ class Training:
         return moved
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in self.__dict__.items() if name != "tensors"} | {"cohort": None}
+        state = {name: value for name, value in self.__dict__.items() if name != "tensors"}
+        state["_kept"] = deque(maxlen=MOST_KEPT)
         if self._device == CPU:
             return state
         with turn(self._device):
@@ -324,7 +349,7 @@ class Training:
     def has_diverged(self) -> bool:
         """Whether some weight is NaN or infinite."""
         with turn(self._device):
-            return not all(bool(value.isfinite().all()) for value in self.net.state_dict().values())
+            return not bool(torch.stack([value.isfinite().all() for value in self.net.state_dict().values()]).all())
 
 
 def has_layer(net: nn.Module, *kinds: type[nn.Module]) -> bool:

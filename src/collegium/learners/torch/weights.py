@@ -6,7 +6,8 @@ as batch norm's count of batches, describe how long one site trained, not what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,14 @@ Arrays = dict[str, NDArray[np.float32]]
 
 def read(net: nn.Module, part: Part = "all", head: str = "") -> Arrays:
     """A copy of the weights of this part."""
-    return {name: value.detach().float().cpu().numpy().copy() for name, value in _state(net, part, head).items()}
+    state = _state(net, part, head)
+    if not any(value.is_cuda for value in state.values()):
+        return {name: value.detach().float().numpy().copy() for name, value in state.items()}
+    there = torch.cat([value.detach().float().reshape(-1) for value in state.values()])
+    everything = _locked(there.numel()).copy_(there).numpy()
+    ends = np.cumsum([value.numel() for value in state.values()])
+    pieces = zip(state.items(), np.split(everything, ends[:-1]), strict=True)
+    return {name: piece.reshape(tuple(value.shape)) for (name, value), piece in pieces}
 
 
 def write(net: nn.Module, weights: Weights, part: Part = "all", head: str = "") -> None:
@@ -30,8 +38,53 @@ def write(net: nn.Module, weights: Weights, part: Part = "all", head: str = "") 
     state = _state(net, part, head)
     check(weights, {name: tuple(value.shape) for name, value in state.items()}, f"These {_NAMES[part]}")
     with torch.no_grad():
-        for name, value in state.items():
-            value.copy_(torch.from_numpy(_numbers(name, weights[name])))
+        if any(value.is_cuda for value in state.values()):
+            _write_there(state, weights)
+        else:
+            for name, value in state.items():
+                value.copy_(torch.from_numpy(_numbers(name, weights[name])))
+
+
+def _write_there(state: Mapping[str, torch.Tensor], weights: Weights) -> None:
+    """Bring them to the GPU in one piece; weights for many sites, which are the same arrays, go there once."""
+    places, given = list(state.values()), [weights[name] for name in state]
+    lengths = [value.numel() for value in places]
+    key = tuple(map(id, given)), places[0].device
+    if _there.key != key or not _there.lives:
+        here = _locked(sum(lengths))
+        for piece, name in zip(np.split(here.numpy(), np.cumsum(lengths)[:-1]), state, strict=True):
+            piece[:] = _numbers(name, weights[name], copy=None).ravel()
+        _there.put(key, given, here)
+    pieces = torch.split(_there.values, lengths)
+    torch._foreach_copy_(places, [piece.view(value.shape) for piece, value in zip(pieces, places, strict=True)])
+
+
+def _locked(length: int) -> torch.Tensor:
+    """Memory that a GPU reads and writes by itself; what is given back serves again."""
+    return torch.empty(length, pin_memory=True)
+
+
+class _There:
+    """The last weights that came to a GPU; those of arrays that may change are not kept."""
+
+    def __init__(self) -> None:
+        self.key: Any = None
+        self._given: list[weakref.ref[Any]] = []
+
+    @property
+    def lives(self) -> bool:
+        """Whether the arrays are still those that came."""
+        return bool(self._given) and all(each() is not None for each in self._given)
+
+    def put(self, key: Any, given: Sequence[Any], values: torch.Tensor) -> None:
+        """These are the last ones."""
+        fixed = all(isinstance(each, np.ndarray) and not each.flags.writeable for each in given)
+        self.key = key
+        self._given = [weakref.ref(each) for each in given] if fixed else []
+        self.values = values.to(key[1])
+
+
+_there = _There()
 
 
 def for_parameters(net: nn.Module, given: Weights, what: str) -> list[torch.Tensor | None]:
@@ -103,9 +156,9 @@ def _state(net: nn.Module, part: Part, head: str = "") -> dict[str, torch.Tensor
     return {name: value for name, value in state.items() if name.startswith(prefix) == (part == "head")}
 
 
-def _numbers(name: str, value: Any) -> NDArray[np.float32]:
+def _numbers(name: str, value: Any, copy: bool | None = True) -> NDArray[np.float32]:
     try:
-        return np.array(value, dtype=np.float32)
+        return np.array(value, dtype=np.float32, copy=copy)
     except (TypeError, ValueError):
         raise ConfigError(f"The weights {name} are not numeric.") from None
 

@@ -46,7 +46,11 @@ class UpdateWork:
 
     def alone(self) -> UpdateReport:
         """Carry it out."""
-        return lanes.train_alone(self.update) if lanes.has_lane(self.update) else self.update.carry_out()
+        if not lanes.has_lane(self.update):
+            return self.update.carry_out()
+        done: dict[int, UpdateReport] = {}
+        lanes.train_side_by_side([self.update], done)
+        return done[0]
 
     def together(self, others: Sequence[UpdateWork]) -> Sequence[UpdateReport | Alone]:
         """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
@@ -56,20 +60,26 @@ class UpdateWork:
 
 def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
     """As many at a time as fit into memory; if one of them fails, each alone, so that it hurts nobody else."""
-    backup = None if all(map(lanes.is_recorded, updates)) else lanes.Backup(updates)
-    try:
-        return list(lanes.train_side_by_side(updates))
-    except Exception as error:
-        if backup is not None:  # what is recorded fails before its first step, if it does
-            backup.restore()
-        if len(updates) == 1:
-            raise
-        if not isinstance(error, torch.cuda.OutOfMemoryError):
-            return [Alone(f"a net beside it cannot be trained ({type(error).__name__})")] * len(updates)
-    torch.cuda.empty_cache()
-    half = len(updates) // 2
-    together.warn_of_memory(len(updates), half)
-    return _side_by_side(updates[:half]) + _side_by_side(updates[half:])
+    outcomes: list[UpdateReport | Alone] = [Alone("there is no memory for more than one net")] * len(updates)
+    waiting = [list(range(len(updates)))]
+    while waiting:
+        group = waiting.pop()
+        done: dict[int, UpdateReport] = {}
+        try:
+            lanes.train_side_by_side([updates[at] for at in group], done)
+        except Exception as error:
+            left = [at for place, at in enumerate(group) if place not in done]
+            if isinstance(error, torch.cuda.OutOfMemoryError):
+                torch.cuda.empty_cache()
+                half = (len(left) + 1) // 2
+                together.warn_of_memory(len(left), half)
+                waiting += [part for part in (left[:half], left[half:]) if len(part) > 1]
+            else:
+                for at in left:
+                    outcomes[at] = Alone(f"a net beside it cannot be trained ({type(error).__name__})")
+        for place, report in done.items():
+            outcomes[group[place]] = report
+    return outcomes
 
 
 @dataclass(frozen=True, eq=False)

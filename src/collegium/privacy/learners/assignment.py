@@ -18,8 +18,13 @@ from scipy import sparse
 
 def teacher_of(X: Any, teachers: int) -> NDArray[np.intp]:
     """The teacher, 0 .. teachers-1, of each row of a table."""
-    places = (int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) % teachers for row in _rows(X))
+    places = (value % teachers for value in row_hashes(X))
     return np.fromiter(places, dtype=np.intp, count=X.shape[0])
+
+
+def row_hashes(X: Any) -> Iterator[int]:
+    """A hash of each row's own values: equal rows have equal ones."""
+    return (int.from_bytes(hashlib.blake2b(row, digest_size=8).digest()) for row in _rows(X))
 
 
 def _rows(X: Any) -> Iterator[bytes]:

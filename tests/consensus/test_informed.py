@@ -1,0 +1,152 @@
+"""Informed: votes count by what each site knows of its own mistakes, and as far as the others bear it out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.dummy import DummyClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+import collegium as cg
+from collegium.core.folds import deal_folds
+from collegium.errors import ConfigError
+
+RNG = np.random.default_rng(0)
+TRUTH = (RNG.random(3000) < 0.4).astype(int)
+
+
+def says(accuracy: float, truth: np.ndarray = TRUTH) -> np.ndarray:
+    return np.where(RNG.random(len(truth)) < accuracy, truth, 1 - truth)
+
+
+def counts(accuracy: float, rows: int = 100) -> np.ndarray:
+    right = round(accuracy * rows)
+    return np.array([[right, rows - right], [rows - right, right]], dtype=float)
+
+
+def labels(votes: list[np.ndarray], own: list[np.ndarray], **settings: object) -> np.ndarray:
+    return cg.Informed(**settings).estimate(np.stack(votes), np.stack(own))[0].argmax(axis=1)
+
+
+def test_one_good_site_is_heard_among_three_that_know_they_guess() -> None:
+    votes = [says(0.95), *(says(0.55) for _ in range(3))]
+    found = labels(votes, [counts(0.95), *(counts(0.55) for _ in range(3))])
+    assert np.mean(found == TRUTH) > 0.94
+    assert np.mean((np.sum(votes, axis=0) + RNG.random(3000) - 0.5 > 2) == TRUTH) < 0.8  # the majority
+
+
+def test_a_site_that_always_says_the_same_tells_nothing() -> None:
+    constant, own = np.zeros(3000, dtype=int), np.array([[60.0, 0.0], [40.0, 0.0]])
+    good = [says(0.85), says(0.8)]
+    np.testing.assert_array_equal(
+        labels([*good, constant, constant], [counts(0.85), counts(0.8), own, own]),
+        labels(good, [counts(0.85), counts(0.8)]),
+    )
+
+
+def test_a_class_that_a_site_has_never_seen_is_unknown_to_it() -> None:
+    truth = RNG.integers(3, size=3000)
+    knows_all = np.where(RNG.random(3000) < 0.7, truth, RNG.integers(3, size=3000))
+    knows_two = np.where(truth == 2, RNG.integers(2, size=3000), truth)  # never wrong on what it knows
+    full = np.full((3, 3), 10.0) + 60 * np.eye(3)
+    found = labels([knows_all, knows_two], [full, np.diag([50.0, 50.0, 0.0])])
+    assert np.mean(found[truth == 2] == 2) > 0.6
+    assert np.mean(found == truth) > np.mean(knows_all == truth)
+
+
+@pytest.mark.parametrize("liars", [1, 2, 3])
+def test_three_in_ten_sites_that_flip_and_claim_to_be_right_are_not_believed(liars: int) -> None:
+    votes = [1 - says(0.95) for _ in range(liars)] + [says(0.75) for _ in range(10 - liars)]
+    own = [counts(0.95)] * liars + [counts(0.75)] * (10 - liars)
+    posterior, belief = cg.Informed().estimate(np.stack(votes), np.stack(own))
+    assert belief[:liars].max() < 0.3
+    assert belief[liars:].min() > 0.7
+    assert np.mean(posterior.argmax(axis=1) == TRUTH) > 0.9
+    believing = labels(votes, own, doubt=False)
+    assert liars < 3 or np.mean(believing == TRUTH) < 0.7
+
+
+def test_counts_leave_once_and_are_in_the_ledger_as_unprotected(cancer) -> None:
+    run = cancer.run(cg.FedCT(rounds=3, consensus=cg.Informed()))
+    told = run.releases[run.releases["step"] == "informed.count_answers"]
+    assert len(told) == 5
+    assert set(told["kind"]) == {"AnswerCounts"}
+    assert set(told["round"]) == {0}
+    assert set(told["bytes"]) == {2 * 2 * 8}
+    assert not told["protected"].any()
+    assert run.accuracy.iloc[-1].mean() > 0.85
+    noted = run.metrics.query("metric == 'belief'")
+    assert len(noted) == 15
+    assert noted["value"].between(0, 1).all()
+
+
+def test_asking_for_counts_leaves_the_sites_own_training_as_it_was(cancer) -> None:
+    learner = DecisionTreeClassifier(max_features=3)  # which draws features at random
+    plain = cancer.run(cg.FedCT(rounds=1), learner)
+    informed = cancer.run(cg.FedCT(rounds=1, consensus=cg.Informed()), learner)
+    assert plain.accuracy.equals(informed.accuracy)
+
+
+def test_with_epsilon_the_counts_are_charged_and_protected(cancer) -> None:
+    run = cancer.run(cg.FedCT(rounds=2, consensus=cg.Informed(epsilon=2.0, blocks=5)))
+    told = run.releases[run.releases["step"] == "informed.add_up_blocks"]
+    assert len(told) == 5
+    assert told["protected"].all()
+    claims = run.privacy[run.privacy["kind"] == "dp"]
+    assert len(claims) == 5
+    assert claims["epsilon"].to_numpy() == pytest.approx(2.0, rel=1e-3)
+    assert set(claims["relation"]) == {"add_remove"}
+    assert any("at most 2.0 in all" in text for text in claims["assumptions"])
+
+
+def test_a_site_that_refuses_to_tell_counts_all_the_same(cancer) -> None:
+    sites = cancer.sites(DecisionTreeClassifier())
+    shy = cg.Policy(unprotected=["HardLabels"])
+    sites[0] = cg.Site(sites[0].name, sites[0].X, sites[0].y, learner=sites[0].learner, policy=shy)
+    with pytest.warns(cg.CollegiumWarning, match="count_answers, unprotected"):
+        run = cancer.run(cg.FedCT(rounds=2, consensus=cg.Informed()), sites=sites)
+    assert len(run.releases.query("party == 'site0' and kind == 'HardLabels'")) == 2
+    assert run.labels.known.all()
+
+
+def test_a_useless_site_does_not_matter(cancer) -> None:
+    sites = cancer.sites(DecisionTreeClassifier(random_state=0))
+    for i in (0, 1, 2):
+        sites[i] = cg.Site(f"useless{i}", sites[i].X, sites[i].y, learner=DummyClassifier())
+    truth = {"public_truth": cancer.split.public_truth}
+    quality = {
+        type(rule).__name__: cancer.run(cg.FedCT(rounds=1, consensus=rule), sites=sites, **truth)
+        .metrics.query("metric == 'consensus_quality'")["value"]
+        .iloc[-1]
+        for rule in (cg.Majority(), cg.Informed())
+    }
+    assert quality["Informed"] > 0.85 > quality["Majority"]
+
+
+def test_a_private_learner_is_not_asked_for_one_more_use_of_its_rows(cancer) -> None:
+    sites = cancer.sites(cg.PrivateVoting(DecisionTreeClassifier(), epsilon=5.0, teachers=3))
+    run = cancer.run(cg.FedCT(rounds=2, consensus=cg.Informed(epsilon=1.0)), sites=sites)
+    assert run.releases["protected"].all()
+    assert run.privacy["epsilon"].max() == pytest.approx(5.0, rel=1e-3)
+
+
+def test_fedkt_and_aimhi_take_it(cancer) -> None:
+    rule = cg.Informed()
+    for algorithm in (cg.FedKT(subsets=2, consensus=rule), cg.AIMHI(rounds=2, period=1, consensus=rule)):
+        run = cancer.run(algorithm)
+        assert run.refusals.empty
+        assert "AnswerCounts" in set(run.releases["kind"])
+
+
+def test_secret_votes_cannot_be_weighed() -> None:
+    with pytest.raises(ConfigError, match="Informed compares the votes of single sites"):
+        cg.FedCT(consensus=cg.Informed(), votes="secret")
+
+
+def test_every_class_is_dealt_evenly_over_the_folds() -> None:
+    codes = np.repeat([0, 1, 2], [11, 5, 2])
+    fold_of = deal_folds(codes, 5, np.random.default_rng(0))
+    for code in range(3):
+        sizes = np.bincount(fold_of[codes == code], minlength=5)
+        assert sizes.max() - sizes.min() <= 1
+    assert np.ptp(np.bincount(fold_of, minlength=5)) <= 1

@@ -1,0 +1,224 @@
+"""Nets that take turns in one place learn what each would learn where it is."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from collegium.algorithms.fedprox import Proximal
+from collegium.core.terms import LocalTerms, SoftTargets, UpdateReport
+from collegium.learners.torch import lanes
+from collegium.learners.torch.classifier import TorchClassifier
+from collegium.learners.torch.lanes import Lane
+from collegium.learners.torch.training import Update
+from collegium.learners.torch.works import UpdateWork
+from collegium.wire import tables
+
+CLASSES = 4
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+    ),
+]
+rng = np.random.default_rng(0)
+U = tables.frozen(rng.normal(size=(60, 3, 8, 8)).astype(np.float32))
+L = rng.integers(0, CLASSES, size=len(U))
+SOFT = rng.dirichlet(np.ones(CLASSES), size=len(U)).astype(np.float32)
+
+
+def convolutions(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(shape[0], 6, 3, bias=False), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 36, n_classes)
+    )
+
+
+def with_dropout(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(shape[0], 6, 3), nn.Dropout(0.5), nn.Flatten(), nn.Linear(6 * 36, n_classes))
+
+
+def rows(n: int) -> tuple[Any, Any]:
+    own = np.random.default_rng(n)
+    return tables.frozen(own.normal(size=(n, 3, 8, 8)).astype(np.float32)), own.integers(0, CLASSES, size=n)
+
+
+class InOnePlace:
+    """Trains every net in the same lane, in turn."""
+
+    def __init__(self) -> None:
+        self.lane: Lane | None = None
+
+    def __call__(self, update: Update) -> UpdateReport:
+        if self.lane is None:
+            self.lane = Lane(update, None)
+        self.lane.begin(update)
+        while not self.lane.step():
+            pass
+        total = torch.zeros(())
+        report = self.lane.end(total)
+        assert np.isfinite(float(total))
+        return report
+
+
+TERMS = [
+    None,
+    LocalTerms([Proximal(0.1)]),
+    LocalTerms([Proximal(0.1)], keep_optimizer=True),
+    LocalTerms([SoftTargets(U, SOFT, temperature=2.0)], keep_optimizer=True),
+    LocalTerms(train="head", keep_optimizer=True),
+]
+
+
+@pytest.mark.parametrize("terms", TERMS, ids=["plain", "proximal", "proximal kept", "soft", "head"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "momentum"])
+@pytest.mark.parametrize("pseudo", [None, (U, L)], ids=["own rows", "with public rows"])
+def test_nets_in_one_place_learn_what_they_learn_where_they_are(
+    optimizer: str, terms: LocalTerms | None, pseudo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if pseudo is not None and terms is not None and terms.unlabeled is not None:
+        pytest.skip("an update has one kind of public rows")
+    settings = {"optimizer": optimizer, "lr": 0.01, "batch_size": 10, "weight_decay": 0.01}
+    alone = [TorchClassifier(convolutions, random_state=seed, **settings) for seed in range(3)]
+    placed = copy.deepcopy(alone)
+    place = InOnePlace()
+    for sweep in range(2):
+        for at, size in enumerate((20, 31, 16)):
+            X, y = rows(size)
+            how: dict[str, Any] = {"classes": range(CLASSES), "epochs": 2, "pseudo": pseudo, "terms": terms}
+            if sweep:
+                for models in (alone, placed):
+                    models[at].set_params(lr=0.02)
+            alone[at].update(X, y, **how)
+            with monkeypatch.context() as patched:
+                patched.setattr(UpdateWork, "alone", lambda work: place(work.update))
+                placed[at].update(X, y, **how)
+            expected = alone[at].get_weights()
+            for name, value in placed[at].get_weights().items():
+                np.testing.assert_allclose(value, expected[name], atol=2e-5, err_msg=name)
+            assert placed[at].last_update_.steps == alone[at].last_update_.steps
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_nets_are_distilled_in_one_place_as_where_they_are(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = [TorchClassifier(convolutions, random_state=seed).initialize(U, range(CLASSES)) for seed in range(2)]
+    placed = copy.deepcopy(alone)
+    place = InOnePlace()
+    for at in (0, 1, 0, 1):
+        how: dict[str, Any] = {"epochs": 1, "lr": 0.01, "batch_size": 16, "keep_optimizer": kept}
+        expected = alone[at].distill(U, SOFT, **how).get_weights()
+        with monkeypatch.context() as patched:
+            patched.setattr(UpdateWork, "alone", lambda work: place(work.update))
+            placed[at].distill(U, SOFT, **how)
+        for name, value in placed[at].get_weights().items():
+            np.testing.assert_allclose(value, expected[name], atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("net", [convolutions, with_dropout])
+def test_an_update_that_fails_leaves_the_net_as_it_was(net: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = TorchClassifier(net, batch_size=8, random_state=0, device=device)
+    X, y = rows(40)
+    model.update(X, y, classes=range(CLASSES), epochs=1)
+    before = model.get_weights()
+    if device == "cpu":
+        place = InOnePlace()
+        monkeypatch.setattr(UpdateWork, "alone", lambda work: place(work.update))
+    taken = []
+
+    def failing(lane: Lane, go: Any = Lane.step) -> bool:
+        taken.append(1)
+        if len(taken) == 3:
+            raise RuntimeError("no more")
+        return bool(go(lane))
+
+    monkeypatch.setattr(lanes.Lane, "step", failing)
+    with pytest.raises(RuntimeError, match="no more"):
+        model.update(X, y, classes=range(CLASSES), epochs=1)
+    for name, value in model.get_weights().items():
+        np.testing.assert_array_equal(value, before[name])
+    model.update(X, y, classes=range(CLASSES), epochs=1)
+    assert not model.diverged_
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+@pytest.mark.parametrize("net", [convolutions, with_dropout])
+def test_places_on_a_gpu_serve_more_nets_than_there_are(net: Any, precision: str) -> None:
+    def trained() -> list[dict[str, Any]]:
+        models = [
+            TorchClassifier(net, batch_size=8, random_state=seed, device="cuda", precision=precision, lr=0.01)
+            for seed in range(len(data))
+        ]
+        updates: list[Update] = []
+        for _ in range(3):
+            updates.clear()
+            for model, (X, y) in zip(models, data, strict=True):
+                if not hasattr(model, "_training"):
+                    model.initialize(X, range(CLASSES))
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(TorchClassifier, "_carry_out", lambda _model, update: updates.append(update))
+                    model.update(X, y, classes=range(CLASSES), epochs=2)
+            if together:
+                done: dict[int, Any] = {}
+                lanes.train_side_by_side(updates, done)
+                assert sorted(done) == list(range(len(models)))
+            else:
+                for update in updates:
+                    update.carry_out()
+        return [model.get_weights() for model in models]
+
+    data = [rows(20 + at % 5) for at in range(2 * lanes.STREAMS + 3)]
+    together = True
+    first, again = trained(), trained()
+    together = False
+    alone = trained()
+    for one, same, other in zip(first, again, alone, strict=True):
+        for name, value in one.items():
+            np.testing.assert_array_equal(value, same[name])
+            np.testing.assert_allclose(value, other[name], atol=2e-2 if precision == "bfloat16" else 1e-3)
+
+
+def test_nets_that_hold_numbers_of_their_own_are_like_no_other() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+            self.scale = scale
+
+        def forward(self, X: torch.Tensor) -> torch.Tensor:
+            return self.layer(X) * self.scale
+
+    scales = iter((1.0, 1.0, 2.0))
+
+    def make(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        return Scaled(next(scales))
+
+    X = np.zeros((4, 3), dtype=np.float32)
+    first, same, other = (
+        TorchClassifier(make, random_state=seed).initialize(X, range(2))._training.layers for seed in range(3)
+    )
+    assert first == same != other
+
+
+def test_nets_whose_class_is_defined_anew_are_alike() -> None:
+    def make(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        class Own(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.layers = nn.Sequential(nn.Linear(shape[0], 5), nn.ReLU(), nn.Linear(5, n_classes))
+
+            def forward(self, X: torch.Tensor) -> torch.Tensor:
+                return self.layers(X)
+
+        return Own()
+
+    X = np.zeros((4, 3), dtype=np.float32)
+    one, other = (TorchClassifier(make, random_state=seed).initialize(X, range(2))._training for seed in range(2))
+    assert one.layers == other.layers
+    wider = TorchClassifier(make).initialize(np.zeros((4, 6), dtype=np.float32), range(2))._training
+    assert wider.layers != one.layers
