@@ -71,6 +71,7 @@ _FEEDS = _of("feeds", "tests/learners/torch/test_feeding.py", "tests/learners/to
 _COHORTS = _of("cohorts", "tests/core/test_meeting.py", "tests/links/test_cohorts.py")
 _COMPUTING = _of("computing", "tests/runs/test_computing.py")
 _ORDER = _of("order of replies", "tests/contracts/test_algorithms.py -k answers_first")
+_EVIDENCE = _of("evidence", "tests/reproduction/test_pieces.py")
 
 FAULTS = (
     # Claims, plans, protocols and nets: the findings of two reviews.
@@ -900,5 +901,57 @@ FAULTS = (
         "decks are dealt past a shuffle of two",
         "room = lefts[1] if len(lefts) > 1",
         "room = lefts[-1] if len(lefts) > 1",
+    ),
+    # What the authors' code does, and the tables of the papers.
+    _EVIDENCE.fault(
+        "the frequent class is dealt first",
+        "    for part in sorted(by_class, key=len) if capped else by_class:\n",
+        "    for part in by_class:\n",
+        "tests/data/test_partition.py -k rarest",
+    ),
+    _EVIDENCE.fault(
+        "ties go to the frequent class",
+        "np.argsort(np.argsort(-counts.sum(axis=1), kind=",
+        "np.argsort(np.argsort(counts.sum(axis=1), kind=",
+        "tests/algorithms/test_fedkt.py -k ties",
+    ),
+    _EVIDENCE.fault(
+        "a summed loss counts as private",
+        '    separator = noisy_separator if loss == "mean" else summed_separator\n',
+        "    separator = noisy_separator\n",
+        "tests/algorithms/test_fedaux.py -k sum",
+    ),
+    _EVIDENCE.fault(
+        "the coordinator's optimizer is new every round",
+        "            kept = self._distiller if terms.keep_optimizer else None\n",
+        "            kept = None\n",
+        "tests/algorithms/test_fedaux.py -k live_on",
+    ),
+    _EVIDENCE.fault(
+        "batch statistics change the running ones",
+        "        layer.train().momentum = 0.0\n",
+        "        layer.train().momentum = 0.1\n",
+        "tests/learners/torch/test_classifier.py -k statistics_of_each_batch",
+    ),
+    _EVIDENCE.fault(
+        "a falling rate stays",
+        "        schedule = replace(schedule, lr=terms.rate * schedule.lr)\n",
+        "",
+        "tests/algorithms/test_fedavg.py -k cosine",
+    ),
+    _EVIDENCE.fault(
+        "every part of a run starts anew",
+        '{} if needed is None else {"start": conditions.weights(needed)}',
+        "{}",
+    ),
+    _EVIDENCE.fault(
+        "what is through is run again",
+        "        self.waiting = [unit for unit in every if not self._is_done(unit)]\n",
+        "        self.waiting = every\n",
+    ),
+    _EVIDENCE.fault(
+        "a run begins that cannot end in time",
+        "        return time.time() + (0 if self._conditions.quick else expected) <= deadline\n",
+        "        return time.time() <= deadline\n",
     ),
 )

@@ -159,8 +159,20 @@ def test_weights_that_are_pretrained_already_are_a_start():
     assert algorithm == FedAUX(rounds=1, start=h_0)
     run(algorithm)
     assert all((SEEN[site][0]["before"]["1.bias"] == 1).all() for site in SEEN)
-    with pytest.raises(ConfigError, match="one of them"):
-        FedAUX(pretrain=h_0, start=h_0)
+
+
+def test_a_run_that_goes_on_scores_by_what_was_pretrained():
+    def scores_and_start(**weights):
+        SCORES.clear(), SEEN.clear()
+        run(FedAUX(rounds=1, participation=1.0, **FREE, **weights))
+        return np.stack([each["s"] for each in SCORES]), SEEN["a"][0]["before"]["1.bias"]
+
+    h_0, later = ({"1.bias": np.full(512, value, np.float32)} for value in (0.0, 0.5))
+    scores, _ = scores_and_start(pretrain=h_0)
+    going_on, start = scores_and_start(pretrain=h_0, start=later)
+    np.testing.assert_array_equal(going_on, scores)
+    assert (start == 0.5).all()
+    assert not np.allclose(scores_and_start(start=later)[0], scores)
 
 
 def test_a_pretraining_may_be_given_by_name_but_not_as_a_class():
@@ -224,17 +236,18 @@ def test_sites_with_different_nets_have_scores_of_their_own_features():
 
 @pytest.mark.parametrize("method", [FedAUX, cg.FedDF, cg.FedBE])
 def test_optimizers_may_live_on_at_sites_and_coordinator(method):
-    def learned(optimizer):
+    def learned(optimizer, rounds=2):
         net = TorchClassifier("linear", optimizer="adam", lr=1e-2, batch_size=16)
-        settings = {"rounds": 2, "participation": 1.0, "optimizer": optimizer, "distill_lr": 1e-2}
-        return run(method(**settings), net).global_model.estimator
+        settings = {"rounds": rounds, "participation": 1.0, "optimizer": optimizer, "distill_lr": 1e-2}
+        result = run(method(**settings), net)
+        return result.global_model.estimator._training, result.models["a"].estimator._training
 
-    new, kept = learned("new"), learned("kept")
-    assert not same(new.get_weights(), kept.get_weights())
-    steps = {float(each["step"]) for each in kept._training._distiller.state.values()}
-    assert len(steps) == 1
-    assert steps.pop() > len(PUBLIC) / 128  # more than one round's
-    assert new._training._distiller is None
+    (new, at_new), (kept, at_kept), (once, at_once) = learned("new"), learned("kept"), learned("kept", rounds=1)
+    assert not same(new.get_weights("all"), kept.get_weights("all"))
+    assert (at_new.taken, at_kept.taken) == (at_once.taken, 2 * at_once.taken)
+    steps = [{float(each["step"]) for each in net._distiller.state.values()} for net in (kept, once)]
+    assert steps[0] == {2 * step for step in steps[1]}
+    assert new._distiller is None
 
 
 @pytest.mark.parametrize("method", [FedAUX, cg.FedDF])

@@ -37,7 +37,7 @@ from scipy.special import softmax
 
 from collegium.algorithms._averaging import average_or, receive, shares, updates
 from collegium.algorithms._certainty import XI, bounded, certainty, noisy_separator, summed_separator
-from collegium.algorithms._starting import Start, prototypes
+from collegium.algorithms._starting import Start, as_start, prototypes
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
 from collegium.core import ActiveSite, Federation, Steps, Weights, step
@@ -93,8 +93,9 @@ class FedAUX(Distilling):
     """C: share of the sites, drawn anew for every round."""
     pretrain: Pretraining | Any = None
     """What pre-trains the features on the public rows: ``cg.SimCLR(epochs=100)``, its name, or anything with
-    ``pretrain(net, X) -> weights``; or weights that are pre-trained already, as for `start`. None: features are those
-    of the start."""
+    ``pretrain(net, X) -> weights``; or weights that are pre-trained already, as for `start`: with a `start` of its own,
+    such as the model of an earlier run that goes on here, they are what scores look at. None: features are those of the
+    start."""
     epsilon: PositiveFloat = 0.1
     """Of each site's scoring model, at `delta`."""
     delta: OpenProbability = 1e-5
@@ -119,10 +120,11 @@ class FedAUX(Distilling):
         if isinstance(self.pretrain, str):
             object.__setattr__(self, "pretrain", build("pretraining", self.pretrain, f"{me}: pretrain"))
         if self.pretrain is not None and not hasattr(self.pretrain, "pretrain"):
-            if self.start is not None:
-                raise ConfigError(f"{me}: pretrain holds weights and so does start: give one of them.")
-            object.__setattr__(self, "start", self.pretrain)
-            object.__setattr__(self, "pretrain", None)
+            # Without a start of their own, nets start from what is pre-trained.
+            first = self.start is None
+            object.__setattr__(self, "start" if first else "pretrain", as_start(self.pretrain, f"{me}: pretrain"))
+            if first:
+                object.__setattr__(self, "pretrain", None)
         super().__post_init__()
 
     def unasked(self) -> Steps:
@@ -131,8 +133,8 @@ class FedAUX(Distilling):
     def coordinate(self, fed: Federation) -> None:
         negatives, distill = self._split(fed)  # D^- u D_distill <- D_aux
         R, theta = prototypes(fed, self.start)  # R maps a site to its prototype P
-        theta = self._pretrain(fed, theta)
-        s = self._scores(fed, R, theta, negatives, distill)
+        theta, h_0 = self._pretrain(fed, theta)
+        s = self._scores(fed, R, h_0, negatives, distill)
         D_distill = tables.frozen(tables.take(fed.public.X, distill))
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t
@@ -165,8 +167,12 @@ class FedAUX(Distilling):
         drawn = fed.rng.permutation(len(fed.public))
         return np.sort(drawn[:n]), np.sort(drawn[n:])
 
-    def _pretrain(self, fed: Federation, theta: dict[str, Arrays]) -> dict[str, Arrays]:
-        """h_0^P <- train_self_supervised(h^P, D_aux); the head is the start's."""
+    def _pretrain(self, fed: Federation, theta: dict[str, Arrays]) -> tuple[dict[str, Arrays], dict[str, Arrays]]:
+        """h_0^P <- train_self_supervised(h^P, D_aux); the head is the start's. And what scores look at: that."""
+        if isinstance(self.pretrain, Start):  # of an earlier run, whose model is the start
+            before = dict(theta)
+            self.pretrain.put_into(before)
+            return theta, before
         if self.pretrain is not None:
             with fed.timed("pretrain"):
                 for P in theta:
@@ -174,7 +180,7 @@ class FedAUX(Distilling):
                     h_0 = self.pretrain.pretrain(fed.workbench.net(P, theta[P]).estimator, fed.public.X)
                     Start([h_0]).put_into(net)  # an error where it is of another net
                     theta |= net
-        return theta
+        return theta, theta
 
     def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
         said = {"ridge": self.ridge, "epsilon": self.epsilon, "delta": self.delta, "loss": self.score_loss}

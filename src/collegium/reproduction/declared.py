@@ -7,6 +7,7 @@ of it (`set`), and the quick form makes it small.
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -187,7 +188,13 @@ def tables() -> dict[str, Table]:
         )
         for each in files
     }
-    return dict(sorted(read.items(), key=lambda item: PAPERS.index(item[1].paper)))
+    return dict(sorted(read.items(), key=lambda item: _place(*item)))
+
+
+def _place(name: str, table: Table) -> tuple[Any, ...]:
+    """Paper by paper, tables before figures, by their numbers."""
+    digits = re.search(r"\d+", name)
+    return PAPERS.index(table.paper), "table" not in name, int(digits[0]) if digits else 0, name
 
 
 def named(names: list[str]) -> dict[str, Table]:

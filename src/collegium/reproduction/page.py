@@ -13,11 +13,11 @@ from collegium.reproduction.results import Results
 from collegium.reproduction.units import Found, Unit
 
 WORDS: Final = {
-    "sites": "mean test accuracy over sites",
-    "global": "test accuracy of the common model",
-    "quality": "share of the consensus labels that are right",
-    "labels": "share of the found labels that are right",
-    "sent": "kB that a site sends in all",
+    "sites": "Mean test accuracy over sites",
+    "global": "Test accuracy of the common model",
+    "quality": "Share of the consensus labels that are right",
+    "labels": "Share of the found labels that are right",
+    "sent": "What a site sends in all, in kB",
     "vul": "AUC of the attack",
 }
 HEAD: Final = """# Reproduction
@@ -58,11 +58,7 @@ def _section(name: str, table: Table, results: Results) -> str:
     ]
     title = f"### {table.paper}, {table.number}: {table.title}"
     table_text = "\n".join(["| " + " | ".join(head) + " |", rule, *lines])
-    return (
-        f"{title}\n\n{WORDS[table.measure][0].upper()}{WORDS[table.measure][1:]}.\n\n{table_text}\n\n"
-        + "".join(f"- {note}\n" for note in notes)
-        + "\n"
-    )
+    return f"{title}\n\n{WORDS[table.measure]}.\n\n{table_text}\n\n" + "".join(f"- {note}\n" for note in notes) + "\n"
 
 
 def _line(name: str, table: Table, row: Row, column: Column, results: Results) -> tuple[list[str], list[Found]]:

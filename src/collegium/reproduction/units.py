@@ -8,15 +8,16 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
-from collegium.core.weights import Arrays
 from collegium.data.benchmarks import FOLDER_VARIABLE
 from collegium.errors import ConfigError, StorageError
 from collegium.reproduction.declared import PRETRAINING, Row, Table, tables
@@ -128,7 +129,9 @@ def _pretrain(unit: Unit, conditions: Conditions) -> Found:
     if len(nets) > 1:
         raise ConfigError("A table with pretraining has one kind of net.")
     (net,) = nets.values()
-    _save(conditions.weights(unit), pretraining.pretrain(net, prepared.public))
+    learned = pretraining.pretrain(net, prepared.public)
+    # In half precision: half the bytes to keep, for features that are trained on.
+    _save(conditions.weights(unit), {name: value.astype(np.float16) for name, value in learned.items()})
     return {"last": None, "best": None}
 
 
@@ -172,8 +175,10 @@ def _begun(algorithm: Algorithm, unit: Unit, row: Row, conditions: Conditions) -
         settings: Any = algorithm
         rounds = settings.rounds // row.parts or 1
         changes["rounds"] = rounds
-        if settings.anneal is not None:
+        if getattr(settings, "anneal", None) is not None:
             changes["first_round"] = settings.first_round + unit.part * rounds
+        if row.pretrained and unit.part and hasattr(settings, "pretrain"):
+            changes["pretrain"] = conditions.weights(pretraining(unit.table, unit.seed))
     return replace(algorithm, **changes)
 
 
@@ -214,7 +219,7 @@ def _numbers(result: Run, measure: str, study: Study) -> Found:
     """What is kept of a run: the last and the best round of what is measured, and what else a reader asks for."""
     sent = result.costs[result.costs["party"] != "coordinator"].groupby("party")["bytes_up"].sum()
     series = _series(result, measure, study, float(sent.mean()) / 1000)
-    claims = [row["epsilon"] for row in result.privacy.to_dict("records") if row["kind"] == "dp"]
+    claims = [row["epsilon"] for row in result.privacy.to_dict("records") if row["kind"] == "dp" and row["epsilon"] > 0]
     return {
         "last": None if math.isnan(series[-1]) else series[-1],
         "best": None if math.isnan(series[-1]) else max(series),
@@ -255,7 +260,7 @@ def _labels_right(result: Run, study: Study) -> float:
     return float(np.mean(right))
 
 
-def _save(file: Path, weights: Arrays) -> None:
+def _save(file: Path, weights: Mapping[str, NDArray[np.floating[Any]]]) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, **weights)  # type: ignore[arg-type]
