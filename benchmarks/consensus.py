@@ -116,7 +116,8 @@ def numbers(X: Any) -> Any:
         words = X.select_dtypes(exclude="number").astype(str)
         for column in words:
             words[column] = words[column].where(words[column].isin(words[column].value_counts().index[:12]), "other")
-        return pd.concat([X.select_dtypes("number").fillna(0), pd.get_dummies(words)], axis=1).to_numpy(np.float32)
+        columns = [pd.get_dummies(words)] if len(words.columns) else []
+        return pd.concat([X.select_dtypes("number").fillna(0), *columns], axis=1).to_numpy(np.float32)
     dense = X.toarray() if hasattr(X, "toarray") else X
     return dense.reshape(len(dense), -1)[:, ::3] if dense.ndim > 2 else dense
 

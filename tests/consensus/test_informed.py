@@ -150,3 +150,13 @@ def test_every_class_is_dealt_evenly_over_the_folds() -> None:
         sizes = np.bincount(fold_of[codes == code], minlength=5)
         assert sizes.max() - sizes.min() <= 1
     assert np.ptp(np.bincount(fold_of, minlength=5)) <= 1
+
+
+def test_a_site_that_seldom_speaks_is_not_believed_for_that() -> None:
+    speaks = RNG.random(3000) < 0.2
+    liar = np.where(speaks, 1 - says(0.95), -1)
+    votes = [liar, *(says(0.8) for _ in range(4))]
+    posterior, belief = cg.Informed().estimate(np.stack(votes), np.stack([counts(0.95), *[counts(0.8)] * 4]))
+    assert belief[0] < 0.3
+    assert belief[1:].min() > 0.8
+    assert np.mean(posterior.argmax(axis=1) == TRUTH) > 0.9

@@ -132,8 +132,9 @@ class Informed(Consensus):
 
         `votes` is of shape (sites, samples), -1 abstains; `counts` of shape (sites, true class, answer).
         """
-        said = np.stack([_said(site, counts.shape[1]) for site in votes])
-        claimed = np.stack([self._claim(*own) for own in zip(counts, said, strict=True)])
+        of_all = np.stack([_said(site, counts.shape[1]) for site in votes])
+        claimed = np.stack([self._claim(*own) for own in zip(counts, of_all, strict=True)])
+        said = of_all / of_all.sum(axis=1, keepdims=True)  # of the samples on which it does not abstain
         belief = np.ones(len(votes))
         if self.doubt:  # first by plain votes, which no false claim can sway; then by what follows from the claims
             belief = _beliefs(_shares_of_others(votes, counts.shape[1]), claimed, said, votes, np.full(len(votes), 0.9))
