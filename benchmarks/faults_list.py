@@ -38,6 +38,10 @@ _DOOR = _of("door", "tests/flare/site/test_door.py")
 _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
 _STATES = _of("states", "tests/site/test_states.py")
+_INFORMED = _of("informed", "tests/consensus/test_informed.py")
+_GUARD = _of("guard", "tests/algorithms/test_guard.py")
+_VERDICT = _of("verdict", "tests/runs/test_verdict.py")
+_FINDINGS = _of("findings", "tests/runs/test_findings.py")
 _SHARED = _of("shared", "tests/wire/test_frames.py", "tests/wire/test_orders.py", "tests/core/test_labels.py")
 _EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
 _FAILURES = _of("failures", "tests/site/test_failures_are_answers.py", "tests/contracts/test_side_channels.py")
@@ -953,5 +957,45 @@ FAULTS = (
         "a run begins that cannot end in time",
         "        return time.time() + (0 if self._conditions.quick else expected) <= deadline\n",
         "        return time.time() <= deadline\n",
+    ),
+    _INFORMED.fault(
+        "a class that a site has never seen counts as known",
+        "return np.where(unknown & counts.any(), said, rows)",
+        "return rows",
+    ),
+    _INFORMED.fault(
+        "a site that abstains is believed for it",
+        "said = of_all / of_all.sum(axis=1, keepdims=True)",
+        "said = of_all",
+    ),
+    _INFORMED.fault(
+        "what a record changes in the blocks is understated",
+        "@step(sensitivity=Sensitivity(l1=_CHANGE",
+        "@step(sensitivity=Sensitivity(l1=_CHANGE / 2",
+    ),
+    _GUARD.fault(
+        "whatever is not worse is taken",
+        "if gain > max(best, _CLEAR * error):",
+        "if gain >= -1:",
+    ),
+    _GUARD.fault(
+        "unseen classes give no credit",
+        "gain, error = gains.sum() + beyond,",
+        "gain, error = gains.sum(),",
+    ),
+    _GUARD.fault(
+        "a net goes on from the model with the consensus",
+        "        site.model = site.state.get(_ALONE)\n",
+        "",
+    ),
+    _VERDICT.fault(
+        "the rows are not paired",
+        "low, high = interval(together[site].astype(int) - alone[site],",
+        "low, high = interval(together[site].astype(int) - np.sort(alone[site]),",
+    ),
+    _FINDINGS.fault(
+        "labels are compared as they are written",
+        'return " ".join(str(value).split()).casefold()',
+        "return str(value)",
     ),
 )
