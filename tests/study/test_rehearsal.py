@@ -6,7 +6,7 @@ import pytest
 
 from collegium.errors import ConfigError
 from collegium.privacy.learners.base import PrivateLearner
-from collegium.study.rehearsal import explain, rehearse, rehearse_federation
+from collegium.study.rehearsal import explain, rehearse, rehearse_federation, sent_at_most
 from collegium.study.study import Study
 
 TABLE = {
@@ -28,6 +28,21 @@ def test_a_rehearsal_shows_the_orders_and_releases_of_the_first_rounds():
 def test_a_rehearsal_has_the_sizes_of_the_real_first_round():
     study = Study.from_dict(TABLE | {"algorithm": {"name": "fedct", "rounds": 1}})
     assert list(rehearse(study).releases["bytes"]) == list(study.run().releases["bytes"])
+
+
+@pytest.mark.parametrize("algorithm", ["fedct", "fedkt"])
+@pytest.mark.parametrize("learner", ["decision_tree", "naive_bayes"])
+def test_no_site_sends_more_than_a_rehearsal_says(algorithm, learner):
+    few = {"fedct": {"name": "fedct", "rounds": 3, "consensus": "qualified_majority"}}
+    study = Study.from_dict(
+        TABLE | {"algorithm": few.get(algorithm, algorithm), "sites": [{"learner": {"name": learner}}]}
+    )
+    rehearsed, done = rehearse(study), study.run(progress=False)
+    most = sent_at_most(rehearsed).groupby([rehearsed.releases["round"], rehearsed.releases["party"]]).sum()
+    sent = done.costs.set_index(["round", "party"])["bytes_up"].reindex(most.index)
+    assert (sent > done.releases.set_index(["round", "party"])["bytes"].reindex(most.index)).all()
+    assert (sent <= most).all()
+    assert (most < sent.max() + 200).all()  # no bound that anything would keep
 
 
 def test_a_rehearsal_trains_on_no_private_row():

@@ -145,14 +145,15 @@ def rehearse(
     study = Study.from_toml(file, changes or ())
     rehearsed = rehearsal.rehearse(study, rounds=rounds, base=file.parent)
     orders = rehearsed.orders.groupby(["round", "steps"], sort=False)["bytes"].agg(["count", "max"]).reset_index()
-    claims = rehearsed.releases.assign(privacy=rehearsed.releases["privacy"].map(claim_text))
-    columns = ["round", "step", "kind", "privacy"]
-    sizes = claims.groupby(columns, sort=False)["bytes"].agg(["count", "max"]).reset_index()
+    releases = rehearsed.releases.assign(sent_at_most=rehearsal.sent_at_most(rehearsed))
+    claims = releases.assign(privacy=releases["privacy"].map(claim_text))
+    by = claims.groupby(["round", "step", "kind", "privacy"], sort=False)
+    sizes = by["sent_at_most"].agg(["count", "max"]).reset_index()
     algorithm = study.build_algorithm()
     learns = algorithm.learns()
     scored = study.federation.classes is not None and study.federation.metrics and algorithm.trains_sites
     if as_json:
-        tables = {name: getattr(rehearsed, name).to_dict("records") for name in ("orders", "releases")}
+        tables = {"orders": rehearsed.orders.to_dict("records"), "releases": releases.to_dict("records")}
         typer.echo(json.dumps(tables | {"learns": learns, "scores": scored}))
         return
     console = Console()
@@ -161,6 +162,8 @@ def rehearse(
     console.print(frame_table(orders.rename(columns=names), title))
     names = {"count": "sites", "max": "bytes from each site, at most"}
     console.print(frame_table(sizes.rename(columns=names), "What would leave each site"))
+    if algorithm.labels_own_points:
+        console.print("Sites were made up with 100 rows at most: what they send grows with their rows.")
     if scored:
         console.print(
             "And after every round Scores (scores.score): a site's accuracy on the rows that it holds out, "

@@ -1,8 +1,8 @@
 """Rehearse a study before any private data is touched: what would be asked, what would leave, in how many bytes.
 
 The sites of a rehearsal are made up: public rows with random labels. The public set, the algorithm and the learners
-are the study's own, so orders and releases have their true kinds and sizes; labels of random models change more from
-round to round than those of real ones, so sizes of later rounds are upper bounds.
+are the study's own, so orders and releases have their true kinds and sizes. Labels are sent as what has changed since
+the last round where that is shorter; `sent_at_most` therefore says how long a reply can be, whatever has changed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from sklearn.dummy import DummyClassifier
 
 from collegium.core.public_set import PublicSet
+from collegium.core.releases import KINDS, HardLabels, Nothing
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.privacy.claims import SEEDED_NOISE, Charge
@@ -27,11 +29,16 @@ from collegium.runs.results import Run
 from collegium.runs.runner import run
 from collegium.study.preparing import Prepared, coordinators_part, global_learner, site_learner
 from collegium.study.study import Study
-from collegium.wire import tables
+from collegium.wire import label_packing, tables
+from collegium.wire.replies import Reply, Row, write_reply
 
 _ROWS_PER_SITE: Final = 100
 _SITES: Final = 3
 _FEW_ROWS: Final = 20
+_LATE: Final = 1 << 31
+"""An order's number that has as many digits as any run will need."""
+_FORMS: Final = 64
+"""Bytes by which the structure of a release varies: the numbers in it, and whether labels are written as changes."""
 _ANY: Final = "uniform"
 """Any answer will do of a learner where only kinds, sizes and costs are asked for."""
 _NO_PUBLIC_ROWS: Final = (
@@ -151,6 +158,28 @@ def rehearse_federation(
     prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner(study, X))
     learner_for = (lambda site: site.learner) if algorithm.needs else _stand_in
     return _rehearse(study, prepared, rounds, learner_for, callbacks)
+
+
+def sent_at_most(rehearsed: Run) -> pd.Series:
+    """The bytes that each of `releases` can have on its way, with all that is sent beside its contents.
+
+    Where contents depend on a site's own rows or net, they are those of the rehearsal.
+    """
+    sizes = len(rehearsed.about["classes"]), rehearsed.about["public_size"]
+    bounds = [_sent_at_most(release, *sizes) for _, release in rehearsed.releases.iterrows()]
+    return pd.Series(bounds, rehearsed.releases.index, dtype="int64")
+
+
+def _sent_at_most(release: pd.Series, n_classes: int, public_size: int) -> int:
+    kind = KINDS.get(release["kind"], Nothing)  # a refusal that was paid for has no contents
+    if issubclass(kind, HardLabels):
+        most = label_packing.most_bytes(public_size, n_classes)
+    else:
+        most = kind.most_bytes(n_classes, public_size) or 0
+    contents = max(int(release["bytes"]), most)
+    row = Row(release["kind"], contents, release["sha256"], release["entry"], release["privacy"])
+    structure = int(release["wire_bytes"] - release["bytes"]) + _FORMS
+    return len(write_reply(Reply(_LATE, row, b""))) + structure + contents
 
 
 def _rehearse(

@@ -64,6 +64,11 @@ def encode_valid(
     return [labels.size, s], _encode_plain(labels, s, s - n_classes)
 
 
+def most_bytes(n: int, n_classes: int) -> int:
+    """How long the content of n labels can be, abstentions included."""
+    return _bytes(radix_size(n, n_classes + 1))
+
+
 def is_difference(header: Header) -> bool:
     """Whether labels with this header can only be read with the reference."""
     return len(header) == 4
