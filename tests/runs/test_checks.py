@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,6 +37,27 @@ def refused(match: str, sites, algorithm=None, **options) -> None:
     settings = {"public": U} | options
     with pytest.raises(cg.ConfigError, match=match):
         cg.run(cg.FedCT(rounds=1) if algorithm is None else algorithm, sites=sites, **settings)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "package", "extra"),
+    [
+        (cg.FedCT(rounds=1, votes="secret"), "cryptography", "crypto"),
+        (cg.XCLP(), "cryptography", "crypto"),
+        (cg.XCLP(), "nacl", "crypto"),
+        (cg.XCLP(hamming="bfv", bits=64), "tenseal", "bfv"),
+        (cg.FedAvgXCLP(xclp=cg.XCLP(hamming="paillier")), "gmpy2", "crypto"),
+    ],
+)
+def test_a_package_that_only_sites_import_is_named_before_the_run(algorithm, package, extra, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    refused(rf"{type(algorithm).__name__}, as it is set.*collegium\[{extra}\]", [site()], algorithm)
+
+
+def test_votes_in_the_clear_need_no_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    sites = [site(name, learner=DecisionTreeClassifier()) for name in "ab"]
+    assert len(cg.run(cg.FedCT(rounds=1), sites=sites, public=U).releases) == 2
 
 
 def test_no_sites():

@@ -98,7 +98,6 @@ class XCLP(Propagation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        hamming.named(self.hamming)  # an error where its package is missing
         if self.bits is not None:
             hamming.check_length(type(self).__name__, self.hamming, self.bits)
         # Points or sketches in the clear never leave a real site.

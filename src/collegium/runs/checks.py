@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from itertools import product
 from pathlib import Path
@@ -17,17 +18,21 @@ from scipy import sparse
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from collegium import registry
 from collegium.core.algorithm import Algorithm
 from collegium.core.labels import as_labels, encode_labels, shorten
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
-from collegium.errors import CollegiumWarning, ConfigError, Refused, SiteError
+from collegium.errors import CollegiumWarning, ConfigError, MissingExtra, Refused, SiteError
 from collegium.learners.base import LocalUpdate, Trainer
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.mechanisms.base import Mechanism
+from collegium.protocols import hamming
 from collegium.runs.callbacks import Callback
+from collegium.secure.acquaintance import greet
+from collegium.secure.distances import talk
 from collegium.site.ledger import Ledger, verify_ledger
 from collegium.wire import tables
 
@@ -37,7 +42,20 @@ def check_algorithm(algorithm: Any) -> None:
     if not isinstance(algorithm, Algorithm):
         hint = f"{algorithm.__name__}(...)" if isinstance(algorithm, type) else "cg.FedCT(rounds=5)"
         raise ConfigError(f"The first argument must be an algorithm, such as {hint}, got {type(algorithm).__name__}.")
-    algorithm.all_steps()  # an error where it declares none
+    _check_installed(algorithm, algorithm.all_steps())
+
+
+def _check_installed(algorithm: Algorithm, steps: Mapping[str, Any]) -> None:
+    """What its steps import only where they run: there it would merely be said that every site failed."""
+    packages = ["cryptography"] if greet.name in steps else []
+    if talk.name in steps:
+        packages.append(hamming.PACKAGES.get(algorithm.fixed(0).get(talk.name, {}).get("backend", ""), "cryptography"))
+    for package in packages:
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            what = f"{type(algorithm).__name__}, as it is set,"
+            raise MissingExtra(registry.EXTRA_OF_MODULE[package], what) from None
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -24,6 +24,8 @@ Backend = Literal["ot", "paillier", "bfv", "masked", "plain"]
 BACKENDS: Final = get_args(Backend)
 LONGEST: Final = dict.fromkeys(BACKENDS, (1 << 32) - 1) | {"bfv": (1 << 16) - 1, "masked": (1 << 15) - 1}
 """The bits that a backend's sketches may have at most."""
+PACKAGES: Final = {"ot": "nacl", "paillier": "gmpy2", "bfv": "tenseal"}
+"""What a backend imports where it runs."""
 
 
 def named(name: str) -> ModuleType:
