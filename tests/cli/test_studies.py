@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -43,11 +45,31 @@ def test_run_ends_with_one_json_object(done, folder):
 def test_nothing_is_overwritten_without_force(done, folder):
     again = collegium("run", str(STUDY), "--out", "a", cwd=folder)
     assert again.returncode == 2
-    assert "not empty" in again.stderr
+    assert all(word in again.stderr for word in ("not empty", "--resume", "--force", "--out"))
+    assert "=True" not in again.stderr  # a setting of Python's
     assert cg.load(folder / "a").finished
     forced = collegium("run", str(STUDY), "--out", "a", "--force", "--json", cwd=folder)
     assert forced.returncode == 0, forced.stderr
     assert json.loads(forced.stdout)["accuracy"] == json.loads(done.stdout)["accuracy"]
+
+
+def test_an_interrupted_run_says_how_to_continue(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os, signal\nfrom sklearn.tree import DecisionTreeClassifier\n"
+        "class Interrupted(DecisionTreeClassifier):\n"
+        "    def fit(self, X, y):\n        os.kill(os.getpid(), signal.SIGINT)\n        return super().fit(X, y)\n"
+    )
+    (tmp_path / "study.toml").write_text(STUDY.read_text().replace('"decision_tree"', '"mine:Interrupted"'))
+    ended = program("run", "study.toml", "--out", "a", cwd=tmp_path)
+    assert ended.returncode == 130
+    assert "to continue, add to the command: --out a --resume" in ended.stderr
+
+
+def test_the_first_study_needs_no_extra(folder, monkeypatch):
+    for package in ("xgboost", "lightgbm", "imodels", "torch", "opacus", "cryptography", "nacl", "gmpy2", "tenseal"):
+        monkeypatch.setitem(sys.modules, package, None)
+    result = collegium("run", str(STUDY), "--out", "plain", "--set", "algorithm.rounds=1", cwd=folder)
+    assert result.returncode == 0, result.stderr
 
 
 def test_force_does_not_remove_what_is_no_run(folder):
@@ -125,6 +147,18 @@ def test_list(what, folder):
         "data": "adult",
     }
     assert expected[what] in names
+
+
+def test_list_alone_lists_everything(folder):
+    tables = json.loads(collegium("list", "--json", cwd=folder).stdout)
+    assert set(tables) == {"algorithms", "learners", "consensus", "mechanisms", "partitions", "data"}
+    assert "fedct" in {row["name"] for row in tables["algorithms"]}
+    assert "Partitions" in collegium("list", cwd=folder).stdout
+
+
+def test_version(folder):
+    said = collegium("--version", cwd=folder)
+    assert (said.returncode, said.stdout) == (0, f"collegium {metadata.version('collegium')}\n")
 
 
 def test_schema_is_json(folder):

@@ -47,6 +47,19 @@ def test_a_run_that_dies_leaves_a_folder_that_can_be_read(cancer, tmp_path, monk
     assert cg.load(tmp_path / "run").finished
 
 
+def test_an_earlier_run_is_overwritten_where_that_is_asked_for_and_nothing_else_is(cancer, tmp_path):
+    cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="overwrite=True"):
+        cancer.run(cg.Local(), out=tmp_path / "run")
+    cancer.run(cg.Local(), out=tmp_path / "run", overwrite=True)
+    assert cg.load(tmp_path / "run").about["algorithm"].startswith("Local")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="not a run"):
+        cancer.run(cg.Local(), out=tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "text.txt").read_text() == "precious"
+
+
 def test_tables_are_made_only_when_they_are_written_and_long_ones_more_seldom(cancer, tmp_path, monkeypatch):
     run, made = cancer.run(cg.Local()), []
     times = iter([100.0, 101.0, 120.0, 121.5, 121.6])  # the first takes a second

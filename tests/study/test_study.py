@@ -357,3 +357,17 @@ def test_labels_may_be_kept_evenly_and_at_some_sites_only():
     any_rows = of_patterns(unlabeled=0.8).prepare().sites
     assert [len(site) for site in any_rows] == [20] * 4
     assert any(set(np.bincount(site.y)) != {2} for site in any_rows)
+
+
+@pytest.mark.parametrize("learner", ["decision_tree", {"name": "decision_tree", "max_depth": 3}])
+def test_a_learner_inside_a_component_may_be_a_name_or_a_table(learner):
+    base = {"data": {"source": "iris"}, "algorithm": "fedct"}
+    voting = {"name": "private_voting", "base": learner, "student": learner}
+    study = Study.from_dict(base | {"sites": [{"learner": voting}]})
+    built = build("learner", study.sites[0].learner, "learner")
+    assert [type(each).__name__ for each in (built.base, built.student)] == ["DecisionTreeClassifier"] * 2
+    fedkt = build("algorithm", {"name": "fedkt", "teacher": learner, "student": learner}, "algorithm")
+    assert type(fedkt.teacher).__name__ == type(fedkt.student).__name__ == "DecisionTreeClassifier"
+    wrong = voting | {"base": "decision_tre"}
+    with pytest.raises(ConfigError, match=r"sites\[0\].learner.base.*Did you mean 'decision_tree'"):
+        Study.from_dict(base | {"sites": [{"learner": wrong}]}).check()

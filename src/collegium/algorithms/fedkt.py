@@ -47,7 +47,7 @@ from collegium.core import (
     step,
 )
 from collegium.core.recipes import Recipe, describe, named_learner
-from collegium.core.settings import PositiveInt
+from collegium.core.settings import Learner, PositiveInt
 from collegium.core.tally import Tally, winners
 from collegium.errors import ConfigError, SiteError, WireError
 from collegium.privacy.claims import Charge
@@ -128,9 +128,9 @@ class FedKT(NoisyVotes, Algorithm):
     """Line 22: how the parties' votes become labels. The paper's is the majority, the only one for L1 and models."""
     ties: Ties = "random"
     """Who wins where as many parties vote for one class as for another: any, or the class with fewer votes in all."""
-    teacher: Any = None
+    teacher: Learner = None
     """The teachers' learner, or its name (None: each site's own)."""
-    student: Any = None
+    student: Learner = None
     """The students' learner, or its name; the final model's too, where none is chosen (None: each site's own)."""
 
     def __post_init__(self) -> None:

@@ -28,14 +28,22 @@ class Listed(StrEnum):
     data = "data"
 
 
-def list_names(what: Annotated[Listed, typer.Argument(help="What to list.")], as_json: AsJson = False) -> None:
+def list_names(
+    what: Annotated[Listed | None, typer.Argument(help="What to list (default: everything).")] = None,
+    as_json: AsJson = False,
+) -> None:
     """List what a study can name."""
-    kind = what.removesuffix("s") if what != Listed.consensus else what
-    rows = _data_rows() if what == Listed.data else [_row(kind, name) for name in registry.names(kind)]
+    tables = {each.value: _rows(each) for each in ([what] if what else Listed)}
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps(tables[what] if what else tables))
         return
-    Console().print(frame_table(rows, what.capitalize()))
+    for name, rows in tables.items():
+        Console().print(frame_table(rows, name.capitalize()))
+
+
+def _rows(what: Listed) -> list[dict[str, Any]]:
+    kind = what.removesuffix("s") if what != Listed.consensus else what
+    return _data_rows() if what == Listed.data else [_row(kind, name) for name in registry.names(kind)]
 
 
 def schema(

@@ -10,6 +10,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,9 +114,18 @@ class _Debug:
     on = False
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"collegium {metadata.version('collegium')}")
+        raise typer.Exit
+
+
 @app.callback()
 def collegium(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Federated learning by sharing opinions on public cases: any model, at any site.
 

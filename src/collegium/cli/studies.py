@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from collegium.cli.options import AsJson, Changes, CohortMode, Device, Force, Ne
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
-from collegium.runs.folder import RunFolder as FolderOfARun
+from collegium.runs.folder import remove_earlier_run
 from collegium.runs.results import Run, load
 from collegium.study.study import Study
 
@@ -46,14 +45,24 @@ def run(
     given = [f"engine.{name}={value}" for name, value in engine.items() if value is not None]
     study = Study.from_toml(file, [*(changes or ()), *given])
     folder = folder_for(study, out, resume=resume, force=force)
-    end_with(carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json))
+    try:
+        done = carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json)
+    except KeyboardInterrupt:
+        typer.echo(f"interrupted; to continue, add to the command: --out {folder} --resume", err=True)
+        raise
+    end_with(done)
 
 
 def folder_for(study: Study, out: Path | None, *, resume: bool, force: bool) -> Path:
     """Where a study's run goes; with `force`, an earlier run there is removed."""
     folder = out or _free_folder(study.name, resume=resume or force)
     if force and not resume:
-        _clear(folder)
+        remove_earlier_run(folder)
+    if not resume and folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} is not empty. Continue the run in it with --resume, replace it with --force, or choose another "
+            "folder with --out."
+        )
     return folder
 
 
@@ -250,15 +259,3 @@ def _free_folder(name: str, *, resume: bool) -> Path:
         number += 1
         folder = Path("runs") / f"{name}-{number}"
     return folder
-
-
-def _clear(folder: Path) -> None:
-    """Remove an earlier run; anything else that is in the way is left alone."""
-    if not folder.is_dir() or not any(folder.iterdir()):
-        return
-    if not ((folder / "run.json").is_file() or (folder / "record").is_file()):
-        raise ConfigError(
-            f"{folder} is not empty and not a run, so it is not removed. Choose another folder with --out."
-        )
-    FolderOfARun(folder, resume=True).close()  # an error while a process runs it
-    shutil.rmtree(folder)

@@ -12,7 +12,7 @@ from typing import Any
 
 from collegium import registry
 from collegium.core import own_files
-from collegium.core.settings import check, hints_of, options_of
+from collegium.core.settings import Learner, check, hints_of, options_of
 from collegium.errors import ConfigError, MissingExtra
 
 Table = Mapping[str, Any]
@@ -106,6 +106,8 @@ def _argument(cls: Any, key: str, value: Any, path: str) -> Any:
 
 def nested_kind(hint: Any) -> str | None:
     """The registry that a setting's type belongs to, if it is itself a component."""
+    if hint == Learner:
+        return "learner"
     for option in options_of(hint) or (hint,):
         for parent in getattr(option, "__mro__", ()):
             kind = _NESTED.get((parent.__module__, parent.__name__))

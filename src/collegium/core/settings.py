@@ -42,6 +42,8 @@ OpenProbability = Annotated[float, Gt(0), Lt(1)]
 """Above 0 and below 1, such as delta."""
 Names = Annotated[tuple[str, ...], Strict(False)]
 """Strings, kept as a tuple; a list is accepted."""
+Learner = Annotated[Any, "learner"]
+"""A learner, or None; a study may name it."""
 
 _STRICT: Final = ConfigDict(arbitrary_types_allowed=True, strict=True)
 _BOUNDS: Final = {"gt": "above", "ge": "of at least", "lt": "below", "le": "at most"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,12 +28,15 @@ class RunFolder:
     A `private` one is for this user's eyes only.
     """
 
-    def __init__(self, path: Path, *, resume: bool, private: bool = False) -> None:
+    def __init__(self, path: Path, *, resume: bool, overwrite: bool = False, private: bool = False) -> None:
+        if overwrite and not resume:
+            remove_earlier_run(path)
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file: choose a folder for out.")
         if path.is_dir() and any(path.iterdir()) and not resume:
             raise ConfigError(
-                f"{path} is not empty. Continue the run in it with resume=True, or choose another folder."
+                f"{path} is not empty. Continue the run in it with resume=True, replace it with overwrite=True, or "
+                "choose another folder."
             )
         self.path = path
         self._next = 0.0
@@ -87,3 +91,13 @@ class RunFolder:
         """Everything, and the report."""
         run.save(self.path, overwrite=True)
         run.report(self.path / "report.html")
+
+
+def remove_earlier_run(folder: Path) -> None:
+    """Remove an earlier run; anything else that is in the way is left alone."""
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not ((folder / "run.json").is_file() or (folder / "record").is_file()):
+        raise ConfigError(f"{folder} is not empty and not a run, so it is not removed: choose another folder.")
+    RunFolder(folder, resume=True).close()  # an error while a process runs it
+    shutil.rmtree(folder)

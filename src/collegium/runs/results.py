@@ -351,7 +351,7 @@ def load(path: str | Path) -> Run:
     """
     folder = Path(path)
     if not (folder / "run.json").is_file():
-        hint = " One was started there: continue it with cg.run(..., out=..., resume=True)."
+        hint = " One was started there: resume it first."
         raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
     try:
         stored = json.loads((folder / "run.json").read_text())

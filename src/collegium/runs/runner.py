@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -48,6 +49,11 @@ from collegium.wire import tables
 if TYPE_CHECKING:
     from collegium.study.study import Study
 
+_MOST_REASONS: Final = 3
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_EXCEPTION: Final = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
+"""The last line of a traceback, but for more lines of the exception's own text."""
+
 
 def run(
     algorithm: Algorithm,
@@ -73,6 +79,7 @@ def run(
     global_learner: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
     study: Study | None = None,
@@ -107,6 +114,7 @@ def run(
         global_learner: The learner of `run.global_model` (default: the algorithm's, or the first site's learner).
         out: A folder for record, ledger and results. A run with a folder can be resumed.
         resume: Continue the run in `out`, or start it if there is none.
+        overwrite: Remove an earlier run in `out`, if there is one; nothing else is removed.
         progress: Show a progress bar (default: if standard error is a terminal).
         callbacks: Called at the start, after each round and at the end; they may add metrics or stop the run.
         study: The study that this run carries out; it is kept in the run's folder.
@@ -139,7 +147,7 @@ def run(
     learners = [computing.learner(each) for each in choice]
     computing.warn_if_ignored()
 
-    folder = None if out is None else RunFolder(Path(out), resume=resume)
+    folder = None if out is None else RunFolder(Path(out), resume=resume, overwrite=overwrite)
     measures = read_metrics(metrics)
     test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures)
     path = None if folder is None else folder.path
@@ -188,6 +196,8 @@ def run(
         except QuorumLost as lost:
             with suppress(Exception):  # logs of processes that were killed cannot be had
                 lost.logs = dict(live.logs)
+            raised = [f"{', '.join(who)}: {reason}." for reason, who in _reasons(lost.logs).items()]
+            lost.args = (" ".join([str(lost), *raised[:_MOST_REASONS]]),)
             where = "this error's `logs`, by site" if path is None else path / "sites" / "*" / "site.log"
             lost.add_note(f"The sites' logs: {where}")
             raise
@@ -428,3 +438,14 @@ def warn_of_failures(outcome: Run, where: Callable[[str], str]) -> None:
             CollegiumWarning,
             stacklevel=3,
         )
+
+
+def _reasons(logs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The exceptions that steps raised first, a line each, and at which sites: those of a simulation are no secret."""
+    found: dict[str, list[str]] = {}
+    for party, lines in logs.items():
+        raised = next((text for text in lines if _TRACEBACK in text), "")
+        named = _EXCEPTION.findall(raised)
+        if named:
+            found.setdefault(named[-1], []).append(party)
+    return found

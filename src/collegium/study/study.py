@@ -223,10 +223,11 @@ class Study(File):
         *,
         base: Path | None = None,
         resume: bool = False,
+        overwrite: bool = False,
         progress: bool | None = None,
         callbacks: Sequence[Any] = (),
     ) -> Run:
-        """Run the study; `out` is the run's folder. Returns a `Run`."""
+        """Run the study; `out` is the run's folder, where `overwrite` removes an earlier run. Returns a `Run`."""
         from collegium.runs.runner import run
 
         prepared = self.prepare(base)
@@ -243,6 +244,7 @@ class Study(File):
             **self.engine.model_dump(),
             out=out,
             resume=resume,
+            overwrite=overwrite,
             progress=progress,
             callbacks=callbacks,
             study=self,

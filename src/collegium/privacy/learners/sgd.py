@@ -20,7 +20,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from collegium.core.labels import Codes
 from collegium.core.samples import LabelledData
-from collegium.core.settings import NonNegativeFloat, NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt
+from collegium.core.settings import (
+    Learner,
+    NonNegativeFloat,
+    NonNegativeInt,
+    OpenProbability,
+    PositiveFloat,
+    PositiveInt,
+)
 from collegium.core.terms import Optimizer
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge
@@ -90,7 +97,7 @@ class PrivateTorch(PrivateClassifier):
     image_shape: Sequence[int] | None = None
     fits: PositiveInt = 1
     noise_multiplier: PositiveFloat | None = None
-    student: Any = None
+    student: Learner = None
     prepare: Any = None
     public: Any = None
     random_state: NonNegativeInt | None = None

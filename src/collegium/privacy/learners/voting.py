@@ -35,7 +35,7 @@ from sklearn.utils.metaestimators import available_if
 
 from collegium.core.labels import Codes
 from collegium.core.samples import LabelledData
-from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt
+from collegium.core.settings import Learner, NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt
 from collegium.learners.base import LocalUpdate, SiteModel, Trainer
 from collegium.learners.prepare import takes_gaps
 from collegium.privacy.claims import Charge
@@ -92,12 +92,12 @@ class PrivateVoting(PrivateClassifier):
     charge_, privacy_ : what this fit cost.
     """
 
-    base: Any = None
+    base: Learner = None
     teachers: PositiveInt = 100
     epsilon: PositiveFloat = 1.0
     delta: OpenProbability = 1e-5
     _: KW_ONLY
-    student: Any = None
+    student: Learner = None
     noise: Literal["gaussian", "laplace"] = "gaussian"
     queries: PositiveInt | None = None
     fits: PositiveInt = 1
