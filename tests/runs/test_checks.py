@@ -60,6 +60,14 @@ def test_votes_in_the_clear_need_no_package(monkeypatch):
     assert len(cg.run(cg.FedCT(rounds=1), sites=sites, public=U).releases) == 2
 
 
+@pytest.mark.parametrize("target", [RNG.normal(size=30), np.arange(30.0)])
+def test_the_target_of_a_regression_is_refused_unless_its_classes_are_named(target):
+    refused("'ukb'.*30 different numbers.*pandas.cut", [site(y=target), site("b", y=target)])
+    sites = [site(name, y=target, learner=DecisionTreeClassifier()) for name in "ab"]
+    run = cg.run(cg.FedCT(rounds=1), sites=sites, public=U, classes=np.unique(target))
+    assert len(run.classes) == 30
+
+
 def test_no_sites():
     refused("no sites", [])
 

@@ -36,6 +36,7 @@ def test_tables_are_in_the_order_of_rounds_and_sites(run):
 
 def test_the_plot_has_a_line_per_site_and_the_consensus(run, tmp_path):
     figure = run.plot(tmp_path / "run.png")
+    assert figure._repr_png_().startswith(b"\x89PNG")  # what a notebook shows
     accuracy, consensus, traffic = figure.axes
     assert len(accuracy.lines) == 6
     assert len(consensus.lines) == 3

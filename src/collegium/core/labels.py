@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from collegium.errors import ConfigError
 
 Codes = NDArray[np.signedinteger[Any]]
+_MANY_VALUES: Final = 20
 
 
 def code_dtype(n_classes: int) -> type[np.signedinteger[Any]]:
@@ -116,3 +117,11 @@ def shorten(values: NDArray[Any], most: int = 8) -> str:
     """A few values for a message."""
     shown = ", ".join(repr(value) for value in values[:most].tolist())
     return shown + (", ..." if len(values) > most else "")
+
+
+def look_like_measurements(y: NDArray[Any]) -> bool:
+    """Whether labels are so many different numbers that they are hardly classes, but the target of a regression."""
+    if y.dtype.kind != "f":
+        return False
+    values = np.unique(y)
+    return len(values) > _MANY_VALUES and (not np.array_equal(values, np.round(values)) or len(values) > len(y) / 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,9 +13,18 @@ if TYPE_CHECKING:
     from collegium.runs.results import Run
 
 
+class Picture(Figure):  # type: ignore[misc]
+    """A figure that a notebook shows, whether or not it uses pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = BytesIO()
+        self.savefig(file, format="png", dpi=100)
+        return file.getvalue()
+
+
 def plot_run(run: Run) -> Figure:
     """Accuracy per site over rounds; size, quality and change of the consensus; bytes that left each site."""
-    figure = Figure(figsize=(13, 4), layout="constrained")
+    figure = Picture(figsize=(13, 4), layout="constrained")
     accuracy, consensus, traffic = figure.subplots(1, 3)
     _accuracy(accuracy, run)
     _consensus(consensus, run)

@@ -20,7 +20,7 @@ from sklearn.utils import get_tags
 
 from collegium import registry
 from collegium.core.algorithm import Algorithm
-from collegium.core.labels import as_labels, encode_labels, shorten
+from collegium.core.labels import as_labels, encode_labels, look_like_measurements, shorten
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError, MissingExtra, Refused, SiteError
@@ -142,6 +142,8 @@ def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -
         if (own := _label_kind(site.y)) != kind:
             raise SiteError(site.name, f"its labels are {own}, those of site {first!r} are {kind}. Use one type.")
     if given is None:
+        for site in sites:
+            _refuse_measurements(site)
         public = [] if public_labels is None else [public_labels]
         if public and _label_kind(public_labels) != kind:
             raise ConfigError(f"The public labels are {_label_kind(public_labels)}; the sites' are {kind}.")
@@ -154,6 +156,16 @@ def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -
         if len(unknown):
             raise SiteError(site.name, f"it has labels that are not among classes: {shorten(unknown)}.")
     return classes
+
+
+def _refuse_measurements(site: Site) -> None:
+    if look_like_measurements(site.y):
+        raise SiteError(
+            site.name,
+            f"its labels are {len(np.unique(site.y))} different numbers: they look like measurements, and Collegium "
+            "learns classes. Divide them into classes first, for example with pandas.cut. If they are classes, name "
+            "them all with classes=....",
+        )
 
 
 def _label_kind(y: NDArray[Any]) -> str:

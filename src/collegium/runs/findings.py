@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 from scipy import sparse
 
-from collegium.core.labels import as_labels
+from collegium.core.labels import as_labels, look_like_measurements
 from collegium.core.site import Site
 from collegium.errors import ConfigError
 from collegium.privacy.learners.assignment import row_hashes
@@ -45,7 +45,7 @@ CODES: Final = {
 """Every code that a finding can have, and what it means."""
 _FEW: Final = 5
 _NEARLY_ALL: Final = 0.95
-_MANY_VALUES: Final = 20
+_MANY_CLASSES: Final = 100
 
 
 @dataclass(frozen=True)
@@ -168,11 +168,10 @@ def _spelling(name: str, y: NDArray[Any], kind: str, spellings: dict[str, set[st
 
 
 def _target(name: str, y: NDArray[Any]) -> Iterator[Finding]:
-    if y.dtype.kind != "f":
-        return
-    values = np.unique(y)
-    if len(values) > _MANY_VALUES and (not np.array_equal(values, np.round(values)) or len(values) > len(y) / 2):
-        text = f"Its labels are {len(values)} different numbers: they look like measurements, and would be as many "
+    if look_like_measurements(y):
+        text = (
+            f"Its labels are {len(np.unique(y))} different numbers: they look like measurements, and would be as many "
+        )
         yield Finding(
             "float-target", name, text + "classes. Divide them into classes first, for example with pandas.cut."
         )
@@ -186,7 +185,7 @@ def _balance(parts: dict[str, _Part], learners: dict[str, Any]) -> Iterator[Find
         if y is not None and len(y):
             counts[name] = Counter(y.tolist())
     every = sorted({value for own in counts.values() for value in own}, key=str)
-    if len(every) > _MANY_VALUES * 5:
+    if len(every) > _MANY_CLASSES:
         return  # which is not about balance
     for name, own in counts.items():
         missing, few = [v for v in every if v not in own], [v for v in every if 0 < own[v] < _FEW]
