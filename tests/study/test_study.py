@@ -371,3 +371,12 @@ def test_a_learner_inside_a_component_may_be_a_name_or_a_table(learner):
     wrong = voting | {"base": "decision_tre"}
     with pytest.raises(ConfigError, match=r"sites\[0\].learner.base.*Did you mean 'decision_tree'"):
         Study.from_dict(base | {"sites": [{"learner": wrong}]}).check()
+
+
+def test_a_study_of_the_target_of_a_regression_is_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"a": rng.normal(size=200), "pressure": rng.normal(size=200)}).to_csv(tmp_path / "rows.csv")
+    data = {"source": "rows.csv", "target": "pressure", "public": 50, "test": 20}
+    study = Study.from_dict({"data": data, "partition": {"sites": 2}, "algorithm": "local"})
+    with pytest.raises(ConfigError, match="site0.*65 different numbers.*pandas.cut"):
+        study.run(base=tmp_path)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collegium.runs.results import Run
 
 
-class Picture(Figure):  # type: ignore[misc]
+class Picture(Figure):
     """A figure that a notebook shows, whether or not it uses pyplot."""
 
     def _repr_png_(self) -> bytes:

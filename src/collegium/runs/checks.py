@@ -143,7 +143,7 @@ def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -
             raise SiteError(site.name, f"its labels are {own}, those of site {first!r} are {kind}. Use one type.")
     if given is None:
         for site in sites:
-            _refuse_measurements(site)
+            refuse_measurements(site)
         public = [] if public_labels is None else [public_labels]
         if public and _label_kind(public_labels) != kind:
             raise ConfigError(f"The public labels are {_label_kind(public_labels)}; the sites' are {kind}.")
@@ -158,7 +158,8 @@ def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -
     return classes
 
 
-def _refuse_measurements(site: Site) -> None:
+def refuse_measurements(site: Site) -> None:
+    """Labels are classes, and not the target of a regression, of which every value would be a class."""
     if look_like_measurements(site.y):
         raise SiteError(
             site.name,

@@ -228,9 +228,12 @@ class Study(File):
         callbacks: Sequence[Any] = (),
     ) -> Run:
         """Run the study; `out` is the run's folder, where `overwrite` removes an earlier run. Returns a `Run`."""
+        from collegium.runs.checks import refuse_measurements
         from collegium.runs.runner import run
 
         prepared = self.prepare(base)
+        for site in prepared.sites:
+            refuse_measurements(site)
         return run(
             prepared.algorithm,
             sites=prepared.sites,
