@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import io
 import json
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from tests.cli.commands import collegium, program
 
 import collegium as cg
+from collegium.cli.studies import summary_table
 
 pytestmark = pytest.mark.xdist_group("studies")  # its fixtures are made once
 
@@ -120,6 +123,15 @@ def test_rehearse_shows_orders_and_releases(folder):
     assert said["orders"]
 
 
+def test_80_columns_show_accuracy_and_bytes(done, folder):
+    console = Console(width=80, file=io.StringIO())
+    console.print(summary_table(cg.load(folder / "a"), "a"))
+    shown = console.file.getvalue()
+    assert all(
+        name in shown for name in ("accuracy", "sent", "failures", f"{cg.load(folder / 'a').accuracy.iloc[-1, 0]:.3f}")
+    )
+
+
 def test_report_and_compare(done, folder):
     result = collegium("report", "a", "--out", "again.html", cwd=folder)
     assert result.returncode == 0, result.stderr
@@ -131,7 +143,9 @@ def test_report_and_compare(done, folder):
     assert (folder / "comparison.html").exists()
     again = collegium("compare", "a", "b", cwd=folder)
     assert again.returncode == 2
-    assert collegium("compare", "a", "b", "--force", cwd=folder).returncode == 0
+    narrow = collegium("compare", "a", "b", "--force", cwd=folder)
+    assert narrow.returncode == 0
+    assert max(map(len, narrow.stdout.splitlines())) < 80
     assert collegium("compare", "a", cwd=folder).returncode == 2
 
 

@@ -151,3 +151,22 @@ def test_a_full_disk_loses_nothing_that_was_there(run, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "run.json").read_text() == good
     assert cg.load(tmp_path / "run").metrics.equals(run.metrics)
     assert not list((tmp_path / "run").rglob("*.part"))
+
+
+class NeedsMoreRows(DecisionTreeClassifier):
+    """Cannot learn from its site's rows alone."""
+
+    def fit(self, X, y):
+        if len(X) < 50:
+            raise ValueError("too few rows")
+        return super().fit(X, y)
+
+
+def test_a_site_that_failed_at_first_has_no_first_accuracy(cancer):
+    sites = cancer.sites()
+    sites[2] = cg.Site("site2", sites[2].X, sites[2].y, learner=NeedsMoreRows())
+    with pytest.warns(cg.CollegiumWarning, match="site2"):
+        table = cancer.run(cg.FedCT(rounds=3), sites=sites).summary()
+    assert np.isnan(table.loc["site2", "first_accuracy"])
+    assert table.loc["site2", "accuracy"] > 0.5
+    assert table.loc["mean", "first_accuracy"] == table["first_accuracy"].iloc[:5].mean()

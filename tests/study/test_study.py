@@ -378,5 +378,5 @@ def test_a_study_of_the_target_of_a_regression_is_refused(tmp_path):
     pd.DataFrame({"a": rng.normal(size=200), "pressure": rng.normal(size=200)}).to_csv(tmp_path / "rows.csv")
     data = {"source": "rows.csv", "target": "pressure", "public": 50, "test": 20}
     study = Study.from_dict({"data": data, "partition": {"sites": 2}, "algorithm": "local"})
-    with pytest.raises(ConfigError, match="site0.*65 different numbers.*pandas.cut"):
+    with pytest.raises(ConfigError, match=r"site0.*65 different numbers.*pandas.cut"):
         study.run(base=tmp_path)

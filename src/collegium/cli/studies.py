@@ -120,13 +120,12 @@ def outcome(run: Run, folder: Path) -> dict[str, Any]:
 
 
 def summary_table(run: Run, title: str) -> Table:
-    """The summary of a run for the terminal."""
-    table = run.summary()
+    """The summary of a run, as much of it as 80 columns show."""
+    table = run.summary().drop(columns=["bytes_down", "releases"])
     for column in ("first_accuracy", "accuracy"):
         table[column] = table[column].map(lambda value: "-" if pd.isna(value) else f"{value:.3f}")
-    for column in ("bytes_up", "bytes_down"):
-        table[column] = table[column].map(bytes_text)
-    names = {"first_accuracy": "first accuracy", "bytes_up": "sent", "bytes_down": "received"}
+    table["bytes_up"] = table["bytes_up"].map(bytes_text)
+    names = {"first_accuracy": "first accuracy", "bytes_up": "sent"}
     return frame_table(table.reset_index().rename(columns=names), title)
 
 
@@ -238,7 +237,8 @@ def compare(
         typer.echo(table.to_json(orient="index"))
         return
     console = Console()
-    console.print(frame_table(table.reset_index(), "Runs side by side"))
+    # A run per column: there are more numbers than a terminal has columns for.
+    console.print(frame_table(table.T.reset_index(names=""), "Runs side by side"))
     console.print(f"Comparison: {out}", markup=False)
 
 

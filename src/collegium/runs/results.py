@@ -239,7 +239,10 @@ class Run:
         return table.reindex(parties).fillna(0).astype(dict.fromkeys(("rounds", "bytes_up", "bytes_down"), "int64"))
 
     def summary(self) -> pd.DataFrame:
-        """One row per site, and their mean: learner, samples, first and last accuracy, bytes sent, failures."""
+        """One row per site, and their mean: learner, samples, first and last accuracy, bytes sent, failures.
+
+        A site that failed before it was first measured has no first accuracy.
+        """
         return self._summary.copy()
 
     @cached_property
@@ -252,6 +255,10 @@ class Run:
             table["samples"] = pd.Series(self.about["samples"])
         first, last = accuracy.bfill(), accuracy.ffill()
         table["first_accuracy"] = first.iloc[0] if len(first) else np.nan
+        # A site that failed before it was first measured may have learned from the others by then.
+        failed = self.refusals.groupby("party")["round"].min().reindex(parties)
+        measured = pd.Series({party: accuracy[party].first_valid_index() for party in accuracy}, dtype=float)
+        table.loc[failed < measured.reindex(parties), "first_accuracy"] = np.nan
         table["accuracy"] = last.iloc[-1] if len(last) else np.nan
         for column in ("bytes_up", "bytes_down"):
             table[column] = self.costs.groupby("party")[column].sum().reindex(parties, fill_value=0)
