@@ -21,7 +21,7 @@ NAMES = (
     "majority", "label_bytes", "overhead", "links", "orders", "faults", "skew", "reproduce", "fashion", "fashion_skew",
     "privacy", "hamming", "fedkt", "fedkt_mnist", "fedkt_privacy", "fedaux", "scaling", "xclp", "semi_supervised",
     "federation", "fuzz", "many_sites", "audit", "audit_mechanisms", "audit_review", "audit_meter", "audit_vul",
-    "footprint", "real_sites", "soak", "cohorts", "beside_pfl", "consensus",
+    "footprint", "real_sites", "soak", "cohorts", "beside_pfl", "consensus", "studies",
 )  # fmt: skip
 RESULTS = Path(__file__).with_name("RESULTS.md")
 EMPTY = "# Results of the benchmarks\n\n`python -m benchmarks --write` writes this page.\n"
