@@ -68,6 +68,14 @@ def test_the_target_of_a_regression_is_refused_unless_its_classes_are_named(targ
     assert len(run.classes) == 30
 
 
+def test_a_site_in_words_shows_no_rows():
+    rows = np.full((3, 2), 4711.5)
+    shown = repr(site("ukb", rows, ["rare disease"] * 3, unlabeled=rows))
+    assert "ukb" in shown
+    assert "4711" not in shown
+    assert "rare" not in shown
+
+
 def test_no_sites():
     refused("no sites", [])
 

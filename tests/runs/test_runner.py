@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -304,3 +305,15 @@ def test_what_a_site_raised_in_a_simulation_is_in_the_message(cancer):
     with pytest.raises(cg.QuorumLost, match=r"site0, site1.*: ValueError: the columns do not match") as caught:
         cancer.run(cg.FedCT(rounds=1), Mismatched())
     assert str(caught.value).count("ValueError") == 1
+
+
+def test_texts_are_a_table_of_one_column_as_the_error_says():
+    texts = pd.Series([f"{word} {number}" for number in range(20) for word in ("well", "ill")])
+    y = np.array(["well", "ill"] * 20)
+    learner = make_pipeline(make_column_transformer((TfidfVectorizer(), "text")), LogisticRegression())
+    with pytest.raises(cg.ConfigError, match=r'to_frame\("text"\).*make_column_transformer'):
+        cg.Site("a", texts, y, learner=learner)
+    X = texts.to_frame("text")
+    sites = [cg.Site(name, X, y, learner=learner) for name in "ab"]
+    run = cg.run(cg.FedCT(rounds=2), sites=sites, public=X, test=(X, y))
+    assert run.summary().loc["mean", "accuracy"] == 1.0

@@ -64,7 +64,10 @@ def as_table(X: Any, where: str) -> Table:
             )
         return array
     if isinstance(X, pd.Series):
-        raise ConfigError(f"{where}: a pandas Series is one column, not a table; use series.to_frame().")
+        raise ConfigError(
+            f'{where}: a pandas Series is one column, not a table; use series.to_frame("text"). A learner of texts '
+            'then begins with make_column_transformer((TfidfVectorizer(), "text")).'
+        )
     raise ConfigError(
         f"{where}: a {type(X).__name__} is not a table; "
         "give a numpy array, a scipy sparse matrix or a pandas DataFrame."
