@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP_OPTIONS := --quiet --no-compile --disable-pip-version-check
 # ... and kept: the tests start hundreds of processes, each of which would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
+# Three test processes share two cores: threads that wait for each other do not spin.
+export OMP_WAIT_POLICY := passive
 
 .PHONY: demo test lint types imports unit slow bench reproduce docs build clean
 

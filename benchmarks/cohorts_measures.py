@@ -165,9 +165,9 @@ def step_ms(
     seconds, joined = [], 0
     for each in steps:
         if public is None:
-            algorithm: cg.Algorithm = cg.Local(rounds=WARM + 2, steps=each)
+            algorithm: cg.Algorithm = cg.Local(rounds=WARM + 5, steps=each)
         else:
-            algorithm = cg.FedCT(rounds=WARM + 2, steps=each)
+            algorithm = cg.FedCT(rounds=WARM + 5, steps=each)
         trial = tried(place, algorithm, sites, cohort, public=public, precision=precision)
         seconds.append(trial.clock.round_seconds())
         joined = trial.joined
@@ -352,6 +352,7 @@ def fedkt(
         sites = [cg.Site(f"party{i}", X[own], data.y[own], learner=net) for i, own in enumerate(dealt)]
         return tried(place, cg.FedKT(), sites, cohort, **exam)
 
+    whole("off", few[0])  # the first run in a process also starts what all runs use
     short, longer = (whole("off", length).seconds for length in few)
     turns = short + (epochs - few[0]) * (longer - short) / (few[1] - few[0])
     together = whole("on", epochs)

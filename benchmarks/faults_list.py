@@ -38,6 +38,10 @@ _DOOR = _of("door", "tests/flare/site/test_door.py")
 _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
 _STATES = _of("states", "tests/site/test_states.py")
+_INFORMED = _of("informed", "tests/consensus/test_informed.py")
+_GUARD = _of("guard", "tests/algorithms/test_guard.py")
+_VERDICT = _of("verdict", "tests/runs/test_verdict.py")
+_FINDINGS = _of("findings", "tests/runs/test_findings.py")
 _SHARED = _of("shared", "tests/wire/test_frames.py", "tests/wire/test_orders.py", "tests/core/test_labels.py")
 _EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
 _FAILURES = _of("failures", "tests/site/test_failures_are_answers.py", "tests/contracts/test_side_channels.py")
@@ -178,6 +182,19 @@ FAULTS = (
         "a session that has a process is deleted",
         "if not any(path.name in command for command in commands)",
         "if True",
+    ),
+    _of("loading", "tests/flare/site/test_postponed.py").fault(
+        "a stand-in is given to anybody",
+        "if name in self.__taken and _asking().startswith(_INSIDE):",
+        "if name in self.__taken:",
+    ),
+    _of("loading", "tests/flare/site/test_postponed.py").fault(
+        "text comes in Arrow or not at all",
+        "    except ImportError:  # pandas has no Arrow here",
+        "    except KeyError:  #",
+    ),
+    _of("sites", "tests/flare/test_intruders.py -k no_port").fault(
+        "a site opens a port", "        listen_to_nobody()\n", ""
     ),
     _of("counts", "tests/site/test_counted_records.py").fault(
         "the number of records is free",
@@ -372,6 +389,11 @@ FAULTS = (
         "sites share what a step can change",
         "return requests if fixed else _own_copies(requests)",
         "return requests",
+    ),
+    _SHARED.fault(
+        "an array in an order is changed for all sites",
+        "return read_only(array) if self._frozen else array",
+        "return array",
     ),
     _SHARED.fault(
         "a site that knows other labels gets what another read",
@@ -781,11 +803,7 @@ FAULTS = (
         "        follow_parent()\n        module = sys.argv.pop(1)\n",
         "        module = sys.argv.pop(1)\n",
     ),
-    _PROCESSES.fault(
-        "a job's end is the server's",
-        "(closed[2], closed[1]) == (self._process, self._dialled)",
-        "closed[2] == self._process",
-    ),
+    _PROCESSES.fault("an old connection's end is the new one's", " and closed.groups() == self._dialled:", ":"),
     _PROCESSES.fault(
         "a closed connection is a bad certificate", "    except ssl.SSLEOFError:\n        return _closed(kit)\n", ""
     ),
@@ -796,6 +814,18 @@ FAULTS = (
         "the first to come is the first net",
         "brought, self._brought = sorted(self._brought, key=lambda each: (each[0].party, each[0].order)), []",
         "brought, self._brought = list(self._brought), []",
+    ),
+    _COHORTS.fault(
+        "orders are begun after the end",
+        "            if self._closed:\n                future.cancel()\n",
+        "",
+        "tests/links/test_attendants.py",
+    ),
+    _COHORTS.fault(
+        "an error waits for those who wait for a place",
+        "enough = failed or len(self._came)",
+        "enough = len(self._came)",
+        "tests/links/test_attendants.py -k no_more_threads",
     ),
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
     _COHORTS.fault(
@@ -936,5 +966,45 @@ FAULTS = (
         "a run begins that cannot end in time",
         "        return time.time() + (0 if self._conditions.quick else expected) <= deadline\n",
         "        return time.time() <= deadline\n",
+    ),
+    _INFORMED.fault(
+        "a class that a site has never seen counts as known",
+        "return np.where(unknown & counts.any(), said, rows)",
+        "return rows",
+    ),
+    _INFORMED.fault(
+        "a site that abstains is believed for it",
+        "said = of_all / of_all.sum(axis=1, keepdims=True)",
+        "said = of_all",
+    ),
+    _INFORMED.fault(
+        "what a record changes in the blocks is understated",
+        "@step(sensitivity=Sensitivity(l1=_CHANGE",
+        "@step(sensitivity=Sensitivity(l1=_CHANGE / 2",
+    ),
+    _GUARD.fault(
+        "whatever is not worse is taken",
+        "if gain > max(best, _CLEAR * error):",
+        "if gain >= -1:",
+    ),
+    _GUARD.fault(
+        "unseen classes give no credit",
+        "gain, error = gains.sum() + beyond,",
+        "gain, error = gains.sum(),",
+    ),
+    _GUARD.fault(
+        "a net goes on from the model with the consensus",
+        "        site.model = site.state.get(_ALONE)\n",
+        "",
+    ),
+    _VERDICT.fault(
+        "the rows are not paired",
+        "low, high = interval(together[site].astype(int) - alone[site],",
+        "low, high = interval(together[site].astype(int) - np.sort(alone[site]),",
+    ),
+    _FINDINGS.fault(
+        "labels are compared as they are written",
+        'return " ".join(str(value).split()).casefold()',
+        "return str(value)",
     ),
 )

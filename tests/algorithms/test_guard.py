@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import collegium as cg
+from collegium.algorithms import _guard
 from collegium.core.samples import LabelledData, Mixture
 from collegium.errors import SiteError
 from collegium.learners.base import Trainer
@@ -53,6 +54,19 @@ def test_a_net_that_goes_on_keeps_a_model_alone_too(cancer: Any) -> None:
     alone = cancer.run(cg.Local(rounds=2), sites=sites).models["site0"]
     guarded = cancer.run(cg.FedCT(rounds=2, guard=True), sites=sites)
     assert share(guarded, "site0") == [0.0, 0.0]
+    np.testing.assert_array_equal(guarded.models["site0"].predict_proba(X), alone.predict_proba(X))
+
+
+def test_a_net_that_took_part_can_still_go_back(cancer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    net = cg.TorchClassifier(nn.Sequential(nn.BatchNorm1d(30), nn.Linear(30, 2)), lr=0.05, batch_size=16, steps=5)
+    sites, X = cancer.sites(net)[:1], cancer.split.test[0]
+    shares = iter([1.0, 0.0])
+    monkeypatch.setattr(_guard, "_share", lambda *_: next(shares))
+    with pytest.warns(cg.CollegiumWarning, match="only one site"):
+        guarded = cancer.run(cg.FedCT(rounds=3, guard=True), sites=sites)
+    with pytest.warns(cg.CollegiumWarning, match="only one site"):
+        alone = cancer.run(cg.Local(rounds=3), sites=sites).models["site0"]
+    assert share(guarded, "site0") == [0.0, 1.0, 0.0]
     np.testing.assert_array_equal(guarded.models["site0"].predict_proba(X), alone.predict_proba(X))
 
 

@@ -14,9 +14,13 @@ def test_a_cell_is_measured_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(consensus, "cells", lambda seeds, sets: [(0, "breast_cancer", "iid", "30% flip")])
     keep = str(tmp_path / "kept" / "consensus.jsonl")
     first = consensus.report(rows=40, public=100, keep=keep)
-    assert [row["rule"] for row in first.rows] == ["majority", "informed"] * 2  # all cells together, and this one
-    assert all(0 <= row["worse"] <= 1 and 0.3 < row["accuracy"] <= 1 for row in first.rows)
-    assert min(row["behind"] for row in first.rows) == 0
+    assert [(row["partition"], row["situation"]) for row in first.rows] == [("all", "all"), ("iid", "30% flip")]
+    for row in first.rows:
+        for rule in ("majority", "informed"):
+            accuracy, worse = row[rule].split(" / ")
+            assert 0.3 < float(accuracy) <= 1
+            assert 0 <= float(worse.rstrip("%")) <= 100
+    assert "informed 0.000" in first.notes or "majority 0.000" in first.notes
     monkeypatch.setattr(consensus, "outcomes", lambda *_: pytest.fail("measured again"))
     assert consensus.report(rows=40, public=100, keep=keep).rows == first.rows
 

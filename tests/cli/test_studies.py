@@ -34,6 +34,10 @@ def test_run_ends_with_one_json_object(done, folder):
     run = cg.load(folder / "a")
     assert said["accuracy"]["mean"] == pytest.approx(run.summary().loc["mean", "accuracy"])
     assert (folder / "a" / "report.html").stat().st_size > 5000
+    assert [row["site"] for row in said["verdict"]] == [f"site{i}" for i in range(5)]
+    assert run.verdict["together"].mean() == pytest.approx(said["accuracy"]["mean"])
+    assert said["concerns"] == run.concerns
+    assert "Did it help?" in done.stderr
 
 
 def test_nothing_is_overwritten_without_force(done, folder):

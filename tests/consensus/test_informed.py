@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
 from sklearn.tree import DecisionTreeClassifier
+from tests.consensus.meetings import say
 
 import collegium as cg
 from collegium.core.folds import deal_folds
@@ -150,3 +151,22 @@ def test_every_class_is_dealt_evenly_over_the_folds() -> None:
         sizes = np.bincount(fold_of[codes == code], minlength=5)
         assert sizes.max() - sizes.min() <= 1
     assert np.ptp(np.bincount(fold_of, minlength=5)) <= 1
+
+
+def test_copies_of_a_bad_site_count_once(meeting) -> None:
+    good = [says(0.8) for _ in range(3)]
+    copied = says(0.6)
+    apart = cg.Informed()(meeting([*good, copied], n_classes=2), say())
+    copies = meeting([*good, *[copied] * 6], n_classes=2)
+    assert cg.Informed()(copies, say()) == apart
+    assert np.mean(cg.Majority()(copies, say()).codes == TRUTH) < 0.65 < np.mean(apart.codes == TRUTH)
+
+
+def test_a_site_that_seldom_speaks_is_not_believed_for_that() -> None:
+    speaks = RNG.random(3000) < 0.2
+    liar = np.where(speaks, 1 - says(0.95), -1)
+    votes = [liar, *(says(0.8) for _ in range(4))]
+    posterior, belief = cg.Informed().estimate(np.stack(votes), np.stack([counts(0.95), *[counts(0.8)] * 4]))
+    assert belief[0] < 0.3
+    assert belief[1:].min() > 0.8
+    assert np.mean(posterior.argmax(axis=1) == TRUTH) > 0.9

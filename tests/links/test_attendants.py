@@ -72,6 +72,17 @@ def test_what_is_not_begun_when_the_threads_are_closed_is_cancelled() -> None:
     assert not done
 
 
+def test_no_more_threads_is_an_error_that_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    inbox = Inbox[bytes](2, lambda: True, len)
+    Attendants(Places(1), lambda: None).submit(bytes).add_done_callback(inbox.put)
+    with pytest.raises(RuntimeError, match="new thread"):
+        next(inbox.drained(seconds(30)))
+
+
 def done(value: bytes) -> Future[bytes]:
     future: Future[bytes] = Future()
     future.set_result(value)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import threading
 import time
 
@@ -9,6 +10,7 @@ from tests.waiting import seconds
 from threadpoolctl import threadpool_info
 
 import collegium as cg
+from collegium.core.link import Answer, OwnAnswer
 
 
 class Concurrent(DecisionTreeClassifier):
@@ -57,3 +59,12 @@ def test_a_users_own_random_state_is_kept(digits):
     seeds = [model.estimator.random_state for model in drawn.models.values()]
     assert len(set(seeds)) == 5
     assert np.all([isinstance(seed, int) for seed in seeds])
+
+
+def test_the_hash_of_an_answer_is_known_where_it_was_made_and_nowhere_else():
+    answer = OwnAnswer("a", b"frame")
+    answer.payload_sha256 = "0" * 64
+    assert list(answer) == ["a", b"frame", None]
+    assert answer._replace(frame=b"another").payload_sha256 is None
+    sent = pickle.loads(pickle.dumps(answer))
+    assert (type(sent), sent) == (Answer, answer)

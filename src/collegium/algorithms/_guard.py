@@ -10,6 +10,7 @@ model of the consensus alone is on the site's own rows, beyond chance.
 
 from __future__ import annotations
 
+import hashlib
 from copy import deepcopy
 from typing import Any, Final
 
@@ -53,7 +54,8 @@ def _train_alone(site: ActiveSite, epochs: int | None, steps: int | None) -> Any
 
 def _share(site: ActiveSite, learned: Mixture) -> float:
     """What a pseudo-labeled row is to weigh; measured again only where the labels have changed."""
-    asked = hash((learned.pseudo.codes.tobytes(), None if learned.weights is None else learned.weights.tobytes()))
+    weights = b"" if learned.weights is None else learned.weights.tobytes()
+    asked = hashlib.sha256(learned.pseudo.codes.tobytes() + weights).hexdigest()  # the same after a restart
     last = site.state.get(_TAKEN)
     if last is None or last[0] != asked:
         last = site.state[_TAKEN] = asked, helpful_share(site, learned)

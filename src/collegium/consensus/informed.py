@@ -10,6 +10,7 @@ and a site that mixes two classes up is believed on the others.
 - How frequent classes are in the public set is estimated from the votes (EM); sites need not agree with it.
 - A site is believed as far as the votes of the others bear it out: one whose answers do not fit its own counts, because
   its labels are flipped or because it lies, counts as noise (`doubt`).
+- Sites whose first votes are the same, sample by sample, count as one: a copy adds nothing.
 
 The counts are made of private rows and leave each site once, as AnswerCounts; a policy can refuse them, and then the
 site counts like one of unknown accuracy. With `epsilon` sites release something else, with Laplace noise: they deal
@@ -20,7 +21,8 @@ changes the models of four folds, and with them the answers for all other rows.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
@@ -119,7 +121,7 @@ class Informed(Consensus):
         with fed.timed("consensus"):
             votes = np.stack([reply.labels.codes for reply in replies.values()])
             own = np.stack([counts.get(party, np.zeros((fed.n_classes,) * 2)) for party in replies])
-            posterior, belief = self.estimate(votes, own)
+            posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes))
             fed.confidences = posterior.max(axis=1)
             codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
             codes[(votes < 0).all(axis=0)] = -1
@@ -127,20 +129,26 @@ class Informed(Consensus):
             fed.note("belief", value, party=party)
         return Labels(codes, fed.n_classes)
 
-    def estimate(self, votes: Votes, counts: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
+    def estimate(
+        self, votes: Votes, counts: Matrix, alike: Sequence[Hashable] | None = None
+    ) -> tuple[Matrix, NDArray[np.float64]]:
         """The posterior of the true class per sample, and how far each site's counts are believed, 0 to 1.
 
-        `votes` is of shape (sites, samples), -1 abstains; `counts` of shape (sites, true class, answer).
+        `votes` is of shape (sites, samples), -1 abstains; `counts` of shape (sites, true class, answer). Sites that
+        have the same in `alike` count as one together.
         """
-        said = np.stack([_said(site, counts.shape[1]) for site in votes])
-        claimed = np.stack([self._claim(*own) for own in zip(counts, said, strict=True)])
+        groups = _Groups(range(len(votes)) if alike is None else alike)
+        of_all = np.stack([_said(site, counts.shape[1]) for site in votes])
+        claimed = np.stack([self._claim(*own) for own in zip(counts, of_all, strict=True)])
+        said = of_all / of_all.sum(axis=1, keepdims=True)  # of the samples on which it does not abstain
         belief = np.ones(len(votes))
         if self.doubt:  # first by plain votes, which no false claim can sway; then by what follows from the claims
-            belief = _beliefs(_shares_of_others(votes, counts.shape[1]), claimed, said, votes, np.full(len(votes), 0.9))
-        posterior, others = _weighed(claimed, said, votes, belief)
+            others = _shares_of_others(votes, groups, counts.shape[1])
+            belief = _beliefs(others, claimed, said, votes, np.full(len(votes), 0.9))
+        posterior, others = _weighed(claimed, said, votes, belief, groups)
         if self.doubt:
             belief = _beliefs(others, claimed, said, votes, belief)
-            posterior, _ = _weighed(claimed, said, votes, belief)
+            posterior, _ = _weighed(claimed, said, votes, belief, groups)
         return _of_voted(posterior, votes), belief
 
     def _claim(self, counts: Matrix, said: NDArray[np.float64]) -> Matrix:
@@ -188,24 +196,54 @@ def _skill(counts: Matrix) -> float:
     return float(np.clip((np.trace(counts) - by_chance + 1) / (n - by_chance + 2), 0.0, 1.0))
 
 
-def _shares_of_others(votes: Votes, n_classes: int) -> Iterator[Matrix]:
+def _alike(fed: Federation, parties: Sequence[str], votes: Votes) -> list[Hashable]:
+    """The same for sites whose first votes are the same, sample by sample.
+
+    A site that copies another, or is the same one under another name, shall have nothing of it. Only first votes tell
+    that: later, all sites have learned the same consensus.
+    """
+    known: dict[str, Hashable] = fed.kept.setdefault("informed first votes", {})
+    known |= {
+        p: hashlib.sha256(own.tobytes()).digest() for p, own in zip(parties, votes, strict=True) if p not in known
+    }
+    return [known[party] for party in parties]
+
+
+class _Groups:
+    """Sites that count as one together, by their places."""
+
+    def __init__(self, alike: Sequence[Hashable]) -> None:
+        places: dict[Hashable, list[int]] = {}
+        for place, same in enumerate(alike):
+            places.setdefault(same, []).append(place)
+        self.of = [places[same] for same in alike]
+        self.weights = np.array([1 / len(group) for group in self.of])
+
+    def sums(self, of_site: Callable[[int], Matrix]) -> tuple[Matrix, Iterator[Matrix]]:
+        """The weighted sum of a matrix over all sites; and for each site, that without its group, one at a time."""
+
+        def over(places: Iterable[int]) -> Matrix:
+            return np.asarray(sum(self.weights[place] * of_site(place) for place in places))
+
+        total = over(range(len(self.of)))
+        return total, (total - over(group) for group in self.of)  # for all at once there may be no room
+
+
+def _shares_of_others(votes: Votes, groups: _Groups, n_classes: int) -> Iterator[Matrix]:
     """For each site: the shares of the other sites' votes per sample and class, none of them 0."""
     one_hot = np.eye(n_classes + 1)[:, :n_classes]  # -1 is the last row, of zeros
-    total = sum((one_hot[site] for site in votes), start=np.full((votes.shape[1], n_classes), 0.5))
-    for site in votes:  # one at a time: for all of them there may be no room
-        others = total - one_hot[site]
-        yield others / others.sum(axis=1, keepdims=True)
+    _, others = groups.sums(lambda place: one_hot[votes[place]])
+    return ((other + 0.5) / (other + 0.5).sum(axis=1, keepdims=True) for other in others)
 
 
 def _weighed(
-    claimed: Matrix, said: Matrix, votes: Votes, belief: NDArray[np.float64]
+    claimed: Matrix, said: Matrix, votes: Votes, belief: NDArray[np.float64], groups: _Groups
 ) -> tuple[Matrix, Iterator[Matrix]]:
     """The posterior, each site's claim counting as far as it is believed; and for each site that of the others."""
     mixed = belief[:, None, None] * claimed + (1 - belief)[:, None, None] * said[:, None, :]
-    pairs = list(zip(mixed, votes, strict=True))
-    total = sum((_evidence(*own) for own in pairs), start=np.zeros((votes.shape[1], len(claimed[0]))))
+    total, others = groups.sums(lambda place: _evidence(mixed[place], votes[place]))
     posterior, log_prior = _with_prior(total)
-    return posterior, (_normalized(total - _evidence(*own) + log_prior) for own in pairs)
+    return posterior, (_normalized(other + log_prior) for other in others)
 
 
 def _evidence(claim: Matrix, votes: Votes) -> Matrix:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from collegium import wire
 from collegium.core.labels import Codes, Labels
-from collegium.core.link import Answer, Link, OpenLink
+from collegium.core.link import Answer, Link, OpenLink, OwnAnswer
 from collegium.core.masking import SecretTotals, masking
 from collegium.core.observations import Observations
 from collegium.core.public_set import PublicSet
@@ -434,8 +434,7 @@ class Federation:
         """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
         number = awaited.requests[-1].number
         try:
-            known = answer.hashed is not None and answer.hashed[0] is answer.frame
-            reply = read_reply(answer.frame, answer.hashed[1] if known and answer.hashed is not None else None)
+            reply = read_reply(answer.frame, answer.payload_sha256 if isinstance(answer, OwnAnswer) else None)
             if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
                 raise WireError("A reply to another order.")
             charges, _ = read_charges(None if reply.row is None else reply.row.privacy)

@@ -14,8 +14,16 @@ class Answer(NamedTuple):
     party: str
     frame: bytes
     notes: Notes | None = None
-    hashed: tuple[bytes, str] | None = None
-    """A frame that this process has made, and the hash of its payload: it need not be computed again."""
+
+
+class OwnAnswer(Answer):
+    """An answer that this process has made itself. Changed, or in another process, it is an answer like any other."""
+
+    payload_sha256: str | None = None
+    """The hash of its payload, which need not be computed again."""
+
+    def __reduce__(self) -> tuple[type[Answer], tuple[str, bytes, Notes | None]]:
+        return Answer, (self.party, self.frame, self.notes)
 
 
 class Link(Protocol):

@@ -61,18 +61,21 @@ class Attendants:
             except BaseException as error:  # raised where it is waited for
                 future.set_exception(error)
 
-        self._places.call(_Turn(partial(self._give, task)))
+        self._places.call(_Turn(partial(self._give, task, future)))
         return future
 
-    def _give(self, task: Callable[[], None]) -> None:
+    def _give(self, task: Callable[[], None], future: Future[Any]) -> None:
         """Begin: in the thread that has become idle last, which may be the one that gives its place to this task."""
         with self._lock:
             attendant = self._idle.pop() if self._idle else None
         if attendant is not None:
             attendant.task = task
             attendant.turn.release()
-        else:
+            return
+        try:
             threading.Thread(target=self._attend, args=(_Attendant(task),), daemon=True).start()
+        except RuntimeError as error:  # there are as many threads as the system allows
+            future.set_exception(error)
 
     def _attend(self, own: _Attendant) -> None:
         self._begin()
@@ -117,7 +120,7 @@ class Inbox(Generic[T]):
         with self._lock:
             self._came.append(future)
             self._bytes += 0 if failed else self._size(future.result())
-            enough = len(self._came) == self._expected or self._bytes >= _MUCH
+            enough = failed or len(self._came) == self._expected or self._bytes >= _MUCH
             if not self._called and (enough or not self._is_busy()):
                 self._called = True
                 self._ready.release()

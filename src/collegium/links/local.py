@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import ThreadpoolController
 
-from collegium.core.link import Answer
+from collegium.core.link import Answer, OwnAnswer
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting, Places
 from collegium.links.attendants import Attendants, Inbox
 from collegium.links.hosting import Hosting, available_cores, threads_per_site
@@ -108,7 +108,11 @@ class AgentPool:
 
     def _answer(self, party: str, frame: bytes) -> Answer:
         agent = self.agents[party]
-        return Answer(party, agent.serve(frame), agent.notes, agent.hashed)
+        reply = agent.serve(frame)
+        answer = OwnAnswer(party, reply, agent.notes)
+        if agent.hashed is not None and agent.hashed[0] is reply:
+            answer.payload_sha256 = agent.hashed[1]
+        return answer
 
     @property
     def is_busy(self) -> bool:

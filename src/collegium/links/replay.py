@@ -66,6 +66,8 @@ def _last(orders: Mapping[str, bytes], party: str) -> int | None:
 def orders_hash(orders: Mapping[str, bytes]) -> str:
     """Identifies what was asked of whom."""
     digest = hashlib.sha256()
+    of_frames = {id(frame): frame for frame in orders.values()}  # most parties are sent the same one
+    digests = {each: hashlib.sha256(frame).digest() for each, frame in of_frames.items()}
     for party in sorted(orders):
-        digest.update(party.encode() + b"\0" + hashlib.sha256(orders[party]).digest())
+        digest.update(party.encode() + b"\0" + digests[id(orders[party])])
     return digest.hexdigest()

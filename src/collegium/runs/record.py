@@ -212,7 +212,9 @@ class Record:
 
 
 def _reply_hash(party: str, frame: bytes, notes: str | None) -> bytes:
-    return party.encode() + b"\0" + hashlib.sha256(frame + (notes or "").encode()).digest()
+    digest = hashlib.sha256(frame)
+    digest.update((notes or "").encode())
+    return party.encode() + b"\0" + digest.digest()
 
 
 def _chained(number: int, orders: str, prev: str, replies: Iterable[bytes]) -> str:

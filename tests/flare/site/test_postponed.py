@@ -15,6 +15,8 @@ import collegium.flare.site.agent, sklearn.naive_bayes, sklearn.tree
 from collegium import registry
 registry.install_steps()
 assert all(isinstance(sys.modules[name], _Postponed) for name in SELDOM_USED), "nobody used them"
+from scipy.interpolate import BSpline
+assert isinstance(BSpline, type), "who is not of SciPy or scikit-learn gets the thing itself"
 
 from scipy.stats import rankdata
 ranks = []
@@ -33,8 +35,6 @@ assert part.OAS is OAS
 assert part.__spec__.origin.endswith("_shrunk_covariance.py")
 assert isinstance(pickle.loads(pickle.dumps(OAS())), part.OAS)
 
-from scipy.interpolate import BSpline
-assert isinstance(BSpline, type), "who is not of SciPy or scikit-learn gets the thing itself"
 from sklearn.neighbors import KNeighborsClassifier
 assert isinstance(KNeighborsClassifier, type)
 
