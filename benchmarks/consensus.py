@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import cache
 from itertools import product
@@ -225,14 +225,16 @@ def _cell(own: list[dict[str, Any]]) -> str | None:
     return f"{np.mean([row['accuracy'] for row in own]):.3f} / {worse:.0%}"
 
 
-def compared(found: list[dict[str, Any]]) -> str:
-    """How far each rule is behind the best of its cell, over the cells in which all rules were measured."""
-    cells = defaultdict(dict)
+def whole_cells(found: list[dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:
+    """The cells in which all rules were measured, by rule: others would compare rules on different data."""
+    cells: dict[Any, dict[str, dict[str, Any]]] = defaultdict(dict)
     for row in found:
         cells[row["data"], row["partition"], row["situation"], row["seed"]][row["rule"]] = row
-    whole = [cell for cell in cells.values() if len(cell) == len(RULES)]
-    if not whole:
-        return ""
+    return [cell for cell in cells.values() if len(cell) == len(RULES)]
+
+
+def compared(whole: list[dict[str, dict[str, Any]]]) -> str:
+    """How far each rule is behind the best of its cell."""
     words = []
     for rule in RULES:
         behind = [max(row["accuracy"] for row in cell.values()) - cell[rule]["accuracy"] for cell in whole]
@@ -241,7 +243,7 @@ def compared(found: list[dict[str, Any]]) -> str:
         words.append(
             f"{rule} {np.mean(behind):.3f} ({close:.0%} of cells within half a point; balanced {balanced:.3f})"
         )
-    return f" Behind the best rule of each cell, on average over {len(whole)} cells: {'; '.join(words)}."
+    return f" Behind the best rule of each cell, on average: {'; '.join(words)}."
 
 
 def report(
@@ -249,12 +251,16 @@ def report(
 ) -> Report:
     """The table; `sets` names data sets, separated by commas (default: all)."""
     found = measured(seeds, rows, public, keep, sets) if measure else kept(keep)
+    whole = whole_cells(found)
+    told = [row for cell in whole for row in cell.values()]
     columns = {"partition": Column("partition"), "sites": Column("situation"), "alone": Column("alone", ".3f")}
     columns |= {rule: Column(rule) for rule in RULES}
-    seen = sorted({row["data"] for row in found})
-    notes = f"Accuracy of the sites together / share of sites worse than alone. Data sets: {', '.join(seen)}; seeds: "
-    notes += f"{len({row['seed'] for row in found})}; cells: {len({tuple(row.values())[:4] for row in found})}."
-    return Report("Which consensus", columns, summed_up(found), notes + compared(found), words=2)
+    seen = Counter(str(next(iter(cell.values()))["data"]) for cell in whole)
+    notes = "Accuracy of the sites together / share of sites worse than alone. Cells in which all rules were measured: "
+    notes += (
+        f"{', '.join(f'{n} of {name}' for name, n in sorted(seen.items()))}; seeds: {len({r['seed'] for r in told})}."
+    )
+    return Report("Which consensus", columns, summed_up(told), notes + (compared(whole) if whole else ""), words=2)
 
 
 if __name__ == "__main__":

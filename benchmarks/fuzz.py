@@ -156,7 +156,7 @@ def _received(plan: Plan, expected: _Expected, answers: Mapping[str, bytes]) -> 
     fed = Federation(link, run=_RUN, n_classes=expected.classes, seed=0, public=public)
     awaited = _Awaited((Request(_RUN, None, 1, 0, "a.step", "0" * 16, {}),), KINDS[expected.kind])
     for answer in link.exchange({"site-1": b"an order"}, deadline=1.0):
-        release = fed._read(answer.frame, awaited)[1]
+        release = fed._read(answer, awaited)[1]
         if release is not None and release.kind != expected.kind:
             raise RuntimeError(f"{release.kind} was taken for {expected.kind}.")
         return release is not None

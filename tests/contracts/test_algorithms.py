@@ -272,6 +272,7 @@ OTHERWISE: list[tuple[str, dict[str, Any]]] = [
     ("fedct", {"votes": "secret"}),
     ("fedct", {"voters": cg.Familiar(), "consensus": cg.WeightedMajority()}),
     ("fedct", {"consensus": cg.WeightedMajority("agreement")}),
+    *((name, {"weights": "balance"}) for name in ("aimhi", "fedct")),
     *((name, START) for name in ("aimhi", "dd", "fedct", "fedmd", "local")),
     ("fedkt", {"share": "models", "student": cg.TorchClassifier("linear", epochs=1)}),
     ("dp_fedavg", {"variant": "clip_parameters"}),

@@ -260,9 +260,8 @@ def test_many_refusals_are_summed_up_by_code():
 
 
 def test_every_code_in_the_documentation_is_explained():
-    documented = re.findall(
-        r"^\| (`.*?) \|", (Path(__file__).parents[2] / "docs" / "runs.md").read_text(), flags=re.MULTILINE
-    )
+    page = (Path(__file__).parents[2] / "docs" / "runs.md").read_text()
+    documented = re.findall(r"^\| (`.*?) \|", page.partition("**Failures.**")[2], flags=re.MULTILINE)
     codes = {code for cell in documented for code in re.findall(r"`([a-z-]+)`", cell)}
     assert "missing" in codes
     assert codes <= set(CODES)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from collegium.algorithms._guard import fit_guarded
 from collegium.algorithms._starting import Started, begin_from
 from collegium.consensus import Consensus, Majority, Voters
-from collegium.consensus.advice import advice_on
+from collegium.consensus.advice import VERY_SKEWED, advice_on, skew_of
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, Mixture, Nothing, Order, Site, Steps, step
 from collegium.core.labels import Codes
 from collegium.core.settings import PositiveInt, Share
@@ -41,8 +41,6 @@ from collegium.privacy.learners.base import PrivateLearner
 from collegium.privacy.mechanisms.base import Mechanism
 from collegium.protocols import masked_sum
 from collegium.secure import secret_votes
-
-_SKEWED: Final = "consensus=cg.Informed(), voters=cg.Familiar() and guard=True"
 
 
 @step
@@ -160,7 +158,10 @@ class FedCT(Started):
         if self.voters is not None or self.guard or any(isinstance(site.learner, PrivateLearner) for site in sites):
             return None
         bare = self.votes == "plain" and self.mechanism is None
-        return advice_on(self.consensus, sites, _SKEWED if bare else "guard=True")
+        voters = ", voters=cg.Familiar()" if skew_of(sites) > VERY_SKEWED else ""
+        return advice_on(
+            self.consensus, sites, f"consensus=cg.Informed(){voters} and guard=True" if bare else "guard=True"
+        )
 
     @property
     def _is_weighted(self) -> bool:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SKEWED: Final = 0.2
 """Balanced Dirichlet partitions with alpha .5 are above it, iid ones of 30 rows or more below."""
+VERY_SKEWED: Final = 0.35
+"""From here on it helped that sites abstain where they know nothing."""
 
 
 def skew_of(sites: Sequence[Site]) -> float:
