@@ -59,6 +59,7 @@ def test_nothing_is_overwritten_without_force(done, folder):
 def test_an_interrupted_run_says_how_to_continue(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import os, signal\nfrom sklearn.tree import DecisionTreeClassifier\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # which a job in the background ignores
         "class Interrupted(DecisionTreeClassifier):\n"
         "    def fit(self, X, y):\n        os.kill(os.getpid(), signal.SIGINT)\n        return super().fit(X, y)\n"
     )

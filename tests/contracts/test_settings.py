@@ -59,7 +59,7 @@ def outside(hint: Any) -> Iterator[Any]:
 
 def refused_by(hint: Any) -> list[Any]:
     options = options_of(hint) or (hint,)
-    if Any in options:
+    if any(bounds_of(option)[0] is Any for option in options):
         return []
     values = [None] if type(None) not in options else []
     values += [value for option in options for value in outside(option)]
