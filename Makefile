@@ -14,7 +14,9 @@ export OMP_WAIT_POLICY := passive
 demo: $(VENV)/.core
 	$(BIN)/collegium demo
 
-test: lint types imports unit
+# Types are checked on one core for a minute: the tests run meanwhile.
+test: lint imports
+	$(MAKE) --jobs=2 types unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
