@@ -14,9 +14,7 @@ export OMP_WAIT_POLICY := passive
 demo: $(VENV)/.core
 	$(BIN)/collegium demo
 
-# Types are checked on one core for a minute: the tests run meanwhile.
-test: lint imports
-	$(MAKE) --jobs=2 types unit
+test: lint types imports unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
