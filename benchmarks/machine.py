@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
-from pathlib import Path
 
 import collegium
+from collegium.runs.environment import gpus, processor
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "pandas")
 
@@ -43,21 +41,6 @@ def in_words() -> str:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = "".join(f", {library} {metadata.version(library)}" for library in LIBRARIES)
     return (
-        f"{available_cores()} cores ({_processor()}), {memory:.0f} GiB of memory{_gpus()}; "
+        f"{', '.join([f'{available_cores()} cores ({processor()})', f'{memory:.0f} GiB of memory', *gpus()])}; "
         f"{platform.system()}, Python {platform.python_version()}, Collegium {collegium.__version__}{versions}"
     )
-
-
-def _processor() -> str:
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.is_file() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.processor() or platform.machine()
-
-
-def _gpus() -> str:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
-    query = [tool, "--query-gpu=name", "--format=csv,noheader"]
-    return "".join(f", {name}" for name in subprocess.run(query, capture_output=True, text=True).stdout.splitlines())

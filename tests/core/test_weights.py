@@ -8,7 +8,7 @@ import pytest
 import collegium as cg
 from collegium.core.public_set import PublicSet
 from collegium.core.site import ActiveSite
-from collegium.core.weights import different_nets, same_shapes, with_true_variances
+from collegium.core.weights import Weights, average, different_nets, same_shapes, with_true_variances
 from collegium.errors import ConfigError, Refused
 
 ROWS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
@@ -21,6 +21,24 @@ def test_running_variances_are_raised_to_nought_and_nothing_else_changes():
         expected = [0.0, 2.0] if name.endswith("running_var") else [-1.0, 2.0]
         assert value.tolist() == expected
         assert value.dtype == np.float32
+
+
+@pytest.mark.parametrize("rows", [3, 3000])  # at once, and in threads
+def test_an_average_is_added_up_in_the_order_of_the_parties_bit_for_bit(rows):
+    rng = np.random.default_rng(0)
+    shapes = {"weight": (rows, 257), "bias": (257,), "scale": ()}
+    parts = {
+        party: Weights({name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}, 1)
+        for party in "abcd"
+    }
+    shares = {"a": 1.0, "b": 2.0, "c": 0.3, "d": 7.0}
+    mean = average(parts, shares)
+    for name, shape in shapes.items():
+        expected = np.zeros(shape)
+        for party, part in parts.items():
+            expected = expected + part.arrays[name].astype(np.float64) * (shares[party] / 10.3)
+        np.testing.assert_array_equal(mean[name], expected.astype(np.float32))
+        assert (mean[name].shape, mean[name].dtype) == (shape, np.float32)
 
 
 def test_nets_of_other_shapes_are_an_error_that_names_both_sites():

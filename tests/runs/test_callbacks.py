@@ -198,7 +198,7 @@ def test_a_callback_that_raises_ends_the_run_which_can_be_read_and_resumed(cance
 def test_a_callback_that_raises_at_the_start_leaves_a_run_to_resume(cancer, tmp_path):
     with pytest.raises(RuntimeError, match="at start"):
         cancer.run(cg.FedCT(rounds=2), callbacks=[Raises("start")], out=tmp_path / "run")
-    with pytest.raises(cg.StorageError, match="resume it first"):
+    with pytest.raises(cg.StorageError, match="resume=True"):
         cg.load(tmp_path / "run")
     assert cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run", resume=True).finished
 

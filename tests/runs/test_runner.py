@@ -69,8 +69,9 @@ def test_a_learner_that_raises_is_reported_with_a_code_and_the_others_go_on(canc
 def test_a_quorum_ends_the_run_when_too_few_sites_work(cancer):
     sites = cancer.sites()
     sites[2] = cg.Site("site2", sites[2].X, sites[2].y, learner=Secretive())
-    with pytest.raises(cg.QuorumLost, match=r"4 of 5.* site2: ValueError: patient number 4711"):
+    with pytest.raises(cg.QuorumLost, match="4 of 5") as caught:
         cancer.run(cg.FedCT(rounds=3), sites=sites, quorum=1.0)
+    assert "SECRET" not in str(caught.value)
 
 
 def test_all_sites_failing_ends_the_run(cancer):
@@ -78,7 +79,7 @@ def test_all_sites_failing_ends_the_run(cancer):
         cancer.run(cg.FedCT(rounds=3), Secretive())
     assert caught.value.__notes__ == ["The sites' logs: this error's `logs`, by site"]
     assert "SECRET" in "".join(caught.value.logs["site3"])
-    assert str(caught.value).count("ValueError: patient number 4711") == 3  # every site quotes another row
+    assert "SECRET" not in str(caught.value)
 
 
 def test_a_site_whose_policy_forbids_labels_releases_none(cancer):
@@ -294,17 +295,6 @@ def test_thinned_labels_keep_every_class_and_its_share():
     assert np.array_equal(few.codes[kept], codes[kept])
     assert np.bincount(few.codes[kept]).tolist() == [90, 9, 1]
     assert thinned(few, None, seed=0) is thinned(few, 100, seed=0) is few
-
-
-class Mismatched(DecisionTreeClassifier):
-    def fit(self, X, y):
-        raise ValueError("the columns do not match")
-
-
-def test_what_a_site_raised_in_a_simulation_is_in_the_message(cancer):
-    with pytest.raises(cg.QuorumLost, match=r"site0, site1.*: ValueError: the columns do not match") as caught:
-        cancer.run(cg.FedCT(rounds=1), Mismatched())
-    assert str(caught.value).count("ValueError") == 1
 
 
 def test_texts_are_a_table_of_one_column_as_the_error_says():

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
-import shutil
-import subprocess
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -13,7 +10,7 @@ from typing import Any
 
 from collegium.errors import StorageError
 from collegium.reproduction.units import Found, Unit
-from collegium.runs.environment import environment
+from collegium.runs.environment import environment, gpus, processor
 
 
 class Results:
@@ -59,19 +56,5 @@ def machine() -> str:
     known = environment()
     versions = ", ".join(f"{name} {known['packages'][name]}" for name in ("numpy", "scikit-learn", "torch")
                          if name in known["packages"])  # fmt: skip
-    return f"{known['cores']} cores ({_processor()}){_gpus()}; {known['system']}, Python {known['python']}, {versions}"
-
-
-def _processor() -> str:
-    file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
-
-
-def _gpus() -> str:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
-    query = [tool, "--query-gpu=name", "--format=csv,noheader"]
-    return "".join(f", {name}" for name in subprocess.run(query, capture_output=True, text=True).stdout.splitlines())
+    kind = ", ".join([f"{known['cores']} cores ({processor()})", *gpus()])
+    return f"{kind}; {known['system']}, Python {known['python']}, {versions}"

@@ -5,8 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import shutil
+import subprocess
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 _REPORTED: Final = (
@@ -23,6 +26,23 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "packages": dict(_versions()),
     }
+
+
+def processor() -> str:
+    """The kind of processor."""
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text().splitlines() if known.is_file() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
+def gpus() -> list[str]:
+    """The kinds of GPUs."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    query = [tool, "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(query, capture_output=True, text=True).stdout.splitlines()
 
 
 @cache

@@ -358,7 +358,7 @@ def load(path: str | Path) -> Run:
     """
     folder = Path(path)
     if not (folder / "run.json").is_file():
-        hint = " One was started there: resume it first."
+        hint = " One was started there: continue it with cg.run(..., resume=True), or with `collegium run --resume`."
         raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
     try:
         stored = json.loads((folder / "run.json").read_text())

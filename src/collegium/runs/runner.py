@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,11 +47,6 @@ from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.study.study import Study
-
-_MOST_REASONS: Final = 3
-_TRACEBACK: Final = "Traceback (most recent call last):"
-_EXCEPTION: Final = re.compile(r"^[A-Za-z_][\w.]*(?:: .*)?$", re.MULTILINE)
-"""The last line of a traceback, but for more lines of the exception's own text."""
 
 
 def run(
@@ -196,8 +190,6 @@ def run(
         except QuorumLost as lost:
             with suppress(Exception):  # logs of processes that were killed cannot be had
                 lost.logs = dict(live.logs)
-            raised = [f"{', '.join(who)}: {reason}." for reason, who in _reasons(lost.logs).items()]
-            lost.args = (" ".join([str(lost), *raised[:_MOST_REASONS]]),)
             where = "this error's `logs`, by site" if path is None else path / "sites" / "*" / "site.log"
             lost.add_note(f"The sites' logs: {where}")
             raise
@@ -438,14 +430,3 @@ def warn_of_failures(outcome: Run, where: Callable[[str], str]) -> None:
             CollegiumWarning,
             stacklevel=3,
         )
-
-
-def _reasons(logs: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The exceptions that steps raised first, a line each, and at which sites: those of a simulation are no secret."""
-    found: dict[str, list[str]] = {}
-    for party, lines in logs.items():
-        raised = next((text for text in lines if _TRACEBACK in text), "")
-        named = _EXCEPTION.findall(raised)
-        if named:
-            found.setdefault(named[-1], []).append(party)
-    return found

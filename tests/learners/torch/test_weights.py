@@ -14,6 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from collegium.errors import ConfigError
+from collegium.learners.torch import weights
 from collegium.learners.torch.classifier import TorchClassifier
 
 CLASSES = [0, 1, 2]
@@ -169,3 +170,46 @@ def test_the_module_given_out_is_a_copy_in_eval_mode() -> None:
 def test_a_classifier_without_a_net(ask: Callable[[TorchClassifier], Any]) -> None:
     with pytest.raises(NotFittedError):
         ask(TorchClassifier())
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Callable[[nn.Module, dict[str, Any]], None]:
+    """Writes weights as on a GPU, where the last ones are kept."""
+    monkeypatch.setattr(weights, "_locked", torch.empty)
+    monkeypatch.setattr(weights, "_there", weights._There())
+    return lambda net, given: weights._write_there(net.state_dict(), given)
+
+
+def test_weights_that_many_nets_get_come_to_a_device_once(there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nets = [nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)) for _ in range(3)]
+    given = {name: value + 1 for name, value in weights.read(nets[0]).items()}
+    for value in given.values():
+        value.flags.writeable = False
+    came = []
+    monkeypatch.setattr(weights._There, "put", lambda *a, go=weights._There.put: came.append(1) or go(*a))
+    for net in nets:
+        there(net, given)
+        for name, value in weights.read(net).items():
+            np.testing.assert_array_equal(value, given[name])
+    assert came == [1]
+    there(nets[0], {name: value.copy() for name, value in given.items()})
+    assert came == [1, 1]
+
+
+def test_weights_that_were_changed_in_their_place_come_anew(there: Any) -> None:
+    net = nn.Linear(3, 4)
+    given = weights.read(net)
+    there(net, given)
+    given["weight"] += 1
+    there(net, given)
+    np.testing.assert_array_equal(weights.read(net)["weight"], given["weight"])
+
+
+def test_other_arrays_in_the_place_of_those_that_have_gone_are_not_taken_for_them(there: Any) -> None:
+    net = nn.Linear(3, 4)
+    for number in range(50):  # a new array often has the address of the last one
+        given = {name: np.full_like(value, number) for name, value in weights.read(net).items()}
+        for value in given.values():
+            value.flags.writeable = False
+        there(net, given)
+        assert (weights.read(net)["weight"] == number).all()
