@@ -12,7 +12,7 @@ import torch
 
 from collegium.algorithms.fedprox import Proximal
 from collegium.core.terms import LocalTerms, SoftTargets
-from collegium.learners.torch import rows_on_gpu
+from collegium.learners.torch import cuda_graphs, rows_on_gpu
 from collegium.learners.torch.batches import Batches, Labelled, Rows, batches_of
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.cuda_graphs import put_optimizer
@@ -130,3 +130,18 @@ def test_all_rows_on_a_device_are_the_rows() -> None:
 
 def labelled(given: np.ndarray) -> Labelled:
     return Labelled(Rows(given), np.arange(len(given)), np.arange(len(given)))
+
+
+def test_so_many_computations_are_recorded_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:
+        def replay(self) -> None:
+            done.append("replayed")
+
+    done: list[str] = []
+    monkeypatch.setattr(cuda_graphs, "record", lambda run, optimizer: (Graph(), None))
+    recorder = cuda_graphs.Recorder(enabled=True, most=2)
+    for key in "abc":
+        for _ in range(cuda_graphs.WARM_UP + 2):
+            recorder(key, lambda: done.append("run"), torch.optim.SGD([torch.zeros(1)]))
+    assert [recorder.knows(key) for key in "abc"] == [True, True, False]
+    assert done.count("replayed") == 4

@@ -15,7 +15,7 @@ from collegium.core.terms import LocalTerms, SoftTargets, UpdateReport
 from collegium.learners.torch import lanes
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.lanes import Lane
-from collegium.learners.torch.training import Update
+from collegium.learners.torch.training import MOST_KEPT, Update
 from collegium.learners.torch.works import UpdateWork
 from collegium.wire import tables
 
@@ -222,3 +222,14 @@ def test_nets_whose_class_is_defined_anew_are_alike() -> None:
     assert one.layers == other.layers
     wider = TorchClassifier(make).initialize(np.zeros((4, 6), dtype=np.float32), range(2))._training
     assert wider.layers != one.layers
+
+
+def test_a_net_keeps_the_few_places_where_it_is_trained_in_turns() -> None:
+    training = TorchClassifier("linear").initialize(np.zeros((4, 3), dtype=np.float32), range(2))._training
+    own, others = object(), object()
+    for _ in range(MOST_KEPT):
+        training.keep(own)
+        training.keep(others)
+    assert list(training._kept) == [own, others]
+    training.forget()
+    assert not training._kept
