@@ -150,3 +150,30 @@ def test_balanced_weights_let_a_rare_class_be_learned() -> None:
     weights = _weights(codes, None, balance=True)
     assert weights[codes == 0].sum() == pytest.approx(weights[codes == 1].sum())
     assert _weights(np.repeat([0, 1], [999, 1]), None, balance=True).max() == 10
+
+
+class Weighed(DecisionTreeClassifier):
+    """Notes what pseudo-labels weighed: the last rows, after 30 private ones."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        WEIGHED.append(None if sample_weight is None else np.asarray(sample_weight)[30:])
+        return super().fit(X, y, sample_weight)
+
+
+WEIGHED: list[Any] = []
+
+
+def test_pseudo_labels_weigh_as_much_as_sites_agree_on_them() -> None:
+    rng = np.random.default_rng(0)
+    X, U = rng.normal(size=(30, 2)), rng.normal(size=(40, 2))
+    sites = [
+        cg.Site(name, X, X[:, 0] > limit, learner=Weighed()) for name, limit in zip("abc", (-1, 0, 1), strict=True)
+    ]
+    WEIGHED.clear()
+    run = cg.run(cg.FedCT(rounds=2, weights="confidence"), sites=sites, public=U, workers=0)
+    agreed = np.mean([run.models[name].predict(U) for name in "abc"], axis=0)
+    assert 0 < agreed.mean() < 1
+    given = [each for each in WEIGHED if each is not None and len(each) == 40]
+    assert len(given) == 3  # in the second round
+    shares = np.unique(np.round(given[0] / given[0].max(), 2))
+    np.testing.assert_allclose(shares, [0.67, 1.0])  # two of three, or all
