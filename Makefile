@@ -9,16 +9,20 @@ unexport PYTHONDONTWRITEBYTECODE
 # Three test processes share two cores: threads that wait for each other do not spin.
 export OMP_WAIT_POLICY := passive
 
-.PHONY: demo test lint types imports unit slow bench reproduce docs build clean
+.PHONY: demo test lint checks types imports unit slow bench reproduce docs build clean
 
 demo: $(VENV)/.core
 	$(BIN)/collegium demo
 
-test: lint types imports unit
+test: lint checks unit
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+# Types are checked by one process. Another one compiles meanwhile what every test process would compile for itself.
+checks: $(VENV)/.dev
+	$(MAKE) --no-print-directory -j 2 types $(VENV)/.compiled imports
 
 types: $(VENV)/.dev
 	$(BIN)/mypy
@@ -56,9 +60,15 @@ $(VENV)/.core: $(VENV)/.made pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e .
 	@touch $@
 
+# pip fetches one package after the other: several of it share the list. What they cannot install, the last one does, or says why.
 $(VENV)/.dev: $(VENV)/.made pyproject.toml constraints.txt
+	-grep -v '#' constraints.txt | xargs -n 15 -P 3 $(BIN)/python -m pip install $(PIP_OPTIONS) --no-deps
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/.core
+
+$(VENV)/.compiled: $(VENV)/.dev
+	$(BIN)/pytest --collect-only -qq > $(VENV)/collected.txt || { cat $(VENV)/collected.txt; exit 1; }
+	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core
 	$(BIN)/python -m pip install $(PIP_OPTIONS) -c constraints.txt -e '.[docs]'

@@ -1,6 +1,7 @@
 """Which rule to take: every rule on real data sets, from equal sites to skewed, useless and hostile ones.
 
-    python -m benchmarks.consensus [--seeds 5] [--rows 100] [--public 600] [--keep build/consensus.jsonl] [--measure 1]
+    python -m benchmarks.consensus [--seeds 5] [--rows 100] [--public 600] [--sets mnist,adult]
+        [--rules "majority;informed"] [--jobs 14] [--minutes 9] [--out build/consensus.jsonl] [--measure 1]
 
 Ten sites with `rows` rows each, `public` public rows, at most 1,500 test rows. Partitions are iid and Dirichlet
 (balanced) with alpha .5, .1 and .01. Situations: "alike" (decision trees), "mixed" (five kinds of learners), "one
@@ -8,259 +9,201 @@ useless" (mixed, and one site in five always says its larger class), "20% flip" 
 labels round); and with 30% of the sites, where the partition is iid or .5: "30% flip", "30% one class" (they always
 vote for one class) and "30% copy" (they have the rows of another site).
 
-FedCT takes two rounds: sites train alone, and then with the consensus. A site is worse than alone if it loses more than
-half a point of test accuracy; only honest sites count. Each cell is measured once and kept in a file of JSON lines, so
-that a run that was stopped goes on where it was; `--measure 0` shows what is there.
+FedCT takes two rounds: sites train alone, and then with the consensus; AIMHI has the same loop. A site is worse than
+alone if it loses more than half a point of test accuracy; only honest sites count. FedKT's sites learn nothing from
+each other: its columns have the accuracy of the student. What is measured is kept in a file of JSON lines, one per
+rule, cell and seed, so that a run that was stopped, or whose `minutes` are over, goes on where it was; the first seed
+of all cells comes first. `--measure 0` shows what is there.
 """
 
 from __future__ import annotations
 
 import json
-import warnings
+import multiprocessing
+import os
+import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from functools import cache
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
-import pandas as pd
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import balanced_accuracy_score
-from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 
-import collegium as cg
-from benchmarks.data import data_folder
-from benchmarks.report import Column, Report, print_with_options, watched
-from collegium.data.sources import load_source
-from collegium.study.preparing import scaled
+from benchmarks.consensus_cells import DATA, MARGIN, PARTITIONS, RULES, SITUATIONS, TUNED, Cell, Found, cells, outcomes
+from benchmarks.pool import machines
+from benchmarks.report import Column, Report, print_with_options
+from collegium.consensus.advice import SKEWED
 
-SITES, TEST, MARGIN = 10, 1_500, 0.005
-DATA = ("breast_cancer", "digits", "adult", "cod_rna", "covertype", "wine_type", "mushroom", "fashion_mnist")
-PARTITIONS: dict[str, Any] = {"iid": cg.Iid(), **{f"Dir({a})": cg.BalancedDirichlet(a) for a in (0.5, 0.1, 0.01)}}
-MILD = ("iid", "Dir(0.5)")
-HOSTILE = ("30% flip", "30% one class", "30% copy")
-SITUATIONS = ("alike", "mixed", "one useless", "20% flip", *HOSTILE)
-RULES: dict[str, cg.FedCT] = {
-    "majority": cg.FedCT(2),
-    "qualified majority": cg.FedCT(2, consensus=cg.QualifiedMajority(0.9)),
-    "by agreement": cg.FedCT(2, consensus=cg.WeightedMajority("agreement")),
-    "Dawid-Skene": cg.FedCT(2, consensus=cg.DawidSkene()),
-    "informed": cg.FedCT(2, consensus=cg.Informed()),
-    "familiar, informed": cg.FedCT(2, consensus=cg.Informed(), voters=cg.Familiar()),
-    "majority, guarded": cg.FedCT(2, guard=True),
-    "informed, guarded": cg.FedCT(2, consensus=cg.Informed(), guard=True),
-    "familiar, informed, guarded": cg.FedCT(2, consensus=cg.Informed(), voters=cg.Familiar(), guard=True),
-}
-SMALL = {"seeds": 1, "rows": 30, "public": 60, "keep": "", "sets": "breast_cancer"}
-Cell = tuple[int, str, str, str]
-KEEP = "build/consensus.jsonl"
-
-
-class OneClass(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Says the last class that it has seen, whatever it is asked, and in its own tests too."""
-
-    def fit(self, X: Any, y: Any) -> OneClass:
-        """Learn nothing."""
-        self.classes_ = np.unique(y)
-        return self
-
-    def predict(self, X: Any) -> Any:
-        """Always the same."""
-        return np.full(len(X), self.classes_[-1])
-
-
-def learners(situation: str) -> list[Any]:
-    """What the sites bring, cycled over them."""
-    tree = DecisionTreeClassifier(max_depth=8, random_state=0)
-    mixed: list[Any] = [
-        tree,
-        RandomForestClassifier(30, random_state=0),
-        LogisticRegression(max_iter=300),
-        GaussianNB(),
-    ]
-    if situation == "mixed":
-        return [*mixed, KNeighborsClassifier(5)]
-    return [*mixed, DummyClassifier()] if situation == "one useless" else [tree]
-
-
-@cache
-def rows_of(name: str, seed: int, rows: int, public: int, partition: str) -> Any:
-    """A data set, divided."""
-    data = load_source(name, folder=None if name in ("breast_cancer", "digits") else data_folder())
-    X = numbers(scaled(data.X))
-    # Small sets keep their proportions.
-    share = min(1.0, len(data.y) / (SITES * rows + public + 300))
-    return cg.split(
-        X,
-        data.y,
-        SITES,
-        public=int(share * public),
-        train=int(share * SITES * rows),
-        test=min(TEST, len(data.y) - int(share * public) - int(share * SITES * rows)),
-        partition=PARTITIONS[partition],
-        seed=seed,
-    )
-
-
-def numbers(X: Any) -> Any:
-    """A table as an array of numbers: frequent words as columns, sparse rows filled up, every third pixel."""
-    if hasattr(X, "columns"):
-        words = X.select_dtypes(exclude="number").astype(str)
-        for column in words:
-            words[column] = words[column].where(words[column].isin(words[column].value_counts().index[:12]), "other")
-        columns = [pd.get_dummies(words)] if len(words.columns) else []
-        return pd.concat([X.select_dtypes("number").fillna(0), *columns], axis=1).to_numpy(np.float32)
-    dense = X.toarray() if hasattr(X, "toarray") else X
-    return dense.reshape(len(dense), -1)[:, ::3] if dense.ndim > 2 else dense
-
-
-def sites_of(split: Any, situation: str) -> tuple[list[cg.Site], set[str]]:
-    """The sites, and the names of the honest ones."""
-    classes = np.unique(np.concatenate([y for _, y in split.sites]))
-    hostile = {"20% flip": 2, "30% flip": 3, "30% one class": 3, "30% copy": 3}.get(situation, 0)
-    kinds, sites = learners(situation), []
-    for number, (name, (X, y)) in enumerate(zip(split.names, split.sites, strict=True)):
-        learner = kinds[number % len(kinds)]
-        if number < hostile and situation.endswith("flip"):
-            y = classes[len(classes) - 1 - np.searchsorted(classes, y)]
-        elif number < hostile and situation == "30% one class":
-            learner = OneClass()
-        elif number < hostile:
-            X, y = split.sites[hostile]
-        sites.append(cg.Site(name, X, y, learner=make_pipeline(StandardScaler(), learner)))
-    lying = set() if situation == "30% copy" else set(split.names[:hostile])
-    return sites, set(split.names) - lying
-
-
-def cells(seeds: int, sets: str) -> list[Cell]:
-    """All cells; a run that is stopped has seen every situation with the first seeds."""
-    chosen = sets.split(",") if sets else DATA
-    every = product(range(seeds), chosen, PARTITIONS, SITUATIONS)
-    return [cell for cell in every if cell[3] not in HOSTILE or cell[2] in MILD]
-
-
-def outcomes(cell: Cell, rules: list[str], rows: int, public: int) -> Iterator[dict[str, Any]]:
-    """What these rules do in one cell."""
-    seed, name, partition, situation = cell
-    split = rows_of(name, seed, rows, public, partition)
-    sites, honest = sites_of(split, situation)
-    shared = {"public": split.public, "public_truth": split.public_truth, "test": split.test, "seed": seed}
-    options = {"sites": sites, "progress": False, "classes": np.unique(split.public_truth), **shared}
-    X, y = split.test
-    alone = {party: model.predict(X) for party, model in cg.run(cg.Local(), **options).models.items()}
-    for rule in rules:
-        run = cg.run(RULES[rule], **options)
-        answers = {party: model.predict(X) for party, model in run.models.items() if party in honest}
-        lost = [np.mean(alone[party] == y) - np.mean(said == y) > MARGIN for party, said in answers.items()]
-        last = run.metrics.groupby("metric")["value"].last()
-        yield {
-            "seed": seed,
-            "data": name,
-            "partition": partition,
-            "situation": situation,
-            "rule": rule,
-            "alone": float(np.mean([np.mean(alone[party] == y) for party in answers])),
-            "alone_balanced": float(np.mean([balanced_accuracy_score(y, alone[party]) for party in answers])),
-            "accuracy": float(np.mean([np.mean(said == y) for said in answers.values()])),
-            "balanced": float(np.mean([balanced_accuracy_score(y, said) for said in answers.values()])),
-            "student": float(last.get("global_accuracy", np.nan)),
-            "quality": float(last.get("consensus_quality", np.nan)),
-            "worse": int(np.sum(lost)),
-            "sites": len(answers),
-        }
-
-
-def measured(seeds: int, rows: int, public: int, keep: str, sets: str) -> list[dict[str, Any]]:
-    """One row per cell and rule; those that are in the file are not measured again."""
-    warnings.simplefilter("ignore")
-    found = kept(keep)
-    done = {(row["seed"], row["data"], row["partition"], row["situation"], row["rule"]) for row in found}
-    missing = {cell: [rule for rule in RULES if (*cell, rule) not in done] for cell in cells(seeds, sets)}
-    todo = [(cell, rules) for cell, rules in missing.items() if rules]
-    for cell, rules in watched(todo, "consensus", len(todo)):
-        new = list(outcomes(cell, rules, rows, public))
-        found += new
-        if keep:
-            Path(keep).parent.mkdir(parents=True, exist_ok=True)
-            with Path(keep).open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(row) + "\n" for row in new)
-    return found
-
-
-def kept(keep: str) -> list[dict[str, Any]]:
-    """What was measured before."""
-    file = Path(keep or "/nonexistent")
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
-
-
-def summed_up(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row per partition and situation, and first one for all: each rule's accuracy, and sites worse than alone."""
-    groups = defaultdict(list)
-    for row in found:
-        groups["all", "all"].append(row)
-        groups[row["partition"], row["situation"]].append(row)
-    order = {name: place for place, name in enumerate((*PARTITIONS, *SITUATIONS))}
-    rows = []
-    for key in sorted(groups, key=lambda key: [order.get(part, -1) for part in key]):
-        own = groups[key]
-        told: dict[str, Any] = dict(zip(("partition", "situation"), key, strict=True))
-        told["alone"] = float(np.mean([row["alone"] for row in own]))
-        rows.append(told | {rule: _cell([row for row in own if row["rule"] == rule]) for rule in RULES})
-    return rows
-
-
-def _cell(own: list[dict[str, Any]]) -> str | None:
-    if not own:
-        return None
-    worse = sum(row["worse"] for row in own) / sum(row["sites"] for row in own)
-    return f"{np.mean([row['accuracy'] for row in own]):.3f} / {worse:.0%}"
-
-
-def whole_cells(found: list[dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:
-    """The cells in which all rules were measured, by rule: others would compare rules on different data."""
-    cells: dict[Any, dict[str, dict[str, Any]]] = defaultdict(dict)
-    for row in found:
-        cells[row["data"], row["partition"], row["situation"], row["seed"]][row["rule"]] = row
-    return [cell for cell in cells.values() if len(cell) == len(RULES)]
-
-
-def compared(whole: list[dict[str, dict[str, Any]]]) -> str:
-    """How far each rule is behind the best of its cell."""
-    words = []
-    for rule in RULES:
-        behind = [max(row["accuracy"] for row in cell.values()) - cell[rule]["accuracy"] for cell in whole]
-        close = np.mean([gap <= MARGIN for gap in behind])
-        balanced = np.mean([cell[rule]["balanced"] for cell in whole])
-        words.append(
-            f"{rule} {np.mean(behind):.3f} ({close:.0%} of cells within half a point; balanced {balanced:.3f})"
-        )
-    return f" Behind the best rule of each cell, on average: {'; '.join(words)}."
+SMALL = {"seeds": 1, "rows": 30, "public": 60, "out": "", "sets": "breast_cancer"}
+OUT: Final = "build/consensus.jsonl"
+BY_SKEW: Final = ("informed, guarded", "familiar, informed, guarded")
+Task = tuple[Cell, list[str]]
 
 
 def report(
-    seeds: int = 5, rows: int = 100, public: int = 600, keep: str = KEEP, sets: str = "", measure: int = 1
+    seeds: int = 5,
+    rows: int = 100,
+    public: int = 600,
+    out: str = OUT,
+    sets: str = "",
+    rules: str = "",
+    jobs: int = 1,
+    minutes: int = 0,
+    measure: int = 1,
 ) -> Report:
-    """The table; `sets` names data sets, separated by commas (default: all)."""
-    found = measured(seeds, rows, public, keep, sets) if measure else kept(keep)
-    whole = whole_cells(found)
-    told = [row for cell in whole for row in cell.values()]
+    """The table; `sets` and `rules` name some of them (default: all), and `minutes` ends it (default: never)."""
+    chosen = rules.split(";") if rules else list(RULES)
+    found = [row for row in kept(out) if row["rule"] in chosen]
+    if measure:
+        todo = missing(found, seeds, sets.split(",") if sets else DATA, chosen)
+        for new in measured(todo, rows, public, jobs, minutes):
+            found += new
+            _keep(out, new)
+    return table(found)
+
+
+def kept(out: str) -> list[Found]:
+    """What was measured before."""
+    file = Path(out or "/nonexistent")
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+
+
+def _keep(out: str, new: list[Found]) -> None:
+    if out:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        with Path(out).open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(row) + "\n" for row in new)
+
+
+def missing(found: list[Found], seeds: int, sets: Sequence[str], rules: Sequence[str]) -> list[Task]:
+    """The cells that are not in the file, each with the rules that it lacks."""
+    done = {(row["seed"], row["data"], row["partition"], row["situation"], row["rule"]) for row in found}
+    lacking = {cell: [rule for rule in rules if (*cell, rule) not in done] for cell in cells(seeds, sets)}
+    return [(cell, rules) for cell, rules in lacking.items() if rules]
+
+
+def measured(todo: Sequence[Task], rows: int, public: int, jobs: int, minutes: int) -> Iterator[list[Found]]:
+    """What the rules do in these cells, as they end; after `minutes` no further cell is begun."""
+    if jobs == 1 and not minutes:
+        yield from (outcomes(*task, rows, public) for task in todo)
+        return
+    end = time.monotonic() + 60 * minutes if minutes else np.inf
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = "1"  # for the processes: many of them with many threads each hinder one another
+    waiting, running = iter(todo), set[Future[list[Found]]]()
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        while True:
+            while len(running) < jobs and time.monotonic() < end and (task := next(waiting, None)) is not None:
+                running.add(pool.submit(outcomes, *task, rows, public))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+
+
+def table(found: list[Found]) -> Report:
+    """What was measured, averaged over data sets and seeds; only cells in which all rules were measured."""
+    rules = [rule for rule in RULES if any(row["rule"] == rule for row in found)]
+    by_cell: dict[Any, dict[str, Found]] = defaultdict(dict)
+    for row in found:
+        by_cell[row["data"], row["partition"], row["situation"], row["seed"]][row["rule"]] = _of_honest_learners(row)
+    complete = [cell for cell in by_cell.values() if set(rules) <= set(cell)]
+    whole = [row for cell in complete for row in cell.values()]
+    if set(BY_SKEW) <= set(rules):
+        whole += [cell[_by_skew(cell)] | {"rule": "by skew, guarded"} for cell in complete]
+        rules.append("by skew, guarded")
     columns = {"partition": Column("partition"), "sites": Column("situation"), "alone": Column("alone", ".3f")}
-    columns |= {rule: Column(rule) for rule in RULES}
-    seen = Counter(str(next(iter(cell.values()))["data"]) for cell in whole)
-    notes = "Accuracy of the sites together / share of sites worse than alone. Cells in which all rules were measured: "
-    notes += (
-        f"{', '.join(f'{n} of {name}' for name, n in sorted(seen.items()))}; seeds: {len({r['seed'] for r in told})}."
+    columns |= {rule: Column(rule) for rule in rules}
+    seen = Counter(row["data"] for row in whole if row["rule"] == rules[0])
+    of_sets = ", ".join(f"{n} of {name}" for name, n in seen.items())
+    notes = (
+        "Accuracy of the honest sites / share of them that ended worse than alone; FedKT: accuracy of the student. "
+        f"Cells, times seeds: {of_sets}. New sets are all but {' and '.join(TUNED)}, which settings were chosen on. "
+        "Best: within half a point of the best rule of a data set, partition and situation, averaged over seeds. "
+        "By skew: with Familiar where the sites' class frequencies are more than 20% apart, known before a run."
     )
-    return Report("Which consensus", columns, summed_up(told), notes + (compared(whole) if whole else ""), words=2)
+    rows = [*_over_all(whole, rules), *_by_situation(whole, rules)] if whole else []
+    return Report("Which consensus", columns, rows, notes, words=2, machine=machines(whole) if whole else "")
+
+
+def _by_skew(cell: dict[str, Found]) -> str:
+    """The rule to take: whether classes differ much between sites is known before a run."""
+    return BY_SKEW[next(iter(cell.values()))["skew"] > SKEWED]
+
+
+def _of_honest_learners(row: Found) -> Found:
+    """The student has the first site's learner: where that always says one class, its accuracy tells nothing."""
+    hostile = row["situation"] == "30% one class"
+    return row | {"student": None, "student_balanced": None} if hostile else row
+
+
+def _over_all(whole: list[Found], rules: Sequence[str]) -> Iterator[Found]:
+    new = [row for row in whole if row["data"] not in TUNED]
+    yield _row("all", "all", whole, rules, _of_sites)
+    yield _row("new sets", "all", new, rules, _of_sites)
+    balanced = [row | {"alone": row["alone_balanced"]} if "alone" in row else row for row in whole]
+    yield _row("all", "balanced accuracy", balanced, rules, lambda own: _mean(own, "balanced", "student_balanced"))
+    yield _row("all", "student", whole, rules, lambda own: _mean(own, "student"))
+    yield _row("all", "student, balanced", whole, rules, lambda own: _mean(own, "student_balanced"))
+    best = _best(whole)
+    yield _row("all", "best", whole, rules, lambda own: f"{np.mean([close for close, _ in _gaps(own, best)]):.0%}")
+    yield _row("all", "behind the best", whole, rules, lambda own: f"{np.mean([g for _, g in _gaps(own, best)]):.3f}")
+
+
+def _by_situation(whole: list[Found], rules: Sequence[str]) -> Iterator[Found]:
+    for partition in PARTITIONS:
+        for situation in SITUATIONS:
+            own = [row for row in whole if (row["partition"], row["situation"]) == (partition, situation)]
+            if own:
+                yield _row(partition, situation, own, rules, _of_sites)
+
+
+def _row(
+    partition: str, situation: str, rows: list[Found], rules: Sequence[str], cell: Callable[[list[Found]], str]
+) -> Found:
+    alone = [row["alone"] for row in rows if "alone" in row]
+    told = {"partition": partition, "situation": situation, "alone": float(np.mean(alone)) if alone else None}
+    return told | {rule: cell(own) for rule in rules if (own := [row for row in rows if row["rule"] == rule])}
+
+
+def _of_sites(own: list[Found]) -> str:
+    if "worse" not in own[0]:
+        return _mean(own, "student")
+    worse = sum(row["worse"] for row in own) / sum(row["sites"] for row in own)
+    return f"{_mean(own, 'accuracy')} / {worse:.0%}"
+
+
+def _mean(own: list[Found], *keys: str) -> str:
+    key = next(key for key in keys if key in own[0])
+    values = [row[key] for row in own if row[key] is not None]
+    return f"{np.mean(values):.3f}" if values else ""
+
+
+def _cell_of(row: Found) -> tuple[Any, ...]:
+    """Rules are compared with those of the same algorithm."""
+    return row["data"], row["partition"], row["situation"], "worse" in row
+
+
+def _by_cell(rows: list[Found]) -> dict[Any, float]:
+    values = defaultdict(list)
+    for row in rows:
+        value = row["accuracy"] if "worse" in row else row["student"]
+        if value is not None:
+            values[_cell_of(row)].append(value)
+    return {cell: float(np.mean(own)) for cell, own in values.items()}
+
+
+def _best(whole: list[Found]) -> dict[Any, float]:
+    """The accuracy of the best rule of each cell."""
+    by_rule = [_by_cell([row for row in whole if row["rule"] == rule]) for rule in {row["rule"] for row in whole}]
+    return {cell: max(own[cell] for own in by_rule if cell in own) for cell in set().union(*by_rule)}
+
+
+def _gaps(own: list[Found], best: dict[Any, float]) -> list[tuple[bool, float]]:
+    """For each cell, whether a rule is close to the best, and how far it is behind."""
+    gaps = [best[cell] - value for cell, value in _by_cell(own).items()]
+    return [(gap <= MARGIN, gap) for gap in gaps]
 
 
 if __name__ == "__main__":

@@ -181,6 +181,7 @@ def report(tree: str = "", before: str = "", only: str = "", check: int = 0) -> 
         f"Faults in the code: {found} of {put_in} are found by the tests",
         {"fault": Column("fault"), "outcome": Column("outcome"), "first failure in": Column("by")},
         rows,
+        notes="Which tests answer for a fault is chosen by hand, not by coverage.",
         words=3,
     )
 

@@ -35,6 +35,14 @@ class _Group:
 
 
 _DOOR = _of("door", "tests/flare/site/test_door.py")
+_HEALTH = _of("health", "tests/flare/operations/test_health.py")
+_METRICS = _of("metrics", "tests/flare/operations/test_metrics.py")
+_RENEWAL = _of("renewal", "tests/flare/kits/test_renewal.py")
+_RENEWED = _of("renewed", "tests/flare/coordinator/test_renewed_certificates.py")
+_DECISIONS = _of("decisions", "tests/flare/agreement/test_approvals.py", "tests/flare/agreement/test_journal.py")
+_PAUSE = _of("pause", "tests/flare/site/test_pause.py")
+_EXPORT = _of("export", "tests/flare/site/test_export.py")
+_SITE_PAGES = _of("site pages", "tests/console/test_site_pages.py")
 _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "tests/core/test_federation.py")
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
 _STATES = _of("states", "tests/site/test_states.py")
@@ -42,6 +50,11 @@ _INFORMED = _of("informed", "tests/consensus/test_informed.py")
 _GUARD = _of("guard", "tests/algorithms/test_guard.py")
 _VERDICT = _of("verdict", "tests/runs/test_verdict.py")
 _FINDINGS = _of("findings", "tests/runs/test_findings.py")
+_TESTED_TWICE = _of("tested twice", "tests/runs/test_tested_twice.py")
+_ADVICE = _of("advice", "tests/consensus/test_advice.py")
+_CSV = _of("csv", "tests/data/test_sources.py -k decimal")
+_GRIDS = _of("grids", "tests/study/test_grid.py")
+_SITE_FILES = _of("site files", "tests/study/test_site_files.py")
 _SHARED = _of("shared", "tests/wire/test_frames.py", "tests/wire/test_orders.py", "tests/core/test_labels.py")
 _EXPOSURE = _of("exposure", "tests/site/test_exposure.py")
 _FAILURES = _of("failures", "tests/site/test_failures_are_answers.py", "tests/contracts/test_side_channels.py")
@@ -54,13 +67,20 @@ _PATE = _of("teachers", "tests/algorithms/test_pate.py", "tests/algorithms/test_
 _FRAMES = _of("frames", "tests/wire/test_frames.py", "tests/site/test_agent.py")
 _FLOODS = _of("floods", "tests/flare/site/test_floods.py", "tests/flare/site/test_public_store.py")
 _PACKING = _of("label packing", "tests/wire/test_label_packing.py")
+_BACKBONES = _of("backbones", "tests/learners/vision/test_backbones.py")
+_FEATURES = _of("features", "tests/learners/vision/test_features.py", "tests/learners/vision/test_pictures.py")
+_VISION = _of("vision", "tests/learners/vision/test_classifier.py")
 _TABLES = _of("tables", "tests/wire/test_tables.py")
+_LANGUAGE = _of("language models", "tests/learners/language/test_classifier.py")
+_FOLDERS = _of("models' folders", "tests/learners/language/test_folders.py")
 _XCLP = _of("xclp", "tests/algorithms/test_xclp.py", "tests/flare/test_algorithms.py -k left_out")
 _PLAN = _of("plan", "tests/flare/agreement/test_planning.py", "tests/flare/agreement/test_plan.py")
 _NETS = _of("nets", "tests/algorithms/test_fedavg.py", "tests/algorithms/test_feddf.py", "tests/core/test_workbench.py")
 _START = _of("start", "tests/algorithms/test_starting.py")
 _CHECKS = _of("checks", "tests/runs/test_checks.py", "tests/runs/test_runner.py")
 _VOTES = _of("secret votes", "tests/secure/test_secret_votes.py")
+_COUNTS = _of("secret counts", "tests/secure/test_secret_counts.py")
+_NAMES = _of("naming", "tests/together/test_naming.py")
 _PROCESSES = _of(
     "processes", "tests/flare/nvflare/test_guarded.py", "tests/flare/nvflare/test_streams.py",
     "tests/flare/supervise/test_connection.py", "tests/flare/supervise/test_dialling.py",
@@ -154,6 +174,27 @@ FAULTS = (
         "        pass\n",
     ),
     _DOOR.fault("anybody answers for a site", " and letter.is_from(identity)\n", "\n"),
+    _HEALTH.fault("who stands still is well", "if still > STILL_SECONDS:", "if False:"),
+    _HEALTH.fault("any supervisor's word counts", "told if is_held(_lock(kit), told.process) else None", "told"),
+    _METRICS.fault("any name will do", "is_of_this_machine(host) and name.lower() not in _NAMES", "False"),
+    _METRICS.fault(
+        "old refusals are forgotten",
+        'int(db.execute("SELECT COALESCE(MAX(id), 0) FROM refusal")',
+        'int(db.execute("SELECT COUNT(*) FROM refusal")',
+    ),
+    _of("reporting", "tests/flare/coordinator/test_reporting.py").fault(
+        "rows are counted again and again", "return rows[before : self._read[table]]", "return rows"
+    ),
+    _RENEWAL.fault("any name is certified", "    if name not in members:\n", "    if False:\n"),
+    _RENEWAL.fault("another key's certificate is installed", "if new.public_key() != key.public_key():", "if False:"),
+    _RENEWAL.fault("another member's certificate is installed", "if new.subject != old.subject:", "if False:"),
+    _RENEWED.fault(
+        "the old certificate is shown for ever", "            if stamp == self._stamp or", "            if True or"
+    ),
+    _RENEWED.fault("old words count after a renewal", "            self._forget_callers()\n", "            pass\n"),
+    _of("turns", "tests/flare/site/test_turns.py").fault(
+        "who comes last computes first", "return self._queue[0] is own and ", "return self._queue[-1] is own and "
+    ),
     _of("installations", "tests/flare/coordinator/test_installations.py").fault(
         "an old turn is as good as the last", 'and found.turn in known["turns"]:', "and True:"
     ),
@@ -601,8 +642,8 @@ FAULTS = (
     ),
     _BUDGET.fault(
         "forgets what was spent",
-        "return self.total([*spent, *more]) <= self.epsilon",
-        "return self.total(list(more)) <= self.epsilon",
+        "return self.covers(self.total([*spent, *more]))",
+        "return self.covers(self.total(list(more)))",
     ),
     _BUDGET.fault("adds up different neighbours", "if len(relations) > 1:", "if False:"),
     _ACCOUNTANT.fault("counts noise once", "precision += count / multiplier**2", "precision += 1 / multiplier**2"),
@@ -730,6 +771,39 @@ FAULTS = (
         "if not set(mask.participants) - {site.name}:",
         "tests/secure/test_secret_votes.py -k fewer_sites",
     ),
+    _COUNTS.fault(
+        "noise for many sites goes to few",
+        "if isinstance(release, NoisyCounts) and len(set(mask.participants)) < release.fewest:",
+        "if False:",
+    ),
+    _COUNTS.fault(
+        "counts leave without a mask", "        if bare.masked_only and mask is None:\n", "        if False:\n"
+    ),
+    _COUNTS.fault(
+        "a site adds too little noise", "max(_LEAST_SIGMA, math.ceil(self._share * self.scale))", "_LEAST_SIGMA"
+    ),
+    _of("together", "tests/together/test_together.py -k changes").fault(
+        "every pair is counted for free", 'len(args.get("marginals", "1"))', "1"
+    ),
+    _of("together", "tests/together/test_grids.py").fault(
+        "values out of range are in no cell", 'side="right") - 1, 0, last)', 'side="right") - 1, -1, last)'
+    ),
+    _NAMES.fault("values are named as soon as a bucket is full", "if least <= TABLES * cap:", "if least := -1280:"),
+    _NAMES.fault("a record with many values is as safe as one with one", "/ 2)) / values", "/ 2))"),
+    _NAMES.fault(
+        "a row counts in a bucket for each of its values",
+        "np.bincount(buckets[first], ",
+        "np.bincount(buckets.ravel(), ",
+    ),
+    _NAMES.fault(
+        "sites spell what they have as it is", "noise_source(rng).words(len(marked))[:, None]", "np.uint64(1)"
+    ),
+    _NAMES.fault("naming takes nothing of delta", "events=(*charge.events, named)", "events=charge.events"),
+    _of("audit of the whole way", "tests/together/test_audit.py -k whole_way").fault(
+        "what the public set cost is forgotten",
+        "return _together(made, replace(self, public=rows)",
+        "return _together(replace(made, charges=()), replace(self, public=rows)",
+    ),
     _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
         "noise follows from the seed",
         "            secret=secret,\n",
@@ -827,6 +901,24 @@ FAULTS = (
         "enough = len(self._came)",
         "tests/links/test_attendants.py -k no_more_threads",
     ),
+    _COHORTS.fault(
+        "nobody waits for a run between its exchanges",
+        "for _ in range(leaving - returns):",
+        "for _ in range(leaving):",
+        "tests/core/test_meeting.py",
+    ),
+    _COHORTS.fault(
+        "rows that fill up a private sample count",
+        "dp_training.clipped_shares(squares, max_grad_norm) * is_there",
+        "dp_training.clipped_shares(squares, max_grad_norm)",
+        "tests/privacy/learners/test_dp_together.py",
+    ),
+    _COHORTS.fault(
+        "private fits of one cohort share noise",
+        "each.noise.add_normal(own, each",
+        "self._fits[0].noise.add_normal(own, each",
+        "tests/privacy/learners/test_dp_together.py",
+    ),
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
     _COHORTS.fault(
         "sites with a deadline wait for each other",
@@ -897,8 +989,8 @@ FAULTS = (
     ),
     _FEEDS.fault(
         "all nets have the first one's rows",
-        'np.add(each.numbers[place], start, out=own[:, at], casting="same_kind")',
-        'np.add(each.numbers[place], 0, out=own[:, at], casting="same_kind")',
+        'np.add(each.numbers[place], start, out=own[at], casting="same_kind")',
+        'np.add(each.numbers[place], 0, out=own[at], casting="same_kind")',
     ),
     _FEEDS.fault(
         "all nets have the first one's labels of the same rows",
@@ -959,13 +1051,31 @@ FAULTS = (
     ),
     _EVIDENCE.fault(
         "what is through is run again",
-        "        self.waiting = [unit for unit in every if not self._is_done(unit)]\n",
-        "        self.waiting = every\n",
+        "        waiting = [unit for unit in every if not self._is_done(unit)]\n",
+        "        waiting = every\n",
     ),
     _EVIDENCE.fault(
         "a run begins that cannot end in time",
-        "        return time.time() + (0 if self._conditions.quick else expected) <= deadline\n",
+        "        return time.time() + expected <= deadline\n",
         "        return time.time() <= deadline\n",
+    ),
+    _EVIDENCE.fault(
+        "every training has a split of its own",
+        "study = table.study_of(unit.row, unit.column, unit.split, quick=conditions.quick)\n    prepared",
+        "study = table.study_of(unit.row, unit.column, unit.seed, quick=conditions.quick)\n    prepared",
+        "tests/reproduction/test_plan.py -k training",
+    ),
+    _EVIDENCE.fault(
+        "a GPU's time is taken for a CPU's",
+        "            and device in (None, _kind(found))\n",
+        "",
+        "tests/reproduction/test_plan.py -k device",
+    ),
+    _EVIDENCE.fault(
+        "what another process added is lost",
+        "self._found = self._read() | new",
+        "self._found |= new",
+        "tests/reproduction/test_plan.py -k processes",
     ),
     _INFORMED.fault(
         "a class that a site has never seen counts as known",
@@ -1007,4 +1117,152 @@ FAULTS = (
         'return " ".join(str(value).split()).casefold()',
         "return str(value)",
     ),
+    _GRIDS.fault("a run that is through runs again", "    return run if run.finished else None\n", "    return None\n"),
+    _GRIDS.fault(
+        "data that has changed is mixed in",
+        "if changed := [name for name in data if before.get(name, data[name]) != data[name]]:",
+        "if changed := []:",
+    ),
+    _SITE_FILES.fault(
+        "columns stay in the order of their file",
+        "    return X[list(first.columns)] if set(first.columns) == set(X.columns) else X\n",
+        "    return X\n",
+    ),
+    _LANGUAGE.fault(
+        "frozen weights are sent and stored",
+        "return {name: value for name, value in state.items() if name in self._learned}",
+        "return dict(state)",
+    ),
+    _LANGUAGE.fault(
+        "a text's features depend on the texts beside it",
+        "            filled = torch.cat([batch, batch[:1].expand(short, -1)]) if short else batch\n",
+        "            filled = batch\n",
+    ),
+    _LANGUAGE.fault(
+        "what fills up a row is read",
+        "attention_mask=there.long()).last_hidden_state.float()",
+        "attention_mask=torch.ones_like(ids)).last_hidden_state.float()",
+    ),
+    _FOLDERS.fault("a pickle is taken for no weights at all", "        if pickles:\n", "        if not pickles:\n"),
+    _FOLDERS.fault(
+        "another file passes under a known name",
+        "if not (place / name).is_file() or sha256_of(place / name) != expected:",
+        "if not (place / name).is_file():",
+    ),
+    _FOLDERS.fault("code in a folder is run", '"trust_remote_code": False}', '"trust_remote_code": True}'),
+    _FOLDERS.fault("it downloads unasked", "local_files_only=not download)", "local_files_only=False)"),
+    _TABLES.fault(
+        "texts may run into each other",
+        "if [0, *ends] != sorted([0, *ends]) or (ends[-1] if ends else 0) != len(whole):",
+        "if False:",
+    ),
+    _DECISIONS.fault(
+        "an approval goes before a denial",
+        "return approval is not None and self.denial(digest) is None and self.runs_left(approval) > 0",
+        "return approval is not None and self.runs_left(approval) > 0",
+    ),
+    _DECISIONS.fault(
+        "a denial passes for an approval",
+        "    return bind(purpose, hashlib.sha256(canonical.encode()).digest())",
+        '    return bind("", hashlib.sha256(canonical.encode()).digest())',
+    ),
+    _DECISIONS.fault(
+        "the reason always goes to the coordinator",
+        'raise PlanDenied(plan.digest, denial.reason if denial.told else "")',
+        "raise PlanDenied(plan.digest, denial.reason)",
+    ),
+    _DECISIONS.fault("the journal is not chained", "if not signed or not chained or", "if not signed or"),
+    _PAUSE.fault(
+        "what was made before the pause leaves in it",
+        "            require_not_paused(self._folder)  # what a step made meanwhile",
+        "            # what a step made meanwhile",
+    ),
+    _PAUSE.fault(
+        "an order that waited begins in the pause",
+        "            require_not_paused(self._folder)  # perhaps since it was given\n",
+        "",
+    ),
+    _EXPORT.fault(
+        "what follows the signature is not signed",
+        "return bind(_PURPOSE, hashlib.sha256(bind(before, after)).digest())",
+        "return bind(_PURPOSE, hashlib.sha256(before).digest())",
+    ),
+    _EXPORT.fault("a cell may be a formula", """return f"'{shown}" if is_text else shown""", "return shown"),
+    _SITE_PAGES.fault(
+        "an approval is for whatever plan is there now",
+        'if found is None or (fields.get("plan"), fields.get("seen")) != (digest, found.seen):',
+        "if found is None:",
+    ),
+    _BACKBONES.fault(
+        "a pickle may run code", 'map_location="cpu", weights_only=True', 'map_location="cpu", weights_only=False'
+    ),
+    _BACKBONES.fault(
+        "any file is the pinned one",
+        '        if found != sha256:\n            raise ConfigError(\n                f"{file} is not',
+        '        if not found:\n            raise ConfigError(\n                f"{file} is not',
+    ),
+    _BACKBONES.fault(
+        "missing weights stay random",
+        'named.check({name: value.numpy() for name, value in given.items()}, wanted, f"The weights in {where}")',
+        "given = {name: given[name] for name in given if name in wanted}",
+    ),
+    _BACKBONES.fault("a coordinator names a site's folder", 'value.startswith(("/", "~"))', "value.startswith(())"),
+    _FEATURES.fault("bytes are taken for numbers", "return values / np.float32(_BYTE)", "return values"),
+    _FEATURES.fault(
+        "a changed array keeps its features",
+        "fixed = type(given) is np.ndarray and not given.flags.writeable",
+        "fixed = True",
+    ),
+    _FEATURES.fault(
+        "images are told apart by their first pixel",
+        "digest.update(pictures.raw(row))",
+        "digest.update(pictures.raw(row)[:4])",
+    ),
+    _FEATURES.fault(
+        "channels last are taken for first",
+        "return values.transpose(0, 3, 1, 2)",
+        "return values.reshape(len(values), values.shape[3], *values.shape[1:3])",
+    ),
+    _VISION.fault(
+        "heads on another backbone fit",
+        "nn.Sequential(OrderedDict([(backbone.reference, super()._new_net(input_shape, n_classes))]))",
+        'nn.Sequential(OrderedDict([("head", super()._new_net(input_shape, n_classes))]))',
+    ),
+    _VISION.fault(
+        "another backbone takes the place of the old",
+        "        if known != found.reference:\n",
+        "        if not known:\n",
+    ),
+    _VISION.fault(
+        "features of two nets are compared", "    if embed and site.backbone is not None:\n", "    if False:\n"
+    ),
+    _VISION.fault(
+        "fine-tuning trains everybody's backbone",
+        "layers = copy.deepcopy(self.layers).requires_grad_(True)",
+        "layers = self.layers.requires_grad_(True)",
+    ),
+    _FINDINGS.fault(
+        "another spelling is a missing class",
+        "missing, few = [v for v in every if plain_spelling(v) not in there]",
+        "missing, few = [v for v in every if v not in own]",
+    ),
+    _FINDINGS.fault(
+        "ages are classes",
+        "if look_like_counts(labels) and len(labels) < _ROWS_PER_VALUE * len(values):",
+        "if look_like_counts(labels) and len(labels) < len(values):",
+    ),
+    _TESTED_TWICE.fault(
+        "a second test in a round is a second row", '            row["value"] = float(value)\n            return\n', ""
+    ),
+    _ADVICE.fault(
+        "different learners are no reason",
+        "elif safe is not None and len({_kind(site.learner) for site in sites}) > 1:",
+        "elif safe is not None and not sites:",
+    ),
+    _VERDICT.fault(
+        "a notebook does not say who lost",
+        'color = "#b00020" if row["high"] < 0',
+        'color = "inherit" if row["high"] < 0',
+    ),
+    _CSV.fault("decimal commas make words", '"decimal": "," if by_comma > by_point else "."', '"decimal": "."'),
 )

@@ -60,11 +60,13 @@ class Split:
     test: NDArray[np.intp]
 
 
-def authors_split(y: NDArray[Any], parties: int, seed: int) -> Split:
-    """The split that the authors' code makes of labels `y` with this seed."""
+def authors_split(y: NDArray[Any], parties: int, seed: int, *, shuffled: bool = False) -> Split:
+    """The split that the authors' code makes of labels `y` with this seed; `shuffled` with its order of rows, too."""
     rng = np.random.RandomState(seed)
     train, rest = train_test_split(np.arange(len(y)), random_state=rng)
     dealt = dirichlet(np.asarray(y)[train] == y[0], parties, rng)
+    for rows in dealt if shuffled else ():
+        rng.shuffle(rows)
     half = len(rest) // 2
     return Split([train[rows] for rows in dealt], rest[:half], rest[half:])
 

@@ -10,10 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 T = TypeVar("T")
 Row = Mapping[str, Any]
 PAGE_WIDTH = 150
@@ -53,6 +49,12 @@ class Report:
 
     def print(self) -> None:
         """Show it in the terminal."""
+        try:
+            from rich.console import Console
+            from rich.table import Table
+        except ModuleNotFoundError:  # a machine that only measures need not have it
+            print(self.markdown())
+            return
         table = Table(title=self.title, caption=self.notes or None)
         for number, heading in enumerate(self.columns):
             is_word = number < self.words
@@ -78,6 +80,9 @@ def _line(cells: Iterable[str]) -> str:
 
 def watched(items: Iterable[T], what: str, total: int) -> Iterable[T]:
     """The items, with a progress bar where somebody is watching."""
+    from rich.console import Console
+    from rich.progress import track
+
     console = Console(stderr=True)
     return track(items, what, total, console=console, transient=True, disable=not console.is_terminal)
 

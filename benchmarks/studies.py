@@ -58,7 +58,9 @@ def cut(study: Study, rows: int) -> list[str]:
         for name in ("train", "public", "test")
         if isinstance(given := getattr(study.data, name), int) and given > rows
     ]
-    if study.data.test == "own" or (study.data.train is None and study.data.public > rows):
+    public = study.data.public
+    large = isinstance(public, str) or (public or 0) > rows
+    if study.data.test == "own" or (study.data.train is None and large):
         changes.append(f"data.train={rows}")
     if isinstance(study.algorithm, dict) and "rounds" in study.algorithm:
         changes.append("algorithm.rounds=1")

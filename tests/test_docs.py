@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import itertools
 import json
@@ -18,6 +19,7 @@ import collegium
 from collegium import core
 from collegium.study.study import Study
 
+HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "skl2onnx", "onnxruntime"))
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINKING = [*sorted({*PAGES, *ROOT.glob("*.md"), *(ROOT / ".github").rglob("*.md")}), ROOT / "benchmarks" / "RESULTS.md"]
@@ -25,7 +27,10 @@ BLOCKS = [
     pytest.param(
         block,
         id=f"{page.relative_to(ROOT)}-{number}",
-        marks=pytest.mark.xdist_group("trackers") if "Tracker" in block else (),
+        marks=[
+            *([pytest.mark.xdist_group("trackers")] if "Tracker" in block else []),
+            *([pytest.mark.skipif(not HAS_ONNX, reason="needs the extra onnx")] if "onnx" in block else []),
+        ],
     )
     for page in PAGES
     for number, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
@@ -118,8 +123,17 @@ def test_every_study_of_the_folder_is_valid(file):
 
 def test_the_studies_of_the_docs_are_valid():
     text = (ROOT / "docs" / "studies.md").read_text()
-    simulated, federated = (
+    simulated, of_files, federated = (
         Study.from_dict(tomllib.loads(block)) for block in re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     )
     assert simulated.federation.classes is None
+    assert [site.name for site in of_files.sites] == ["north", "east", "south"]
+    assert len(of_files.cells()) == 9
     assert federated.federation.classes == ["benign", "malignant"]
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "howto").glob("*.md")), ids=lambda page: page.name)
+def test_parts_of_studies_on_how_to_pages_are_valid(page):
+    for block in re.findall(r"```toml\n(.*?)```", page.read_text(), re.DOTALL):
+        study = Study.from_dict({"algorithm": "fedct", "data": {}} | tomllib.loads(block))
+        assert all(site.data for site in study.sites)

@@ -23,6 +23,7 @@ from .algorithms.local import Local as Local
 from .algorithms.local_label_propagation import LocalLabelPropagation as LocalLabelPropagation
 from .algorithms.pate import Pate as Pate
 from .algorithms.scaffold import Scaffold as Scaffold
+from .algorithms.together import Together as Together
 from .algorithms.xclp import XCLP as XCLP
 from .auditing.audit import audit as audit
 from .auditing.result import Audit as Audit
@@ -30,6 +31,7 @@ from .consensus.base import Consensus as Consensus
 from .consensus.base import Voters as Voters
 from .consensus.dawid_skene import DawidSkene as DawidSkene
 from .consensus.familiar import Familiar as Familiar
+from .consensus.guarded import Guarded as Guarded
 from .consensus.informed import Informed as Informed
 from .consensus.majority import Majority as Majority
 from .consensus.majority import QualifiedMajority as QualifiedMajority
@@ -68,9 +70,15 @@ from .errors import StorageError as StorageError
 from .flare.agreement.planning import plan_of as plan_of
 from .flare.agreement.planning import review as review
 from .flare.site.file import load_site as load_site
+from .learners.language.classifier import TextClassifier as TextClassifier
+from .learners.language.next_word import NextWord as NextWord
 from .learners.rulefit.classifier import RuleFit as RuleFit
 from .learners.simclr import SimCLR as SimCLR
 from .learners.torch.classifier import TorchClassifier as TorchClassifier
+from .learners.vision.classifier import VisionClassifier as VisionClassifier
+from .learners.vision.folders import save_backbone as save_backbone
+from .learners.vision.pretrained import Pretrained as Pretrained
+from .learners.vision.transformer import ImageFeatures as ImageFeatures
 from .privacy import theory as theory
 from .privacy.budget import Budget as Budget
 from .privacy.claims import PrivacyClaim as PrivacyClaim
@@ -90,6 +98,8 @@ from .runs.callbacks import Callback as Callback
 from .runs.callbacks import EarlyStopping as EarlyStopping
 from .runs.findings import Finding as Finding
 from .runs.findings import check as check
+from .runs.making import PublicSet as PublicSet
+from .runs.making import public_together as public_together
 from .runs.results import Run as Run
 from .runs.results import load as load
 from .runs.runner import run as run

@@ -37,13 +37,16 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "qualified_majority": "collegium.consensus.majority:QualifiedMajority",
         "weighted_majority": "collegium.consensus.weighted:WeightedMajority",
         "dawid_skene": "collegium.consensus.dawid_skene:DawidSkene",
+        "guarded": "collegium.consensus.guarded:Guarded",
         "informed": "collegium.consensus.informed:Informed",
     },
     "voters": {
         "familiar": "collegium.consensus.familiar:Familiar",
     },
     "pretraining": {
+        "next_word": "collegium.learners.language.next_word:NextWord",
         "simclr": "collegium.learners.simclr:SimCLR",
+        "pretrained": "collegium.learners.vision.pretrained:Pretrained",
     },
     "mechanism": {
         "randomized_response": "collegium.privacy.mechanisms.randomized_response:RandomizedResponse",
@@ -51,6 +54,8 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "xor": "collegium.privacy.mechanisms.xor:XorMechanism",
         "laplace": "collegium.privacy.mechanisms.laplace:Laplace",
         "gaussian": "collegium.privacy.mechanisms.gaussian:Gaussian",
+        "distributed_gaussian": "collegium.privacy.mechanisms.distributed:DistributedGaussian",
+        "blinding": "collegium.privacy.mechanisms.blinding:Blinding",
         "gaussian_noisy_max": "collegium.privacy.mechanisms.noisy_max:GaussianNoisyMax",
         "laplace_noisy_max": "collegium.privacy.mechanisms.noisy_max:LaplaceNoisyMax",
         "confident_noisy_max": "collegium.privacy.mechanisms.noisy_max:ConfidentNoisyMax",
@@ -78,12 +83,32 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "xgboost": "xgboost:XGBClassifier",
         "lightgbm": "lightgbm:LGBMClassifier",
         "rulefit": "collegium.learners.rulefit.classifier:RuleFit",
+        "text": "collegium.learners.language.classifier:TextClassifier",
         "torch": "collegium.learners.torch.classifier:TorchClassifier",
+        "vision": "collegium.learners.vision.classifier:VisionClassifier",
         "private_voting": "collegium.privacy.learners.voting:PrivateVoting",
         "private_torch": "collegium.privacy.learners.sgd:PrivateTorch",
     },
+    "transformer": {
+        "count_vectorizer": "collegium.learners.texts:WordCounts",
+        "image_features": "collegium.learners.vision.transformer:ImageFeatures",
+        "hashed_words": "collegium.learners.texts:HashedWords",
+        "imputer": "sklearn.impute:SimpleImputer",
+        "knn_imputer": "sklearn.impute:KNNImputer",
+        "min_max_scaler": "sklearn.preprocessing:MinMaxScaler",
+        "one_hot": "sklearn.preprocessing:OneHotEncoder",
+        "ordinal": "sklearn.preprocessing:OrdinalEncoder",
+        "pca": "sklearn.decomposition:PCA",
+        "robust_scaler": "sklearn.preprocessing:RobustScaler",
+        "scaler": "sklearn.preprocessing:StandardScaler",
+        "select_k_best": "sklearn.feature_selection:SelectKBest",
+        "svd": "sklearn.decomposition:TruncatedSVD",
+        "tfidf": "collegium.learners.texts:Tfidf",
+    },
     "masking": {
         "secret_votes": "collegium.secure.secret_votes:SecretVotes",
+        "secret_counts": "collegium.secure.secret_counts:SecretCounts",
+        "secret_words": "collegium.secure.secret_words:SecretWords",
     },
     "local_loss": {
         "soft_targets": "collegium.learners.torch.losses:SoftTargetsLoss",
@@ -105,7 +130,8 @@ OWN: Final[dict[tuple[str, str], Any]] = {}
 # Which extra installs the package that a missing module belongs to.
 EXTRA_OF_MODULE: Final = {
     "xgboost": "xgboost", "lightgbm": "lightgbm", "imodels": "rulefit", "torch": "torch", "opacus": "opacus",
-    "cryptography": "crypto", "nacl": "crypto", "gmpy2": "crypto", "tenseal": "bfv",
+    "cryptography": "crypto", "nacl": "crypto", "gmpy2": "crypto", "tenseal": "bfv", "mbi": "together",
+    "transformers": "text", "peft": "text", "tokenizers": "text", "safetensors": "text",
 }  # fmt: skip
 
 

@@ -15,10 +15,13 @@ from collegium.algorithms._certainty import (
     XI,
     bounded,
     certainty,
+    likeness,
+    noisy_mean,
     noisy_separator,
     sensitivity,
     separate,
     summed_separator,
+    whitening,
 )
 from collegium.core.public_set import PublicSet
 from collegium.core.site import ActiveSite
@@ -180,6 +183,79 @@ def test_the_sum_of_the_losses_tells_rows_apart_and_claims_nothing():
     assert apart[0] > 1.5 > 1.3 > apart[1]
     assert site.exposure.read  # what leaves is unprotected
     assert not site.exposure.unpaid
+
+
+# The mean
+
+
+def test_public_features_have_mean_0_and_variance_1_in_their_main_directions():
+    spread = np.array([9.0, 4.0, 1.0, 0.0])  # nothing is told by a direction in which nothing varies
+    features = np.random.default_rng(0).normal(size=(500, 4)) * spread + 5.0
+    center, directions = whitening(features, 3)
+    seen = (features - center) @ directions
+    np.testing.assert_allclose(seen.mean(axis=0), 0, atol=1e-9)
+    np.testing.assert_allclose(np.cov(seen.T), np.eye(3), atol=1e-9)
+    assert whitening(features, 2)[1].shape == (4, 2)
+    np.testing.assert_allclose(np.abs(directions[0, 0] * 9.0), 1, atol=0.1)  # the first is the widest
+    assert whitening(features, 64)[1].shape == (4, 3)
+
+
+def test_likeness_is_the_chance_that_a_row_is_of_the_site():
+    """For two normal densities with one variance, of which a site's and the public ones are equally frequent."""
+    mean, bound = np.array([0.3, -0.1]), 4.0
+    x = np.array([[0.5, 0.5], [0.0, 0.0], [0.3, -0.1]])
+    own = np.exp(-(bound**2) * ((x - mean) ** 2).sum(axis=1) / 2)
+    other = np.exp(-(bound**2) * (x**2).sum(axis=1) / 2)
+    np.testing.assert_allclose(likeness(mean, x, bound), own / (own + other) + XI)
+
+
+@pytest.mark.parametrize("other", [*OUTLIERS, np.array([3.0, -2.0, 1.0])], ids=str)
+def test_a_record_moves_the_mean_by_no_more_than_its_sensitivity(other):
+    own = rows(20, 1.0, d=50)
+    changed = own.copy()
+    changed[3, :3] = other
+    center, directions = rows(1, d=50)[0], 7.0 * rows(50)
+    told = [noisy_mean(active(own=data), center, directions, 0.5, 1e9, 1e-5) for data in (own, changed)]
+    assert np.linalg.norm(told[0] - told[1]) <= 2 / 20 + 1e-4
+
+
+def test_the_noise_of_a_mean_is_as_large_as_claimed_and_it_is_charged_once():
+    site = active()
+    center, directions = whitening(site.public.X, 8)
+    exact = bounded((site.data.closed().X - center) @ directions, 2.0).mean(axis=0)
+    noise = [noisy_mean(site, center, directions, 2.0, 2.0, 1e-5) - exact for _ in range(200)]
+    sigma = gaussian_sigma(2.0, 1e-5, 2 / 30)
+    assert np.std(noise) == pytest.approx(sigma, rel=0.05)
+    assert abs(np.mean(noise)) < 0.1 * sigma
+    assert not site.exposure.read
+    assert len(site.exposure.unpaid) == 200
+    (charge,) = set(site.exposure.unpaid)
+    assert (charge.kind, charge.unit, charge.relation, charge.delta) == ("dp", "record", "replace", 1e-5)
+    assert charge.events[0].noise_multiplier == pytest.approx(gaussian_sigma(2.0, 1e-5))
+
+
+@pytest.mark.parametrize("shapes", [((49,), (50, 8)), ((50,), (49, 8)), ((50,), (50,))])
+def test_a_view_of_other_features_is_refused_before_rows_are_read(shapes):
+    site = active()
+    with pytest.raises(ConfigError, match="not of this net's features"):
+        noisy_mean(site, np.zeros(shapes[0]), np.zeros(shapes[1]), 2.0, 2.0, 1e-5)
+    assert not site.exposure.unpaid
+
+
+def test_a_mean_under_a_true_epsilon_tells_sites_apart_where_a_separator_does_not():
+    rng = np.random.default_rng(3)
+    public = rng.normal(size=(80, 50))
+    own = rng.normal(size=(400, 50)) + np.repeat([2.0, 0.0], [4, 46])
+    alike, unlike = own[:100], rng.normal(size=(100, 50))
+    site = active(own=own)
+    center, directions = whitening(public, 49)
+    bound = float(np.quantile(np.linalg.norm((public - center) @ directions, axis=1), 0.1))
+    mean = noisy_mean(site, center, directions, bound, 1.0, 1e-5)
+    by_mean = [likeness(mean, bounded((each - center) @ directions, bound), bound).mean() for each in (alike, unlike)]
+    # One separator is anything between none and .5: its noise decides.
+    ws = [noisy_separator(site, np.arange(40), 6.0, 0.01, 1.0, 1e-5) for _ in range(20)]
+    by_separator = np.mean([[certainty(w, bounded(each, 6.0)).mean() for each in (alike, unlike)] for w in ws], axis=0)
+    assert by_mean[0] - by_mean[1] > 0.55 > 0.45 > by_separator[0] - by_separator[1]
 
 
 def test_a_budget_is_asked_before_private_rows_are_read():

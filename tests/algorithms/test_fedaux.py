@@ -24,7 +24,7 @@ from torch import nn
 
 import collegium as cg
 from collegium.algorithms import fedaux
-from collegium.algorithms._certainty import XI, certainty, noisy_separator, sensitivity
+from collegium.algorithms._certainty import XI, certainty, likeness, noisy_separator, sensitivity
 from collegium.algorithms.fedaux import FedAUX
 from collegium.errors import ConfigError, QuorumLost, SiteError
 from collegium.learners.simclr import SimCLR
@@ -252,18 +252,20 @@ def test_optimizers_may_live_on_at_sites_and_coordinator(method):
 
 @pytest.mark.parametrize("method", [FedAUX, cg.FedDF])
 def test_teachers_may_label_public_batches_with_the_statistics_of_those(method):
-    class Normed(TorchClassifier):
-        def __init__(self):
-            super().__init__(normed, optimizer="sgd", lr=0.1, batch_size=16)
+    learner = TorchClassifier(normed, optimizer="sgd", lr=0.1, batch_size=16, random_state=0)
 
-    def targets(teacher_norm):
+    def targets(teacher_norm, **settings):
         TAUGHT.clear()
-        run(method(rounds=1, participation=1.0, distill_batch=30, teacher_norm=teacher_norm), Normed())
+        settings = {"distill_batch": 30} | settings
+        run(method(rounds=1, participation=1.0, teacher_norm=teacher_norm, **settings), learner)
         return TAUGHT[0]["targets"]
 
     running, batch = targets("running"), targets("public batch")
-    assert running.shape == batch.shape
+    np.testing.assert_array_equal(batch, targets("public batch"))
     assert np.abs(running - batch).max() > 1e-3
+    larger = targets("public batch", teacher_batch=60)
+    assert np.abs(larger - batch).max() > 1e-3
+    np.testing.assert_array_equal(larger, targets("public batch", distill_batch=60))
 
 
 def normed(shape, n_classes):
@@ -336,6 +338,41 @@ def test_with_the_sum_of_the_losses_nothing_is_claimed():
     with pytest.raises(QuorumLost):
         run(FedAUX(rounds=1, participation=1.0, score_loss="sum"), sites=wary)
     assert len(run(FedAUX(rounds=1, participation=1.0), sites=wary).releases) > 0
+
+
+def test_means_are_told_with_their_claim_and_weigh_what_sites_say(monkeypatch):
+    seen = []
+
+    def recorded(mean, features, bound):
+        seen.append(likeness(mean, features, bound))
+        return seen[-1]
+
+    monkeypatch.setattr(fedaux, "likeness", recorded)
+    result = run(FedAUX(rounds=1, participation=1.0, scorer="mean", components=5, epsilon=0.5, delta=1e-6))
+    assert not ASKED
+    assert not SCORES
+    dp = result.privacy[result.privacy["kind"] == "dp"]
+    assert dp["epsilon"].tolist() == pytest.approx([0.5] * 3, rel=1e-9)
+    noise = result.metrics.query("metric == 'score_noise'")["value"]
+    assert sorted(noise) == pytest.approx(sorted(gaussian_sigma(0.5, 1e-6, 2 / n) for n in SIZES))
+    after = [SEEN[name][0]["after"] for name in "abc"]
+    np.testing.assert_allclose(TAUGHT[0]["targets"], weighted(after, seen, TAUGHT[0]["X"]), atol=1e-5)
+    assert FedAUX(scorer="mean", epsilon=0.3).fixed(0) == {"fedaux.tell_mean": {"epsilon": 0.3, "delta": 1e-5}}
+
+
+@pytest.mark.parametrize("method", [FedAUX, cg.FedDF, cg.FedBE])
+def test_the_common_model_is_the_mean_of_the_last_rounds_and_training_goes_on_from_the_last(method):
+    result = run(method(rounds=3, participation=1.0, averaged_rounds=2))
+    learned = [each["learned"] for each in TAUGHT]
+    if method is not cg.FedBE:  # which distills in several parts
+        expected = {name: (learned[1][name] + learned[2][name]) / 2 for name in learned[1]}
+        for name, value in result.global_model.estimator.get_weights().items():
+            np.testing.assert_allclose(value, expected[name], atol=1e-6)
+        for name, value in SEEN["a"][2]["before"].items():
+            np.testing.assert_array_equal(value, learned[1][name])
+    plain = run(method(rounds=3, participation=1.0)).global_model.estimator.get_weights()
+    assert any(not np.array_equal(plain[name], value) for name, value in
+               result.global_model.estimator.get_weights().items())  # fmt: skip
 
 
 def test_a_site_that_is_never_drawn_has_told_nothing_but_its_scores():

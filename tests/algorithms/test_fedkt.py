@@ -228,7 +228,7 @@ def test_a_run_that_was_killed_goes_on_without_training_again(cancer, tmp_path, 
     with pytest.raises(KeyboardInterrupt):
         cancer.run(algorithm, sites=recorders(cancer), out=tmp_path / "run")
     monkeypatch.setattr(Federation, "announce", announce)
-    resumed = cancer.run(algorithm, sites=recorders(cancer), out=tmp_path / "run", resume=True)
+    resumed = cancer.run(algorithm, sites=recorders(cancer), out=tmp_path / "run", resume=True, alone=False)
     assert resumed.labels == whole.labels
     assert sum(map(len, FITTED.values())) == fits
     assert len(read_ledger(tmp_path / "run" / "ledger.db")) == 5

@@ -121,7 +121,7 @@ def test_it_is_the_same_whoever_answers_first_and_after_a_replay_and_a_load(usua
     assert same(usual, cg.load(tmp_path / "run"))
 
 
-@pytest.mark.parametrize("after", [2, 5, 7, 9])
+@pytest.mark.parametrize("after", [2, 7, *(pytest.param(n, marks=pytest.mark.slow) for n in (5, 9))])
 def test_it_goes_on_where_it_was_killed(after: int, tmp_path: Path) -> None:
     algorithm = cg.XCLP(bits=32, k=3, hamming="ot")
 

@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.auditing.games import PUBLIC, Boastful, sites, two_classes
 
 import collegium as cg
+from collegium.auditing.attacks import gather
 from collegium.auditing.audit import _about_one_record
 from collegium.auditing.result import schema
 from collegium.errors import CollegiumWarning, ConfigError, SiteError
@@ -304,3 +305,50 @@ def test_one_release_without_a_claim_leaves_none_for_the_whole() -> None:
     assert audit(cg.FedCT(**noisy)).claim is not None
     counted = audit(cg.FedCT(**noisy, consensus=cg.WeightedMajority("samples")))  # how many records is told as it is
     assert (counted.claim, counted.verdict) == (None, "no claim")
+
+
+def _nets_in_shadows(cohort: str, **settings: Any) -> tuple[cg.Audit, list[Any]]:
+    """An audit of nets, and what the attacker read in each of its runs."""
+    net = cg.TorchClassifier("linear", lr=0.05, epochs=2)
+    attacked = sites(net, records=60, number=2)
+    seen: list[Any] = []
+
+    def keep(evidence: Any, *given: Any, **named: Any) -> Any:
+        seen.extend(evidence)
+        return gather(evidence, *given, **named)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("collegium.auditing.audit.gather", keep)
+        return audit(cg.FedCT(rounds=2), attacked, canaries=30, cohort=cohort, **settings), seen
+
+
+@pytest.mark.parametrize("forged", [False, "adaptive"])
+def test_nets_of_shadow_runs_are_trained_together_with_the_same_results(forged: Any) -> None:
+    alone, of_each = _nets_in_shadows("off", shadows=5, forged=forged, view="model" if not forged else "coordinator")
+    found, of_all = _nets_in_shadows("on", shadows=5, forged=forged, view="model" if not forged else "coordinator")
+    assert (alone.together, found.together) == (0, 5)
+    assert len(of_each) == len(of_all) == 6
+    for one, other in zip(of_each, of_all, strict=True):
+        assert one.readings.keys() == other.readings.keys()
+        for name, reading in one.readings.items():
+            np.testing.assert_allclose(other.readings[name].values, reading.values, atol=1e-4)
+    assert replace(found, together=0, seconds=0) == replace(alone, seconds=0)
+    assert cg.Audit.from_json(found.to_json()) == found
+
+
+def test_shadow_runs_beyond_so_many_sites_take_place_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collegium.auditing.shadows.SITES_AT_ONCE", 4)
+    assert _nets_in_shadows("on", shadows=5)[0].together == 4  # two, two, and one alone
+
+
+def test_a_shadow_run_that_fails_keeps_nobody_waiting() -> None:
+    class Fragile(cg.FedCT):
+        def coordinate(self, fed: Any) -> None:
+            super().coordinate(fed)
+            if fed.seed % 3 == 0:  # two of six, while the others go on
+                raise RuntimeError
+            super().coordinate(fed)
+
+    net = cg.TorchClassifier("linear", lr=0.05, epochs=1)
+    found = audit(Fragile(rounds=2), sites(net, records=60, number=2), canaries=30, cohort="on", shadows=6, seed=0)
+    assert (found.shadows, found.together) == (4, 4)

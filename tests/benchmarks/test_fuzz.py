@@ -13,7 +13,7 @@ from collegium import registry
 
 
 @pytest.mark.parametrize("direction", [to_site, to_coordinator])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_mutants_are_refused_in_little_memory_and_the_same_order_has_the_same_answer(
     tmp_path: Path, direction: Any, seed: int
 ) -> None:
@@ -29,7 +29,7 @@ def test_a_mutant_that_is_read_takes_no_more_than_was_said(tmp_path: Path) -> No
     registry.install_steps()
     tracemalloc.start()
     try:
-        to_coordinator(100, 3, tmp_path)
+        to_coordinator(50, 3, tmp_path)
         assert tracemalloc.get_traced_memory()[1] < 128 << 20
     finally:
         tracemalloc.stop()

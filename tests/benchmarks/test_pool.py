@@ -16,16 +16,13 @@ import collegium as cg
 
 
 def test_all_are_run_and_each_sees_no_more_than_its_cores() -> None:
-    tasks = {str(n): Task(dict, ([("n", n)],)) for n in range(2)} | {"cores": Task(seen, (), 1)}
-    found = dict(in_parallel(tasks, jobs=2))
-    assert {name: run.get("n") for name, run in found.items()} == {"0": 0, "1": 1, "cores": None}
-    assert found["cores"]["cores"] == 1
+    tasks = {str(n): Task(dict, ([("n", n)],)) for n in range(2)}
+    tasks |= {"narrow": Task(seen, (), 1), "too wide": Task(seen, (), 999)}
+    found = dict(in_parallel(tasks))
+    assert {name: run.get("n") for name, run in found.items()} == {"0": 0, "1": 1, "narrow": None, "too wide": None}
+    assert found["narrow"]["cores"] == 1
+    assert found["too wide"]["cores"] == available_cores()
     assert {run["machine"] for run in found.values()} == {in_words()}
-
-
-def test_one_that_wants_more_cores_than_there_are_gets_all() -> None:
-    [(_, found)] = in_parallel({"wide": Task(seen, (), 999)})
-    assert found["cores"] == available_cores()
 
 
 def test_what_is_kept_is_not_measured_again(tmp_path: Path) -> None:

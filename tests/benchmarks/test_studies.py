@@ -34,3 +34,9 @@ def test_the_private_study_of_a_census_runs_on_rows_with_words_and_gaps(tmp_path
     assert run.refusals.empty
     assert set(run.privacy["kind"]) == {"dp"}
     assert run.privacy["epsilon"].max() <= 1.0
+
+
+def test_every_study_can_be_cut_short() -> None:
+    for file in sorted(studies.STUDIES.glob("*.toml")):
+        study = Study.from_toml(file, studies.cut(Study.from_toml(file), 50))
+        assert study.data.train is None or study.data.train <= 50, file.name

@@ -24,7 +24,7 @@ def test_help_names_the_commands():
     result = program("--help")
     assert result.returncode == 0
     named = dict(line.split(maxsplit=1) for line in result.stdout.partition("Commands:")[2].strip().splitlines())
-    assert list(named)[:3] == ["demo", "run", "rehearse"]
+    assert list(named)[:3] == ["demo", "init", "run"]
     assert "plan" not in named
     assert named["ledger"] == "Look at a ledger: what has left a site."
     assert named["report"] == "Write the report of a run as one HTML file."

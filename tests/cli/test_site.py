@@ -135,6 +135,19 @@ def test_check_shows_what_the_site_brings(kit, collegium):
     assert facts["approval"] == "plan"
 
 
+def test_check_says_what_to_look_at_without_a_row(kit, collegium):
+    frame = rows(60, 1).assign(crp=3.25)
+    frame.to_csv(kit / "rows.csv", index=False)
+    (kit / "site.toml").write_text(SITE + '[public]\npath = "public.csv"\n')
+    frame.drop(columns="ill").to_csv(kit / "public.csv", index=False)
+    said = collegium("check", str(kit))
+    assert "constant-column" in said
+    assert "same-rows" in said
+    assert "3.25" not in said
+    findings = json.loads(collegium("check", str(kit), "--json"))["findings"]
+    assert {each["code"] for each in findings} >= {"constant-column", "same-rows"}
+
+
 def test_check_with_a_study_says_what_would_be_allowed(kit, collegium):
     said = collegium("check", str(kit), "study.toml")
     assert "fedct.label" in said
@@ -261,7 +274,7 @@ def test_status_of_a_site_that_never_ran(kit, collegium):
 def test_status_shows_runs_refusals_and_what_waits(kit, collegium):
     collegium("init", str(kit))
     plan = propose(kit)
-    office(kit).propose_order(RUN, 3, "1" * 64, steps=["fedct.label"], kinds=["HardLabels"])
+    office(kit).orders.propose(RUN, 3, "1" * 64, steps=["fedct.label"], kinds=["HardLabels"])
     ledger = Ledger("north", kit / "agent" / "ledger.db")
     charge = write_charges([RandomizedResponse(1.0).charge(40, 2)], Budget(500.0))
     with ledger.transaction():
@@ -424,11 +437,63 @@ def test_only_a_yes_signs(kit, collegium, monkeypatch, tmp_path, answer, code):
 def test_an_order_is_listed_and_signed(kit, collegium):
     collegium("init", str(kit))
     approvals = office(kit)
-    approvals.propose_order(RUN, 3, "1" * 64, steps=["fedct.train", "fedct.label"], kinds=["Nothing", "HardLabels"])
+    approvals.orders.propose(RUN, 3, "1" * 64, steps=["fedct.train", "fedct.label"], kinds=["Nothing", "HardLabels"])
     assert f"{RUN}:3" in collegium("approve", str(kit))
     assert "HardLabels would leave" in collegium("approve", str(kit), "--order", f"{RUN}:3", "--yes")
-    assert approvals.order_approved(RUN, 3, "1" * 64)
+    assert approvals.orders.approved(RUN, 3, "1" * 64)
     assert "no such order" in collegium("approve", str(kit), "--order", f"{RUN}:3", "--yes", code=2)
+
+
+# deny, pause, export
+
+
+def test_a_plan_is_denied_with_a_reason_and_listed(kit, collegium):
+    collegium("init", str(kit))
+    plan = propose(kit)
+    assert "needs a reason" in collegium("deny", str(kit), plan.digest[:12], "--yes", code=2)
+    said = collegium("deny", str(kit), plan.digest[:12], "--reason", "no legal basis", "--by", "A. Officer", "--yes")
+    assert "told no reason" in said
+    assert office(kit).denial(plan.digest).reason == "no legal basis"
+    listed = json.loads(collegium("approve", str(kit), "--json"))
+    assert (listed["plans"], listed["denied"][0]["plan"]) == ([], plan.digest)
+    assert json.loads(collegium("status", str(kit), "--json"))["denied"] == [plan.digest]
+    assert "is denied" in collegium("status", str(kit))
+    office(kit).orders.propose(RUN, 3, "1" * 64, steps=["fedct.label"], kinds=["HardLabels"])
+    collegium("deny", str(kit), "--order", f"{RUN}:3", "--reason", "no", "--yes")
+    assert office(kit).orders.denied(RUN, 3, "1" * 64)
+
+
+@pytest.mark.parametrize("arguments", [[], ["0" * 64, "--order", "a:1"], ["--order", "a:1", "--tell"]])
+def test_mistakes_in_what_to_deny(kit, collegium, arguments):
+    collegium("init", str(kit))
+    collegium("deny", str(kit), "--reason", "no", *arguments, code=2)
+
+
+def test_a_site_is_paused_and_resumed(kit, collegium):
+    collegium("init", str(kit))
+    collegium("pause", str(kit), "--reason", "audit", "--by", "A. Officer")
+    assert json.loads(collegium("status", str(kit), "--json"))["paused"]["reason"] == "audit"
+    assert "Paused since" in collegium("status", str(kit))
+    collegium("resume", str(kit))
+    assert json.loads(collegium("status", str(kit), "--json"))["paused"] is None
+    assert "is not paused" in collegium("resume", str(kit), code=2)
+
+
+def test_an_export_is_written_and_checked(kit, collegium, tmp_path):
+    collegium("init", str(kit))
+    out, identity = tmp_path / "records.html", read_keys(kit / "agent", "north").identity
+    collegium("export", str(kit), "--out", str(out))
+    assert "already exists" in collegium("export", str(kit), "--out", str(out), code=2)
+    assert "must end in" in collegium("export", str(kit), "--out", "records.pdf", code=2)
+    assert identity in collegium("verify-export", str(out))
+    assert "compare" not in collegium("verify-export", str(out), "--identity", identity)
+    out.write_bytes(out.read_bytes().replace(b"north", b"south", 1))
+    assert "was changed" in collegium("verify-export", str(out), code=1)
+
+
+def test_the_console_of_a_kit_that_is_none_is_one_line(kit, collegium):
+    assert "site init" in collegium("console", str(kit), code=2)
+    assert "not found" in collegium("console", str(kit / "none"), code=2)
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_nothing_is_overwritten_without_force(done, folder):
     assert all(word in again.stderr for word in ("not empty", "--resume", "--force", "--out"))
     assert "=True" not in again.stderr  # a setting of Python's
     assert cg.load(folder / "a").finished
-    forced = collegium("run", str(STUDY), "--out", "a", "--force", "--json", cwd=folder)
+    forced = collegium("run", str(STUDY), "--out", "a", "--overwrite", "--json", cwd=folder)  # as in Python
     assert forced.returncode == 0, forced.stderr
     assert json.loads(forced.stdout)["accuracy"] == json.loads(done.stdout)["accuracy"]
 
@@ -166,7 +166,7 @@ def test_list(what, folder):
 
 def test_list_alone_lists_everything(folder):
     tables = json.loads(collegium("list", "--json", cwd=folder).stdout)
-    assert set(tables) == {"algorithms", "learners", "consensus", "mechanisms", "partitions", "data"}
+    assert set(tables) == {"algorithms", "learners", "transformers", "consensus", "mechanisms", "partitions", "data"}
     assert "fedct" in {row["name"] for row in tables["algorithms"]}
     assert "Partitions" in collegium("list", cwd=folder).stdout
 

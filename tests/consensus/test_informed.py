@@ -170,3 +170,27 @@ def test_a_site_that_seldom_speaks_is_not_believed_for_that() -> None:
     assert belief[0] < 0.3
     assert belief[1:].min() > 0.8
     assert np.mean(posterior.argmax(axis=1) == TRUTH) > 0.9
+
+
+def test_where_others_are_silent_a_site_that_is_not_believed_decides_nothing(meeting) -> None:
+    votes = np.stack([1 - says(0.95) for _ in range(3)] + [says(0.9) for _ in range(7)])
+    votes[3:, :500] = -1  # there, only those speak whose labels are flipped
+    fed = meeting(votes, n_classes=2)
+    fed.kept["informed"] = {f"s{i}": counts(0.95) for i in range(10)}
+    found = cg.Informed()(fed, say())
+    assert not found.known[:500].any()
+    assert found.known[500:].all()
+    assert np.mean(found.codes[500:] == TRUTH[500:]) > 0.95
+    trusting = meeting(votes, n_classes=2)
+    trusting.kept["informed"] = fed.kept["informed"]
+    assert cg.Informed(doubt=False)(trusting, say()).known.all()
+
+
+def test_where_most_sites_are_in_doubt_every_vote_counts(meeting) -> None:
+    truth = np.arange(3000) % 3
+    # Each knows one class and is alone with it.
+    votes = np.stack([np.where(truth == code, code, -1) for code in range(3)])
+    votes[:, ::10] = RNG.integers(3, size=(3, 300))
+    fed = meeting(votes, n_classes=3)
+    fed.kept["informed"] = {f"s{i}": 50.0 * np.diag(np.arange(3) == i) for i in range(3)}
+    assert cg.Informed()(fed, say()).known.all()

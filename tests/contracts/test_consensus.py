@@ -200,7 +200,9 @@ def test_voters_work_with_every_rule(cancer: Any, name: str, rule_name: str) -> 
     algorithm = cg.FedCT(rounds=2, voters=registry.lookup("voters", name)(), consensus=rule(rule_name))
     run = cancer.run(algorithm)
     assert run.refusals.empty
-    also = {"informed": {"AnswerCounts"}}.get(rule_name, set())  # what sites tell this rule of themselves
+    also = {"informed": {"AnswerCounts"}, "guarded": {"AnswerCounts"}}.get(
+        rule_name, set()
+    )  # what sites tell this rule of themselves
     assert set(run.releases["kind"]) <= {"HardLabels", "Count"} | also
     assert len(run.labels) == 370
     assert run.labels.known.any()

@@ -18,10 +18,21 @@ from collegium import registry, wire
 from collegium.auditing.mechanisms import audit_mechanism
 from collegium.core.building import build, settings_of
 from collegium.core.labels import Labels
-from collegium.core.releases import HardLabels, Numbers, Release, VoteCounts
+from collegium.core.releases import (
+    BlindedSpellings,
+    Counts,
+    HardLabels,
+    NoisyCounts,
+    Numbers,
+    Release,
+    Spellings,
+    VoteCounts,
+)
 from collegium.errors import ConfigError
 from collegium.privacy.claims import Charge
 from collegium.privacy.mechanisms.base import Mechanism
+from collegium.privacy.mechanisms.blinding import Blinding
+from collegium.privacy.mechanisms.distributed import DistributedGaussian
 from collegium.privacy.mechanisms.gaussian import Gaussian
 from collegium.privacy.mechanisms.labels import LabelMechanism
 from collegium.privacy.mechanisms.laplace import Laplace
@@ -46,6 +57,9 @@ MADE: dict[str, Mechanism] = {
     "laplace by epsilon": Laplace(0.5, relation="any"),
     "gaussian": Gaussian(sigma=1.5),
     "gaussian by epsilon": Gaussian(2.0, delta=0.01, unit="party"),
+    "distributed_gaussian": DistributedGaussian(2.5, sensitivity=2.0),
+    "distributed_gaussian, by five": DistributedGaussian(0.8, sensitivity=3.0, fewest=5),
+    "blinding": Blinding(chance=1e-4),
     "gaussian_noisy_max": GaussianNoisyMax(2.0, changed_votes=2),
     "laplace_noisy_max": LaplaceNoisyMax(0.3, unit="party"),
     "confident_noisy_max": ConfidentNoisyMax(6, 2.0, 1.5),
@@ -61,6 +75,8 @@ RNG = np.random.default_rng(0)
 INPUTS: dict[type[Release], Release] = {
     HardLabels: HardLabels(Labels(RNG.integers(3, size=40), 3)),
     Numbers: Numbers(RNG.normal(size=40)),
+    Counts: Counts(np.arange(40)),
+    Spellings: Spellings(np.arange(40, dtype=np.uint64).reshape(8, 5), np.arange(16).reshape(8, 2), 16),
     VoteCounts: VoteCounts(RNG.multinomial(10, [0.5, 0.3, 0.2], size=40)),
 }
 
@@ -70,6 +86,8 @@ def release(made: Mechanism, rng: Any = None) -> np.ndarray:
     given = INPUTS[made.takes]
     if isinstance(given, HardLabels):
         return made.release(given.labels, 3, rng)  # type: ignore[attr-defined]
+    if isinstance(given, Spellings):
+        return made.release(given.words, given.places, given.size, rng)  # type: ignore[attr-defined]
     return made.release(given.values if isinstance(given, Numbers) else given.counts, rng)  # type: ignore[attr-defined]
 
 
@@ -128,6 +146,10 @@ def test_it_takes_and_gives_the_kinds_it_says(made: Mechanism) -> None:
     expected = release(made, 7)
     if isinstance(noisy, HardLabels):
         np.testing.assert_array_equal(noisy.labels.codes, expected)
+    elif isinstance(noisy, BlindedSpellings):
+        np.testing.assert_array_equal(noisy.words, expected)
+    elif isinstance(noisy, NoisyCounts):
+        np.testing.assert_array_equal(noisy.counts, expected)
     else:
         np.testing.assert_array_equal(noisy.values if isinstance(noisy, Numbers) else noisy.to_bits(), expected)
 
@@ -140,7 +162,7 @@ def test_what_it_charges_is_plain_data_and_nothing_costs_nothing(made: Mechanism
     assert charge.delta == made.delta  # type: ignore[attr-defined]
     assert wire.unpack(wire.pack([event.to_plain() for event in charge.events]).data)
     assert charge == made.charge(40, 3, records=100, observed=4)  # of the settings and sizes alone
-    if not isinstance(made, Laplace | Gaussian):  # theirs is of all numbers together
+    if not isinstance(made, Laplace | Gaussian | DistributedGaussian):  # theirs is of all numbers together
         assert made.charge(0, 3, observed=0).events == ()
 
 

@@ -15,24 +15,30 @@ from collegium.core.releases import (
     KINDS,
     AnswerCounts,
     ApprovalBits,
+    BlindedSpellings,
     Count,
+    Counts,
     HardLabels,
+    NoisyCounts,
     Nothing,
     Numbers,
     RawRecords,
     Release,
     SharedModels,
+    Spellings,
     VoteCounts,
 )
-from collegium.core.scores import Scores
+from collegium.core.scores import Measures, Scores
 from collegium.core.weights import SoftLabels, SomeSoftLabels, TrainedWeights, Weights
 from collegium.errors import WireError
 from collegium.secure.messages import (
     DistanceShares,
     Greeting,
     Letters,
+    MaskedCounts,
     MaskedRows,
     MaskedVotes,
+    MaskedWords,
     MaskShares,
     Met,
     Neighbourhood,
@@ -47,6 +53,7 @@ EXAMPLES: dict[str, list[Release]] = {
     "Nothing": [Nothing()],
     "Count": [Count(0), Count(12345)],
     "Scores": [Scores(0.0, 1), Scores(0.875, 40)],
+    "Measures": [Measures(np.array([0.5, 12.0])), Measures(np.zeros(0))],
     "HardLabels": [
         HardLabels(Labels(np.array([0, 2, -1, 1]), 3)),
         HardLabels(Labels(np.zeros(0, dtype=int), 2)),
@@ -60,6 +67,10 @@ EXAMPLES: dict[str, list[Release]] = {
     "VoteCounts": [VoteCounts(np.array([[3, 2], [0, 5]])), VoteCounts(np.zeros((0, 2)))],
     "AnswerCounts": [AnswerCounts(np.array([[3, 0], [1, 2]])), AnswerCounts(np.zeros((3, 3), dtype=np.int64))],
     "Numbers": [Numbers(np.array([0.5, -2.0])), Numbers(np.zeros((2, 0))), Numbers(np.array(3.0))],
+    "Counts": [Counts(np.array([0, 7])), Counts(np.zeros(0, dtype=np.int64))],
+    "NoisyCounts": [NoisyCounts(np.array([-3, 7]), 4)],
+    "Spellings": [Spellings(np.ones((2, 3), np.uint64), np.array([[0, 4], [1, 3]]), 5)],
+    "BlindedSpellings": [BlindedSpellings(np.full(4, 2**63, np.uint64))],
     "Weights": [Weights({"0.weight": np.ones((2, 3), np.float32), "0.bias": np.zeros(2, np.float32)}, 7)],
     "TrainedWeights": [TrainedWeights({"0.bias": np.zeros(2, np.float32)}, 7, 0.25)],
     "SoftLabels": [SoftLabels(np.full((4, 3), 1 / 3, np.float32))],
@@ -80,6 +91,14 @@ EXAMPLES: dict[str, list[Release]] = {
         DistanceShares({"ukb": np.eye(2, dtype=np.uint16), "tum": {"numbers": np.arange(3, dtype=np.uint8)}}),
     ],
     "MaskedRows": [MaskedRows({}), MaskedRows({"ukb": np.full((2, 3), 2**63, np.uint64)})],
+    "MaskedCounts": [
+        MaskedCounts(
+            np.arange(6, dtype=np.uint32), {"ukb": np.arange(9, dtype=np.uint8)}, {"ukb": "1b" * 32}, "2c" * 32
+        )
+    ],
+    "MaskedWords": [
+        MaskedWords(np.arange(6, dtype=np.uint64), {"ukb": np.arange(9, dtype=np.uint8)}, {"ukb": "1b" * 32}, "2c" * 32)
+    ],
     "MaskedVotes": [
         MaskedVotes(
             np.arange(6, dtype=np.uint8).reshape(2, 3),

@@ -15,7 +15,7 @@ from collegium import registry
 from collegium.core.building import build, needed_of, nested_kind, settings_of
 from collegium.core.settings import options_of, schema_of
 from collegium.errors import ConfigError, MissingExtra
-from collegium.study.study import json_schema
+from collegium.study.schema import json_schema
 
 KINDS = ("algorithm", "consensus", "voters", "mechanism", "partition", "pretraining", "learner")
 OURS = [(kind, name) for kind in KINDS for name, home in registry.BUILT_IN[kind].items() if "collegium." in home]

@@ -56,7 +56,7 @@ def test_an_order_for_a_step_that_is_not_declared_is_an_error_at_the_coordinator
 
 
 def test_rules_and_methods_among_the_settings_declare_their_own() -> None:
-    own = {"test_algorithm.work", "scores.score"}
+    own = {"test_algorithm.work", "scores.score", "scores.measure"}
     assert Declared().all_steps().keys() == own | {"weighted.sample_count"}
     by_agreement = Declared(asks=True, rule=cg.WeightedMajority("agreement"), inner=cg.LocalLabelPropagation())
     assert by_agreement.all_steps().keys() == own | {"test_algorithm.count", "local_label_propagation.propagate"}

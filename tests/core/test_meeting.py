@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,12 +15,16 @@ from collegium.core.meeting import (
     NOBODY_ALIKE,
     Alone,
     Attendance,
+    Delegation,
     Meeting,
     Places,
     _current,
     abreast,
     attendance_in_words,
+    attending,
     beside_others,
+    convene,
+    in_threads,
     meet,
     meet_all,
 )
@@ -357,3 +362,41 @@ def test_who_comes_back_does_not_wait_for_somebody_who_waits_for_it() -> None:
     hold([first, second], places=places)
     assert order == ["second has the place", "first", "second"]
     assert places._free == 1
+
+
+def test_sites_of_several_runs_meet_and_each_run_counts_once() -> None:
+    attendance, groups = Attendance(), list[list[int]]()
+
+    def exchange(*values: int | None) -> list[Any]:
+        """One site for each value, of which it brings a work, or none."""
+        own = attending() or pytest.fail("nobody meets")
+        instead = Delegation(own, len(values))
+
+        def site(value: int | None, place: Any) -> Any:
+            with place:
+                return None if value is None else meet(Square(value, groups=groups))
+
+        tasks = [partial(site, value, instead.attended(str(value))) for value in values]
+        with own.meeting.places.given_up():
+            return in_threads(tasks)
+
+    def run(first: int) -> list[Any]:
+        return [*exchange(first, first + 1), *exchange(None), meet(Square(first + 2, groups=groups))]
+
+    runs = {"a": partial(run, 0), "b": partial(run, 10), "c": partial(run, 20)}
+    found = convene(runs, attendance, Places(1))
+    expected = [[n**2, (n + 1) ** 2, None, (n + 2) ** 2] for n in (0, 10, 20)]
+    assert found == dict(zip("abc", expected, strict=True))
+    assert groups == [[0, 1, 10, 11, 20, 21], [2, 12, 22]]
+    assert attendance == Attendance(set("abc"), 3)
+
+
+def test_a_run_that_ends_with_sites_that_never_came_keeps_nobody_waiting() -> None:
+    groups: list[list[int]] = []
+
+    def ends() -> None:
+        Delegation(attending() or pytest.fail("nobody meets"), 3).disperse()
+
+    others = {name: partial(meet, Square(n, groups=groups)) for n, name in enumerate("bc")}
+    assert convene({"a": ends, **others}, Attendance(), Places(3)) == {"a": None, "b": 0, "c": 1}
+    assert groups == [[0, 1]]

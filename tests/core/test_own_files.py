@@ -137,7 +137,7 @@ def test_a_study_names_a_method_a_rule_noise_and_a_learner_of_a_file_beside_it(f
 @pytest.mark.parametrize("link", ["workers", pytest.param("ray", marks=pytest.mark.slow)])
 def test_the_result_is_the_same_in_other_processes(folder: Path, link: str) -> None:
     here = study(folder).run(progress=False)
-    there = study(folder, engine={"workers": 2, "link": link}).run(progress=False)
+    there = study(folder, engine={"workers": 1, "link": link}).run(progress=False)
     assert there.refusals.empty
     pd.testing.assert_frame_equal(here.metrics, there.metrics)
 

@@ -9,9 +9,10 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.core.federation import Federation
 from collegium.core.samples import LabelledData
-from collegium.core.scores import Scores, ask_scores, score
+from collegium.core.scores import Measures, Scores, ask_measures, ask_scores, measure, score
 from collegium.core.site import ActiveSite
 from collegium.errors import Refused, WireError
+from collegium.learners.metrics import part_names, read_metrics
 from collegium.links.hosting import Hosting
 from collegium.links.local import LocalLink
 from collegium.site.gate import Gate
@@ -21,6 +22,7 @@ from collegium.wire.orders import Request
 
 X, Y = np.array([[0.0], [1.0], [2.0], [3.0]]), np.array(["a", "a", "b", "b"])
 CLASSES = np.array(["a", "b"])
+TWO = ["calibration_curve", "roc_auc"]
 
 
 def active(policy: Policy | None = None) -> ActiveSite:
@@ -80,4 +82,39 @@ def test_whoever_does_not_tell_is_no_failure_of_the_run() -> None:
     fed = Federation(link, run="run", n_classes=2, seed=0)
     assert ask_scores(fed, ("a", "b")) == ()
     assert fed.observed.metrics == []
+    link.close()
+
+
+def test_metrics_are_told_in_the_order_of_their_names() -> None:
+    site = trained()
+    told = measure.function(site, ["balanced_accuracy", "confusion_matrix"])
+    names = part_names(read_metrics(["balanced_accuracy", "confusion_matrix"]), CLASSES)
+    pairs = ["a,a", "a,b", "b,a", "b,b"]
+    assert names == ["balanced_accuracy", *(f"confusion_matrix[{pair}]" for pair in pairs)]
+    assert told.values.tolist() == [pytest.approx(3 / 4), 1.0, 0.0, 1.0, 1.0]
+
+
+def test_a_metric_that_cannot_be_had_is_nan_and_the_others_are_told() -> None:
+    site = trained()
+    site.held_out = LabelledData(np.array([[0.1]]), np.array([0], dtype=np.int8))
+    curve, auc = ([name.partition("[")[0] for name in part_names(read_metrics([n]), CLASSES)] for n in TWO)
+    told = measure.function(site, TWO).values
+    assert len(told) == len(curve) + len(auc) == 11
+    assert np.flatnonzero(~np.isnan(told)).tolist() == [9]  # the tree is sure of its one row, and right
+
+
+@pytest.mark.parametrize("bad", [Measures(np.array([np.inf])), Measures(np.zeros((2, 2))), Measures(np.array([1]))])
+def test_measures_that_are_none(bad: Measures) -> None:
+    with pytest.raises(WireError):
+        bad.check(2, None)
+
+
+def test_measures_that_are_too_few_are_not_used() -> None:
+    site = cg.Site("a", X, Y, learner=DecisionTreeClassifier())
+    link = LocalLink(Hosting((site,), CLASSES, None, None, 0, "run"))
+    fed = Federation(link, run="run", n_classes=2, seed=0)
+    fed.ask = lambda *_, **__: {"a": Measures(np.array([0.5]))}  # type: ignore[assignment, method-assign]
+    assert ask_measures(fed, ("a",), ["f1"], ["f1", "recall"]) == ("a",)
+    assert [row["party"] for row in fed.observed.refusals] == ["a"]
+    assert not fed.observed.metrics
     link.close()

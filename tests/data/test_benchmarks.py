@@ -195,6 +195,18 @@ class TestFormats:
             "description": ["Talks, and talks", " Rockets"],
         }
 
+    def test_ag_news_words(self, fake: Fake) -> None:
+        stream = io.BytesIO()
+        words = np.frombuffer(b"the\n\nrockets", dtype=np.uint8)
+        parts = {"ids": np.array([2, 0, 1]), "offsets": np.array([0, 1, 3]), "labels": np.array([3, 0])}
+        rows = {f"{part}_{name}": value for part in ("train", "test") for name, value in parts.items()}
+        np.savez(stream, vocab_utf8=words, **rows)
+        data = fake("ag_news_words", stream.getvalue())
+        assert data.X.to_dict("list") == {"text": ["rockets", "the word1"]}
+        assert data.y.tolist() == ["Sci/Tech", "World"]
+        assert data.test is not None
+        assert data.test[0].shape == (2, 1)
+
 
 def jpeg(images: np.ndarray) -> bytes:
     """Images one below the other, as JPEG."""
@@ -295,6 +307,10 @@ ROWS_AND_CLASSES: dict[str, tuple[dict[object, int], dict[object, int] | None]] 
     "brain_mri": ({"no": 98, "yes": 155}, None),
     "imdb": ({"neg": 12500, "pos": 12500}, {"neg": 12500, "pos": 12500}),
     "ag_news": (dict.fromkeys(["Business", "Sci/Tech", "Sports", "World"], 1900), None),
+    "ag_news_words": (
+        dict.fromkeys(["Business", "Sci/Tech", "Sports", "World"], 30000),
+        dict.fromkeys(["Business", "Sci/Tech", "Sports", "World"], 1900),
+    ),
 }
 
 

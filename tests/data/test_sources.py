@@ -196,9 +196,21 @@ class TestCsv:
         assert "one of 'c0', 'c1'," in text
         assert "and 8 more" in text
 
-    def test_other_separator(self, tmp_path: Path) -> None:
-        text = refusal(write(tmp_path / "a.csv", CSV.replace(",", ";")))
-        assert "only one column: are its cells separated by commas?" in text
+    def test_unknown_separator(self, tmp_path: Path) -> None:
+        text = refusal(write(tmp_path / "a.csv", CSV.replace(",", "|")))
+        assert "only one column: what separates its cells?" in text
+
+    @pytest.mark.parametrize("separator", [";", "\t"])
+    def test_separators_of_spreadsheets(self, tmp_path: Path, separator: str) -> None:
+        assert same_as_frame(load_source(write(tmp_path / "a.csv", CSV.replace(",", separator)), target="label"))
+
+    def test_decimal_commas(self, tmp_path: Path) -> None:
+        text = "lactate;note;label\n1,5;a,b;yes\n-0,25;c;no\n3;1.000 ml;yes\n"
+        data = load_source(write(tmp_path / "a.csv", text), target="label")
+        assert data.X["lactate"].tolist() == [1.5, -0.25, 3.0]
+        assert data.X["note"].tolist() == ["a,b", "c", "1.000 ml"]
+        points = load_source(write(tmp_path / "b.csv", "x;label\n1.5;a\n2.5;b\n"), target="label")
+        assert points.X["x"].tolist() == [1.5, 2.5]
 
     def test_nothing_but_the_target(self, tmp_path: Path) -> None:
         assert "no columns besides the target" in refusal(write(tmp_path / "a.csv", "label\na\nb\n"))

@@ -61,7 +61,12 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFeder
     pytest.importorskip("nvflare")
     from tests.flare.faults import FaultyFederation
 
-    loopback = FaultyFederation(tmp_path_factory.mktemp("federation"), NAMES)
+    from collegium.flare.supervise.loopback import free_port
+
+    ports = {name: free_port() for name in ("server", "site-1")}
+    options = ["--metrics-port", str(ports["server"])]
+    loopback = FaultyFederation(tmp_path_factory.mktemp("federation"), NAMES, server_options=options)
+    loopback.metrics = ports
     write_data(loopback.kits, NAMES)
     for name in NAMES:
         write_site(loopback.site_kit(name), name, learner=LEARNERS[name], settings=MANY_TREES.get(name, ""))
@@ -72,6 +77,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyFeder
         rows = pd.read_csv(loopback.site_kit(name) / "train.csv").drop(columns="diagnosis")
         rows[::3].to_csv(loopback.site_kit(name) / "unlabeled.csv", index=False)
         text = file.read_text().replace("held_out", 'unlabeled = "unlabeled.csv"\nheld_out')
-        file.write_text(f"{text}\n[identities]\n{known}")
+        metrics = f"[metrics]\nport = {ports[name]}\n" if name in ports else ""
+        file.write_text(f"{text}\n{metrics}[identities]\n{known}")
     with started(loopback):
         yield loopback

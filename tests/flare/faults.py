@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +22,13 @@ _WORDS = {"job": ("job",), "agent": ("agent",), "nvflare": ("site", "server")}
 class FaultyFederation(LoopbackFederation):
     """A federation that can be taken apart."""
 
+    metrics: Mapping[str, int]
+    """Where the server and sites let Prometheus read."""
+
     def start_server(self, timeout: float = 60.0) -> None:
         """Start the server again."""
         seen = len(self.console("server"))
-        self._launch("server", "server", "start", self.server_kit)
+        self.launch_server()
         self.wait_for("server", "started", seen, timeout)
 
     def start_site(self, name: str, timeout: float = 60.0) -> None:

@@ -27,7 +27,7 @@ from collegium.protocols.keys import Member, SiteKeys
 from collegium.study.preparing import coordinators_part
 from collegium.study.study import Study
 
-EVERY = registry.names("algorithm")
+EVERY = [name for name in registry.names("algorithm") if not registry.lookup("algorithm", name).makes_public]
 REAL = [name for name in EVERY if not registry.lookup("algorithm", name)().simulation_only]
 QUICK = ("fedct", "aimhi", "fedkt", "fedaux", "xclp", "fedavg", "dp_fedavg", "scaffold")
 """One of each way of working; the others, which send nothing that these do not, are slow."""
@@ -227,3 +227,50 @@ def lose_answers(patched: pytest.MonkeyPatch, party: str, step: str, again: int)
         return receive(self, answer, awaited, outcome)
 
     patched.setattr(Federation, "_receive", received)
+
+
+def test_a_public_set_is_made_between_organisations(folder: Path) -> None:
+    kits = dict(kits_for(folder, "fedct"))
+    X = pd.read_csv(folder / NAMES[0] / "train.csv").drop(columns="diagnosis")
+    columns = {name: [0.0, float(10 ** np.ceil(np.log10(X[name].max())))] for name in X}
+    table = {
+        "name": "made",
+        "data": {"source": "none"},
+        "algorithm": {"name": "together", "columns": columns, "rows": 40, "epsilon": 50.0},
+        "federation": {"classes": ["benign", "malignant"], "parties": list(NAMES)},
+    }
+    run = coordinate(Study.from_dict(table), OfficeHost(kits), base=folder, out=folder / "made", progress=False)
+    assert run.refusals.empty, run.refusals
+    assert {"MaskedCounts", "MaskShares"} <= set(run.releases["kind"])
+    assert not run.privacy["kind"].eq("unprotected").any()
+    rows = pd.read_parquet(folder / "made" / "public.parquet")
+    assert list(rows.columns) == list(X.columns)
+    assert len(rows) == 40
+
+
+def test_values_that_nobody_declared_are_found_between_organisations(folder: Path) -> None:
+    kits = dict(kits_for(folder, "fedct"))
+    for number, name in enumerate(NAMES):
+        file = folder / name / "train.csv"
+        rows = pd.read_csv(file)[["mean radius", "diagnosis"]]
+        rows["ward"] = np.where(rows["mean radius"] > 14, "surgery", "day care")
+        rows.loc[rows.index[:3], "ward"] = f"room {number}"
+        rows.to_csv(file, index=False)
+    table = {
+        "name": "found",
+        "data": {"source": "none"},
+        "algorithm": {
+            "name": "together",
+            "columns": {"mean radius": "real", "ward": "category"},
+            "rows": 60,
+            "epsilon": 20.0,
+        },
+        "federation": {"classes": ["benign", "malignant"], "parties": list(NAMES)},
+    }
+    run = coordinate(Study.from_dict(table), OfficeHost(kits), base=folder, out=folder / "found", progress=False)
+    assert run.refusals.empty, run.refusals
+    assert "MaskedWords" in set(run.releases["kind"])
+    assert not run.privacy["kind"].eq("unprotected").any()
+    rows = pd.read_parquet(folder / "found" / "public.parquet")
+    assert set(rows["ward"]) == {"surgery", "day care"}
+    assert rows["mean radius"].between(0, 64).all()

@@ -16,14 +16,22 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 from tests.flare.conftest import LEARNERS, MANY_TREES, NAMES
 from tests.flare.faults import FaultyFederation
 from tests.flare.offices import OfficeHost, write_site
-from tests.waiting import seconds
+from tests.waiting import seconds, until
 
 from collegium.flare.coordinator.coordinate import coordinate
+from collegium.flare.coordinator.register import coordinators
+from collegium.flare.kits.federation_file import LeadSection
+from collegium.flare.kits.kit import read_certificate, read_kit
+from collegium.flare.kits.provision import renew
+from collegium.flare.kits.renewal import install_renewal, request_renewal, sign_renewal
+from collegium.flare.kits.revoked import Revoked
 from collegium.flare.nvflare.session import NvflareHost
+from collegium.flare.site.open_runs import open_runs
 from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LEAD
 from collegium.runs.callbacks import Callback
@@ -48,6 +56,21 @@ rounds = {rounds}
 classes = ["benign", "malignant"]
 at_least = 3
 patience = {patience}
+"""
+
+
+MAKING = """
+name = "made"
+[data]
+source = "none"
+[algorithm]
+name = "together"
+rows = 40
+epsilon = 50.0
+[federation]
+classes = ["benign", "malignant"]
+at_least = 3
+[algorithm.columns]
 """
 
 
@@ -120,6 +143,22 @@ class Coordinator(threading.Thread):
 def assert_same(run: Run, other: Run) -> None:
     assert np.array_equal(run.labels.codes, other.labels.codes)
     assert run.metrics.equals(other.metrics)
+
+
+def test_real_sites_make_a_public_set(federation: FaultyFederation, tmp_path: Path) -> None:
+    own = pd.read_csv(federation.site_kit(NAMES[0]) / "train.csv").drop(columns="diagnosis")
+    columns = "".join(f'"{name}" = [0.0, {10 ** np.ceil(np.log10(own[name].max()))}]\n' for name in own)
+    made = federation.kits / "made.toml"
+    made.write_text(MAKING + columns, encoding="utf-8")
+    run = Coordinator(federation, made, tmp_path / "made").result()
+    assert run.refusals.empty
+    assert {"MaskedCounts", "MaskShares"} <= set(run.releases["kind"])
+    assert not run.privacy["kind"].eq("unprotected").any()
+    rows = pd.read_parquet(tmp_path / "made" / "public.parquet")
+    assert list(rows.columns) == list(own.columns)
+    assert len(rows) == 40
+    paid = [row for row in ledger_rows(federation, NAMES[0]) if str(row["step"]).startswith("together.")]
+    assert [row["step"] for row in paid] == ["together.histograms", "together.pairs", "together.edges"]
 
 
 def test_kills_of_job_agent_and_server_change_nothing(
@@ -269,6 +308,66 @@ def test_an_owner_hears_of_a_plan_reads_it_and_signs(federation: FaultyFederatio
         federation.kill("site-1")
         file.write_text(before)
         federation.start_site("site-1", timeout=seconds(60))
+
+
+@pytest.mark.slow
+def test_two_leads_run_two_studies_at_once(federation: FaultyFederation, undisturbed: Run, tmp_path: Path) -> None:
+    """Each as a program of its own, and each comes out as it does alone."""
+    second = LeadSection(name="lead@elsewhere.org", organisation="elsewhere")
+    file = federation.file.model_copy(update={"leads": [*federation.file.leads, second]})
+    renew(file, second.name, federation.kits)
+    study = write_study(federation.kits, rounds=4)
+    programs = {}
+    for lead in (LEAD, second.name):
+        command = [sys.executable, "-c", "from collegium.cli import main; main()", "coordinate", str(study)]
+        command += ["--server", str(federation.server_kit), "--lead", str(federation.kits / lead)]
+        command += ["--out", str(tmp_path / lead), "--json"]
+        with (tmp_path / f"{lead}.txt").open("w") as said:
+            programs[lead] = subprocess.Popen(command, stdout=said, stderr=said)
+
+    def both_are_open() -> bool:
+        assert all(program.poll() is None for program in programs.values()), "one ended before both had begun"
+        return [run.state for run in open_runs(federation.site_kit("site-2"))].count("open") == 2
+
+    until(both_are_open, every=0.02)
+    assert len([each for each in coordinators(federation.server_kit) if each.alive]) == 2
+    for lead, program in programs.items():
+        assert program.wait(seconds(300)) == 0, (tmp_path / f"{lead}.txt").read_text()
+        assert_same(load(tmp_path / lead), undisturbed)
+        assert load(tmp_path / lead).refusals.empty
+
+
+@pytest.mark.slow
+def test_certificates_are_renewed_and_the_old_ones_revoked_while_a_study_runs(
+    federation: FaultyFederation, undisturbed: Run, tmp_path: Path
+) -> None:
+    stops = Rounds(0, 1, 2)
+    study = write_study(federation.kits, rounds=4)
+    agent = (federation.site_kit("site-1") / "agent" / "agent.pid").read_text()
+    supervisors = {name: federation.supervisor(name) for name in ("server", "site-1")}
+    coordinator = Coordinator(federation, study, tmp_path / "out", stops)
+
+    def renewed(kit: Path, *speakers: str) -> Callable[[], None]:
+        def do() -> None:
+            said = {name: len(federation.console(name)) for name in ("server", *NAMES)}
+            old = read_certificate(read_kit(kit).certificate).serial_number
+            install_renewal(kit, sign_renewal(federation.file, request_renewal(kit), federation.kits))
+            for name in speakers:
+                federation.wait_for(name, "has a new certificate", said[name], seconds(60))
+                federation.wait_for(name, "started" if name == "server" else "connected", said[name], seconds(60))
+            Revoked(federation.server_kit).add(f"{old:x}")
+
+        return do
+
+    stops.at(0, renewed(federation.site_kit("site-1"), "site-1"))
+    stops.at(1, renewed(federation.server_kit, "server"))
+    stops.at(2, renewed(federation.lead_kit))
+    run = coordinator.result()
+    assert_same(run, undisturbed)
+    assert run.refusals.empty
+    assert (federation.site_kit("site-1") / "agent" / "agent.pid").read_text() == agent, "the agent was not restarted"
+    assert {name: federation.supervisor(name) for name in supervisors} == supervisors
+    assert federation.ended() == []
 
 
 def test_a_long_session_takes_no_more_threads_than_a_short_one(federation: FaultyFederation) -> None:

@@ -83,7 +83,7 @@ def test_callbacks_and_comparisons_have_them(cancer: Any) -> None:
 
 
 def test_a_learner_without_probabilities_has_no_auc(cancer: Any) -> None:
-    run = cancer.run(cg.FedCT(rounds=1), RidgeClassifier(), metrics=["roc_auc", "f1"], workers=1)
+    run = cancer.run(cg.FedCT(rounds=1), RidgeClassifier(), metrics=["roc_auc", "f1"])
     assert run.scores["roc_auc"].isna().all()
     assert run.scores["f1"].notna().all()
     assert "cannot measure roc_auc" in "".join(run.logs["site0"])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 import time
 
@@ -11,6 +12,7 @@ from threadpoolctl import threadpool_info
 
 import collegium as cg
 from collegium.core.link import Answer, OwnAnswer
+from collegium.links.hosting import numerical_libraries
 
 
 class Concurrent(DecisionTreeClassifier):
@@ -42,6 +44,13 @@ def test_sites_work_side_by_side_each_with_one_thread(cancer, monkeypatch):
     assert Concurrent.most == 3
     assert Concurrent.threads == {1}
     assert [library["num_threads"] for library in threadpool_info()] == before
+
+
+def test_numerical_libraries_are_looked_for_again_after_an_import(monkeypatch):
+    found = numerical_libraries()
+    assert numerical_libraries() is found
+    monkeypatch.setitem(sys.modules, "imported_since", sys)
+    assert numerical_libraries() is not found
 
 
 def test_the_same_seed_gives_the_same_result_and_another_one_does_not(digits):

@@ -18,6 +18,7 @@ from tests.waiting import until
 
 import collegium as cg
 from collegium.errors import ConfigError, RecordError, StorageError
+from collegium.site import states
 from collegium.site.ledger import read_ledger, verify_ledger
 
 SCRIPT = """
@@ -76,10 +77,12 @@ def same(a: cg.Run, b: cg.Run) -> None:
 
 
 @pytest.mark.parametrize(("workers", "kill_at"), [(0, (1, 4)), pytest.param(2, (3,), marks=pytest.mark.slow)])
-def test_a_killed_run_resumes_bit_for_bit_and_releases_nothing_twice(tmp_path, workers, kill_at):
-    whole = start(tmp_path, tmp_path / "whole", 0)
-    assert whole.wait() == 0
-    out = tmp_path / "killed"
+def test_a_killed_run_resumes_bit_for_bit_and_releases_nothing_twice(tmp_path, monkeypatch, workers, kill_at):
+    whole, out = tmp_path / "whole", tmp_path / "killed"
+    with monkeypatch.context() as patched:  # in this process: starting another one takes longer than the run
+        patched.setattr(states, "_PAUSE", states._PAUSE)
+        patched.setattr(sys, "argv", ["script.py", str(whole), "0", "-1"])
+        exec(textwrap.dedent(SCRIPT), {"__name__": "script"})
     for target in kill_at:
         process = start(tmp_path, out, workers, hang=target)
         until(lambda target=target: exchanges(out) == target)
@@ -90,11 +93,11 @@ def test_a_killed_run_resumes_bit_for_bit_and_releases_nothing_twice(tmp_path, w
     last = start(tmp_path, out, workers)
     assert last.wait() == 0
 
-    same(cg.load(tmp_path / "whole"), cg.load(out))
+    same(cg.load(whole), cg.load(out))
     assert verify_ledger(out / "ledger.db") == {f"site{i}": 6 for i in range(3)}
     rows = read_ledger(out / "ledger.db")
     assert len({(row["party"], row["number"]) for row in rows}) == len(rows) == 18
-    assert {row["sha256"] for row in rows} == set(cg.load(tmp_path / "whole").releases["sha256"])
+    assert {row["sha256"] for row in rows} == set(cg.load(whole).releases["sha256"])
 
 
 def test_a_finished_run_replays_without_asking_anybody(cancer, tmp_path):

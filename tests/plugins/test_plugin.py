@@ -143,7 +143,7 @@ def test_the_guide_s_file_works_beside_a_study(tmp_path):
     (tmp_path / "census.py").write_text(script.partition("\nX, y = ")[0])
     (tmp_path / "study.toml").write_text(
         re.findall(r"```\n(algorithm = .*?)```", TEXT, re.DOTALL)[0]
-        + "[data]\nsource = 'iris'\npublic = 50\ntest = 30\n[partition]\nsites = 3\n"
+        + "[data]\nsource = 'breast_cancer'\npublic = 50\ntest = 30\n[partition]\nsites = 3\n"
     )
     code = f"""
         import json
@@ -212,11 +212,12 @@ WRONG = [
 
 @pytest.fixture(scope="module")
 def answers(installed):
-    """What is said about each wrong study."""
+    """What is said about each wrong study, and about an algorithm that declares too few of its steps, or none."""
     code = f"""
         import json, sys
         from collegium.errors import ConfigError
         from collegium.study.study import Study
+        from demo_plugin.mentors import Mentors, learn
 
         answers = []
         for change in {[change for change, _, _ in WRONG]!r}:
@@ -225,6 +226,14 @@ def answers(installed):
                 answers.append("nothing")
             except ConfigError as error:
                 answers.append(str(error))
+        Mentors.asks_for = (learn,)
+        for attempt in range(2):
+            try:
+                Study.from_dict(json.loads(sys.argv[1])).run()
+            except ConfigError as error:
+                answers.append(str(error))
+            if attempt == 0:
+                del Mentors.asks_for
         print(json.dumps(answers))
     """
     return python(code, installed)
@@ -237,25 +246,8 @@ def test_a_wrong_study_is_answered_with_the_path_and_the_nearest_name(answers, n
     assert nearest is None or f"Did you mean {nearest!r}?" in answers[number]
 
 
-def test_an_algorithm_that_does_not_declare_its_steps_is_told_what_to_add(installed):
-    code = """
-        import json, sys
-        from collegium.errors import ConfigError
-        from collegium.study.study import Study
-        from demo_plugin.mentors import Mentors, learn
-
-        answers = []
-        Mentors.asks_for = (learn,)
-        for attempt in range(2):
-            try:
-                Study.from_dict(json.loads(sys.argv[1])).run()
-            except ConfigError as error:
-                answers.append(str(error))
-            if attempt == 0:
-                del Mentors.asks_for
-        print(json.dumps(answers))
-    """
-    too_few, none = python(code, installed)
+def test_an_algorithm_that_does_not_declare_its_steps_is_told_what_to_add(answers):
+    too_few, none = answers[len(WRONG) :]
     assert "asked for mentors.experience, which the algorithm does not declare" in too_few
     assert none.startswith("Mentors does not declare which steps it asks sites for: add the class variable asks_for")
 

@@ -16,6 +16,7 @@ from collegium.privacy import accountant, discretized
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import (
     Event,
+    Failure,
     Gaussian,
     Laplace,
     Pure,
@@ -233,6 +234,17 @@ def test_how_events_are_added_up(events: list[Event], words: str) -> None:
     delta, again = privacy.delta_of(events, epsilon)
     assert again == words
     assert delta == pytest.approx(DELTA, rel=1e-4) if epsilon else delta <= DELTA
+
+
+def test_failures_take_their_part_of_delta() -> None:
+    noise = Gaussian(1, 4.0)
+    epsilon, how = privacy.epsilon_of([noise, Failure(2, 1e-6), Failure(1, 1e-6)], DELTA)
+    assert how == "exact (Gaussian)"
+    assert epsilon == pytest.approx(privacy.gaussian_epsilon(4.0, DELTA - 3e-6), rel=1e-12)
+    assert privacy.delta_of([noise, Failure(3, 1e-6)], 1.0)[0] == pytest.approx(privacy.gaussian_delta(4.0, 1.0) + 3e-6)
+    assert privacy.epsilon_of([Failure(1, 1e-6)], DELTA)[0] == 0
+    assert privacy.epsilon_of([noise, Failure(2, DELTA / 2)], DELTA)[0] == math.inf
+    assert accountant.renyi_epsilon([noise, Failure(1, 9e-6)], DELTA) > accountant.renyi_epsilon([noise], DELTA)
 
 
 def test_equal_events_are_merged() -> None:

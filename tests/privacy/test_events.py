@@ -12,6 +12,7 @@ from collegium.errors import ConfigError
 from collegium.privacy.events import (
     EVENTS,
     Event,
+    Failure,
     Gaussian,
     Laplace,
     Pure,
@@ -28,6 +29,7 @@ ALL = [
     Laplace(7, 12.5),
     SampledGaussian(100, 1.1, 0.01),
     Renyi(2, (2.0, 3.5), (0.1, 0.0)),
+    Failure(3, 1e-7),
 ]
 
 
@@ -110,5 +112,6 @@ def test_two_changes_cost_no_less_than_one_and_as_much_as_is_known() -> None:
     assert two_steps(SampledGaussian(3, 4.0, 0.1)) == Gaussian(3, 2.0)
     assert two_steps(RandomizedResponse(2, 0.5, 10)) == two_steps(Pure(2, 0.5)) == Pure(2, 1.0)
     assert two_steps(Renyi(1, (2.0, 4.0, 8.0), (0.1, 0.2, 0.3))) == Renyi(1, (2.0, 4.0), (3 * 0.2, 3 * 0.3))
+    assert two_steps(Failure(3, 1e-6)) == Failure(6, 1e-6)
     with pytest.raises(ConfigError, match="not known"):
         two_steps(Renyi(1, (2.0,), (0.1,)))

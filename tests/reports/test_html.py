@@ -5,6 +5,7 @@ import hashlib
 import re
 import shutil
 import subprocess
+import sys
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -127,6 +128,12 @@ def many():
     return synthetic([f"hospital-{i:03d}" for i in range(200)], 50)
 
 
+def test_a_report_does_not_import_matplotlib():
+    """It takes a second to import, and the report's charts are not drawn with it."""
+    code = "import sys, collegium.reports.html; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_every_section_and_figure_is_there_in_order(run):
     page = read(render_report(run))
     assert [name for name in page.ids if name in SECTIONS] == SECTIONS
@@ -148,6 +155,12 @@ def test_the_sentences_have_the_numbers_of_the_run(run):
     assert f"15 releases left the sites (15 HardLabels), with {content} of content" in text
     assert f"all messages together had {sent}." in text
     assert "None of the releases is protected by differential privacy; hard labels alone are no guarantee." in text
+
+
+def test_the_numbers_at_a_glance_are_those_of_the_run(run):
+    text = read(render_report(run)).text
+    assert re.search(rf"Sites 5 .*Rounds {len(run.accuracy)} in ", text)
+    assert f"Mean accuracy {run.summary().loc['mean', 'accuracy']:.1%}" in text
 
 
 def test_the_tables_have_the_numbers_of_the_run(run):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.reproduction.test_declared import table
 
-from collegium.errors import StorageError
+from collegium.errors import ConfigError, StorageError
 from collegium.reproduction import declared, pieces, units
 from collegium.reproduction.declared import Table
 from collegium.reproduction.page import page
@@ -64,7 +64,17 @@ def test_what_is_through_is_not_run_again(small: Table, tmp_path: Path, monkeypa
     said: list[str] = []
     piece(small, tmp_path, quick=True, said=said).carry_out()
     assert said == ["3 of 3 runs are there already"]
-    assert len(piece(small, tmp_path, seeds=2).waiting) == 3
+    assert len(piece(small, tmp_path, seeds=2, quick=True).waiting) == 3
+
+
+def test_quick_runs_and_true_ones_are_never_in_one_folder(
+    small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "carry_out", lambda *_: {"last": 0.5, "best": 0.6, "seconds": 1.0})
+    for quick, what in ((True, "runs of the quick form"), (False, "the true ones")):
+        piece(small, tmp_path / what, quick=quick).carry_out()
+        with pytest.raises(ConfigError, match=f"are of {what}: choose another folder"):
+            piece(small, tmp_path / what, quick=not quick)
 
 
 def test_a_run_that_fails_stops_nobody(small: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,22 @@ def test_labels_that_differ() -> None:
     assert ("float-target", "north") not in found([site(y=[0.0, 1.0] * 20)])
 
 
+def test_whole_numbers_that_are_hardly_classes() -> None:
+    ages = RNG.permutation(np.arange(30, 70))
+    assert ("integer-target", "north") in found([site(y=ages)])
+    codes = np.arange(40) % 39
+    gaps = [site(y=np.where(codes == 7, 8, codes)), site("south", y=np.where(codes == 9, 7, codes))]
+    assert not {code for code, _ in found(gaps)} & {"integer-target"}  # together they are 0 .. 38
+    assert not {code for code, _ in found([site(y=codes + 1)])} & {"integer-target"}
+    assert ("integer-target", "north") not in found([site(y=[18, 81] * 20)])
+    sites = [site(X=RNG.normal(size=(40, 2)), y=ages, learner=DecisionTreeClassifier())]
+    run = partial(cg.run, cg.Local(), sites=[*sites, *(replace(sites[0], name=name) for name in ("south", "west"))])
+    with pytest.warns(cg.Advice, match="40 different whole numbers"):
+        run()
+    with warnings.catch_warnings(action="error", category=cg.Advice):
+        run(classes=ages)
+
+
 def test_balance() -> None:
     sites = [site(), site("south", y=["ill"] * 40), site("west", y=["ill"] * 39 + ["well"])]
     assert found(sites) == {("one-class", "south"), ("imbalance", "west"), ("few-rows", "west")}
@@ -127,3 +145,52 @@ def test_the_command(tmp_path: Any) -> None:
     clean = CliRunner().invoke(app, ["check", str(study)])
     assert clean.exit_code == 0
     assert "Nothing was found" in clean.output
+
+
+def test_another_spelling_is_no_missing_class() -> None:
+    sites = [site(), site("south", y=["ILL", "well "] * 20)]
+    assert {code for code, _ in found(sites)} == {"label-spelling"}
+
+
+def test_a_run_says_that_labels_are_spelled_in_several_ways() -> None:
+    sites = [site(), site("south", y=["ILL", "well"] * 20)]
+    with pytest.warns(cg.Advice, match="'ILL' and 'ill'"):
+        cg.run(cg.Local(), sites=sites)
+
+
+def test_columns_in_another_order_are_put_into_the_first_sites() -> None:
+    one, other = frame(), frame()
+    sites = [site(X=one), site("south", other)]
+    turned = [sites[0], site("south", other[FEATURES[::-1]])]
+    public, test = frame(), (frame(), labels())
+    usual = cg.run(cg.FedCT(2), sites=sites, public=public, test=test)
+    with pytest.warns(cg.Advice, match="order of 'north': those of south, the public set, the test set"):
+        run = cg.run(cg.FedCT(2), sites=turned, public=public[FEATURES[::-1]], test=(test[0][FEATURES[::-1]], test[1]))
+    assert run.labels == usual.labels
+    pd.testing.assert_frame_equal(run.accuracy, usual.accuracy)
+
+
+def test_whole_numbers_with_few_rows_each_are_refused_unless_they_are_named_as_classes() -> None:
+    ages = RNG.permutation(np.arange(30, 70))
+    sites = [site(X=RNG.normal(size=(40, 2)), y=ages), site("south", X=RNG.normal(size=(40, 2)), y=ages)]
+    with pytest.raises(ConfigError, match="80 labels are 40 different numbers: they look like measurements"):
+        cg.run(cg.Local(), sites=sites)
+    assert cg.run(cg.Local(), sites=sites, classes=ages).finished
+
+
+def test_a_study_says_before_the_run_what_to_look_at_in_its_data(tmp_path: Any) -> None:
+    for name, y in {"north": labels(), "south": ["Ill", "well"] * 20}.items():
+        frame().assign(died=y).to_csv(tmp_path / f"{name}.csv", index=False)
+    pd.read_csv(tmp_path / "north.csv").to_csv(tmp_path / "test.csv", index=False)
+    frame().to_csv(tmp_path / "public.csv", index=False)
+    study = cg.Study.from_dict(
+        {
+            "data": {"target": "died", "public": "public.csv", "test": "test.csv"},
+            "algorithm": {"name": "fedct", "rounds": 1},
+            "sites": {name: {"data": f"{name}.csv", "learner": "decision_tree"} for name in ("north", "south")},
+        }
+    )
+    with pytest.warns(
+        cg.Advice, match=r"Look at the data .*case or blanks \(north, south, test\).*same rows .* \(test\)"
+    ):
+        study.run(base=tmp_path)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -34,6 +36,14 @@ def test_tables_are_in_the_order_of_rounds_and_sites(run):
     assert not releases["protected"].any()
 
 
+def test_the_consensus_of_a_round_is_the_last_that_was_noted(run):
+    assert list(run.consensus["consensus_size"]) == [1.0] * 3
+    noted_again = run.metrics[run.metrics["metric"] == "consensus_size"].assign(value=[np.nan, 0.5, 0.25])
+    table = replace(run, metrics=pd.concat([run.metrics, noted_again])).consensus
+    assert list(table["consensus_size"]) == [1.0, 0.5, 0.25]
+    assert table["consensus_quality"].equals(run.consensus["consensus_quality"])
+
+
 def test_the_plot_has_a_line_per_site_and_the_consensus(run, tmp_path):
     figure = run.plot(tmp_path / "run.png")
     assert figure._repr_png_().startswith(b"\x89PNG")  # what a notebook shows
@@ -57,12 +67,23 @@ def test_many_sites_can_be_drawn_and_summed_up():
     assert run.plot() is not None
 
 
+@pytest.mark.parametrize("rule", [cg.Majority(), cg.DawidSkene()])
+def test_a_run_says_how_sure_the_rule_was_of_each_label(cancer, rule):
+    run = cancer.run(cg.FedCT(rounds=1, consensus=rule))
+    sure = run.consensus_confidences
+    assert sure.shape == run.labels.codes.shape
+    assert (sure > 0.5).all()  # two classes, and five sites
+    assert (sure <= 1).all()
+    assert len(np.unique(sure)) > 1
+
+
 def test_a_saved_run_comes_back(run, cancer, tmp_path):
     run.save(tmp_path / "run")
     back = cg.load(tmp_path / "run")
     for name in ("metrics", "releases", "costs", "refusals", "class_counts"):
         pd.testing.assert_frame_equal(getattr(back, name), getattr(run, name), check_dtype=False)
     assert back.labels == run.labels
+    np.testing.assert_array_equal(back.consensus_confidences, run.consensus_confidences)
     assert back.about == run.about
     X = cancer.split.test[0]
     for party, model in run.models.items():
@@ -77,6 +98,7 @@ def test_a_run_that_made_no_global_model_comes_back(cancer, tmp_path):
     back = cg.load(tmp_path / "run")
     assert back.global_model is None
     assert back.labels is None
+    assert back.consensus_confidences is None
     assert len(back.models) == 5
 
 
@@ -170,3 +192,11 @@ def test_a_site_that_failed_at_first_has_no_first_accuracy(cancer):
     assert np.isnan(table.loc["site2", "first_accuracy"])
     assert table.loc["site2", "accuracy"] > 0.5
     assert table.loc["mean", "first_accuracy"] == table["first_accuracy"].iloc[:5].mean()
+
+
+def test_a_run_is_shown_in_one_line(cancer):
+    run = cancer.run(cg.FedCT(rounds=2))
+    mean = run.accuracy.iloc[-1].mean()
+    assert repr(run) == f"<Run of FedCT: {len(run.models)} sites, 2 rounds, mean accuracy {mean:.3f}>"
+    untested = cancer.run(cg.FedCT(rounds=1), test=None)
+    assert repr(untested) == f"<Run of FedCT: {len(run.models)} sites, 1 round>"

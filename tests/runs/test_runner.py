@@ -100,7 +100,8 @@ def test_first_round_labels_are_packed_to_log2_of_the_classes(digits):
     assert (first["bytes"] > 0).all()
 
 
-def test_dataframes_with_categories_go_through_a_pipeline():
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_dataframes_with_categories_go_through_a_pipeline(workers):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"age": rng.normal(60, 9, 300), "ward": rng.choice(["icu", "er", "gp"], 300)})
     frame.loc[::7, "ward"] = None
@@ -111,11 +112,10 @@ def test_dataframes_with_categories_go_through_a_pipeline():
         cg.Site(n, *part, learner=make_pipeline(encode, KNeighborsClassifier(3)))
         for n, part in zip(split.names, split.sites, strict=True)
     ]
-    for workers in (0, 1):
-        run = cg.run(cg.FedCT(rounds=2), sites=sites, public=split.public, test=split.test, workers=workers)
-        assert run.refusals.empty
-        assert run.summary().loc["mean", "accuracy"] > 0.6
-        assert set(run.models["site0"].predict(frame)) == {"ill", "well"}
+    run = cg.run(cg.FedCT(rounds=2), sites=sites, public=split.public, test=split.test, workers=workers)
+    assert run.refusals.empty
+    assert run.summary().loc["mean", "accuracy"] > 0.6
+    assert set(run.models["site0"].predict(frame)) == {"ill", "well"}
 
 
 @pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -297,13 +297,22 @@ def test_thinned_labels_keep_every_class_and_its_share():
     assert thinned(few, None, seed=0) is thinned(few, 100, seed=0) is few
 
 
-def test_texts_are_a_table_of_one_column_as_the_error_says():
-    texts = pd.Series([f"{word} {number}" for number in range(20) for word in ("well", "ill")])
-    y = np.array(["well", "ill"] * 20)
-    learner = make_pipeline(make_column_transformer((TfidfVectorizer(), "text")), LogisticRegression())
-    with pytest.raises(cg.ConfigError, match=r'to_frame\("text"\).*make_column_transformer'):
-        cg.Site("a", texts, y, learner=learner)
-    X = texts.to_frame("text")
+@pytest.mark.parametrize("kind", [pd.Series, list, np.array, lambda texts: pd.Series(texts).to_frame("note")])
+def test_texts_may_be_a_series_a_list_or_a_table_of_one_column(kind):
+    texts = [f"{word} {number}" for number in range(20) for word in ("well", "ill")]
+    X, y = kind(texts), np.array(["well", "ill"] * 20)
+    learner = make_pipeline(TfidfVectorizer(), LogisticRegression())
     sites = [cg.Site(name, X, y, learner=learner) for name in "ab"]
-    run = cg.run(cg.FedCT(rounds=2), sites=sites, public=X, test=(X, y))
+    run = cg.run(cg.FedCT(rounds=2), sites=sites, public=X, test=(X, y), metrics=["roc_auc"], workers=2)
+    assert run.refusals.empty
+    assert run.summary().loc["mean", "accuracy"] == 1.0
+    assert run.scores["roc_auc"].eq(1.0).all()
+    assert list(run.models["a"].predict(["very ill"])) == list(run.models["a"].predict(pd.Series(["ill"]))) == ["ill"]
+
+
+def test_a_column_of_texts_may_be_one_of_several():
+    X = pd.DataFrame({"note": ["well", "ill"] * 20, "age": range(40)})
+    learner = make_pipeline(make_column_transformer((TfidfVectorizer(), "note")), LogisticRegression())
+    sites = [cg.Site(name, X, ["well", "ill"] * 20, learner=learner) for name in "ab"]
+    run = cg.run(cg.FedCT(rounds=1), sites=sites, public=X, test=(X, ["well", "ill"] * 20))
     assert run.summary().loc["mean", "accuracy"] == 1.0

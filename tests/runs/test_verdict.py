@@ -38,7 +38,11 @@ def test_those_who_lost_are_named(cancer: Any) -> None:
         for i, site in enumerate(cancer.sites())
     ]
     run = cancer.run(cg.FedCT(rounds=2), sites=sites)
-    assert run.concerns == []  # nobody has asked yet
+    assert run.known_verdict is None  # nobody has asked yet
+    assert "site0" in run.concerns[0]  # which is cheap to find out
+    shown = run._repr_html_()
+    assert shown.count('<tr style="color:#b00020">') == 2  # who lost is red
+    assert shown.index("would have been better off alone") < shown.index("Did it help?") < shown.index("first_accuracy")
     judged = run.verdict.set_index("site")
     assert judged.loc["site0", "high"] < 0
     assert not judged.loc["site0", "helped"]

@@ -14,7 +14,8 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.core.building import build
 from collegium.errors import ConfigError
-from collegium.study.study import Study, json_schema
+from collegium.study.schema import json_schema
+from collegium.study.study import Study
 
 TOML = """
 name = "breast-cancer"

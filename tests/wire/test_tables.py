@@ -121,6 +121,17 @@ class TestAsTable:
         with pytest.raises(ConfigError, match=remedy):
             tables.as_table(wrong, "X")
 
+    def test_texts_become_a_table_of_one_column(self) -> None:
+        for texts in (["a", "b"], np.array(["a", "b"]), pd.Series(["a", "b"], index=[5, 9], name="note")):
+            table = tables.as_table(texts, "X")
+            assert isinstance(table, pd.DataFrame)
+            assert table.to_dict("list") == {"text": ["a", "b"]}
+        blank = tables.as_table(pd.Series(["a", None, np.nan]), "X")
+        assert isinstance(blank, pd.DataFrame)
+        assert blank["text"].isna().tolist() == [False, True, True]
+        with pytest.raises(ConfigError, match="to_frame"):
+            tables.as_table(pd.Series(["a", 1]), "X")
+
 
 class TestTake:
     def test_rows_in_the_order_asked_for(self) -> None:
@@ -448,3 +459,20 @@ class TestDigest:
         same = np.array_equal(one, other, equal_nan=True)
         assert (tables.digest(one) == tables.digest(other)) is same
         assert tables.digest(one) == tables.digest(one.copy(order="F"))
+
+
+def test_one_long_text_does_not_make_all_as_long() -> None:
+    """Of fixed width, a thousand short texts beside one of 100,000 characters would be 400 MB."""
+    texts = ["a short one", "", "très émouvant 🎬", "b"] * 250 + ["x" * 100_000]
+    odd = [*texts[:-3], None, "\ud800", texts[-1]]
+    for X in (pd.DataFrame({"note": texts}), pd.DataFrame({"note": pd.Series(odd, dtype=object)})):
+        header, arrays = tables.to_arrays(X)
+        assert sum(array.nbytes for array in arrays.values()) < 200_000
+        pd.testing.assert_frame_equal(tables.from_arrays(header, arrays), X)
+        assert tables.digest(X) == tables.digest(X.copy())
+        other = X.copy()
+        other.iloc[0, 0] = "a short on"
+        assert tables.digest(other) != tables.digest(X)
+        for ends in (arrays["0.ends"][::-1], arrays["0.ends"] + 1, arrays["0.ends"] - 20_000):
+            with pytest.raises(WireError):
+                tables.from_arrays(header, arrays | {"0.ends": ends})

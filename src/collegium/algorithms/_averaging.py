@@ -6,6 +6,7 @@ its count of batches stays at its site. A site keeps no optimizer from one round
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
@@ -49,6 +50,22 @@ class Averaging(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "start", as_start(self.start, type(self).__name__))
+
+
+class LastRounds:
+    """The models of the last rounds, by kind of net."""
+
+    def __init__(self, rounds: int) -> None:
+        self._rounds = rounds
+        self._kept: dict[str, deque[Arrays]] = {}
+
+    def mean(self, kind: str, model: Arrays | None = None) -> Arrays:
+        """Their mean, with a further one."""
+        kept = self._kept.setdefault(kind, deque(maxlen=self._rounds))
+        if model is not None:
+            kept.append(model)
+        parts = {str(at): Weights(each, 1) for at, each in enumerate(kept)}
+        return kept[0] if len(kept) == 1 else average(parts, dict.fromkeys(parts, 1.0))
 
 
 def common_start(fed: Federation, start: Start | None) -> tuple[str, Arrays]:

@@ -1,17 +1,23 @@
 """Certainty scores: how much a public row looks like a site's own rows, told with differential privacy for records.
 
-A site separates its rows from public ones, the negatives, by ridge-logistic regression on features whose norm a public
-number bounds, and puts Gaussian noise on the solution w. What may go wrong here goes wrong with privacy, so:
+There are two ways. A site separates its rows from public ones, the negatives, by ridge-logistic regression on features
+whose norm a public number bounds, and puts Gaussian noise on the solution w. What may go wrong here goes wrong with
+privacy, so:
 
 - With records replaced one by one, w moves by at most 2 / (ridge (records + negatives)): the mean loss changes by two
   gradients of norm 1 over their number, and it is `ridge`-strongly convex. The number of records is no secret.
 - The solver stops at a gradient of norm `TAU` at most, so that its answer is within TAU / ridge of the solution. Twice
   that is part of the sensitivity.
 - Everything else that enters (weights of the net, negatives, bound) is public: whatever it is, the claim holds.
+
+Or it tells the mean of its features, seen so that those of public rows have mean 0 and variance 1 in a few directions.
+How rows scatter is known from the public ones, so that a mean is all that a linear discriminant needs of a site, and
+with norms of at most 1 a record moves it by 2 / records: a hundred times less than it moves a separator.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -38,6 +44,10 @@ ONLY_SCORES: Final = (
     "covers the certainty scores only: trained weights that leave the site are not protected by it; how many records "
     "the site has is no secret"
 )
+_FLAT: Final = 1e-6
+"""Of the largest variance: directions in which public rows vary less than this say nothing."""
+_SOME: Final = 32
+"""Public rows that show whether features of a row depend on the rows beside it."""
 _ROUNDING: Final = 1e-2
 """GPUs multiply with 10 bits (TF32), and not alike for few rows and for many."""
 
@@ -48,6 +58,23 @@ def bounded(features: NDArray[Any], bound: float) -> Floats:
     values = values.reshape(len(values), -1)
     # The same formula, without dividing by the norm of a row of zeros.
     return np.asarray(values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), bound))
+
+
+def whitening(features: Floats, components: int) -> tuple[Floats, Floats]:
+    """What makes of public features numbers of mean 0 and variance 1: their center, and their main directions."""
+    center = features.mean(axis=0)
+    variances, directions = np.linalg.eigh(np.cov(features, rowvar=False).reshape(len(center), -1))
+    largest = np.argsort(-variances)[:components]
+    kept = largest[variances[largest] > _FLAT * variances.max()]
+    return center, np.asarray(directions[:, kept] / np.sqrt(variances[kept]))
+
+
+def likeness(mean: Floats, features: Floats, bound: float) -> Floats:
+    """s(x) = 1 / (1 + p(x) / p_i(x)) + xi for normal densities around 0 and around a site's mean, with one variance.
+
+    Both are in units of `bound`, as `bounded` has them.
+    """
+    return np.asarray(expit(bound**2 * (features @ mean - mean @ mean / 2)) + XI)
 
 
 def certainty(w: Floats, features: Floats) -> Floats:
@@ -97,14 +124,6 @@ def noisy_separator(
     if ridge < LEAST_RIDGE:
         raise ConfigError(f"certainty scores: ridge must be at least {LEAST_RIDGE}, not {ridge}.")
     moves = sensitivity(len(site.data.closed()), len(negatives), ridge)
-    multiplier = gaussian_sigma(epsilon, delta)  # the published charge does not depend on the number of records
-    sigma = multiplier * moves
-    charge = Charge(
-        (events.Gaussian(1, multiplier),),
-        relation="replace",
-        delta=delta,
-        assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),
-    )
     public = _features_row_by_row(site, tables.take(site.public.X, negatives))
     away = bounded(public, bound)
 
@@ -113,10 +132,43 @@ def noisy_separator(
         with site.watch.time("scores"):
             return separate(bounded(own, bound), away, ridge)
 
-    w = site.privately(charge, separator, lambda: np.zeros(away.shape[1]))
-    noisy = site.noise.add_normal(w, sigma, moves)
-    site.noted["score_noise"] = sigma
-    return noisy
+    return _told(site, separator, away.shape[1], moves, epsilon, delta)
+
+
+def noisy_mean(
+    site: ActiveSite, center: Floats, directions: Floats, bound: float, epsilon: float, delta: float
+) -> Floats:
+    """The mean of this site's private rows as seen by `whitening`, in units of `bound`, with noise; it is charged.
+
+    Features are those of the site's present net, which must not have seen private rows yet. Whatever the center and the
+    directions are, a row has norm 1 at most: the claim does not depend on them.
+    """
+    bound = check(PositiveFloat, bound, "certainty scores: bound")
+    public = _features_row_by_row(site, tables.take(site.public.X, np.arange(min(_SOME, len(site.public)))))
+    if center.shape != public.shape[1:] or directions.shape[:1] != center.shape or directions.ndim != len("dk"):
+        raise ConfigError("certainty scores: the center and the directions are not of this net's features.")
+    records = len(site.data.closed())
+
+    def mean() -> Floats:
+        own = row_by_row(site.embed, site.data.closed().X, np.zeros_like(public[:1]))
+        with site.watch.time("scores"):
+            return np.asarray(bounded((own - center) @ directions, bound).sum(axis=0) / records)
+
+    return _told(site, mean, directions.shape[1], 2 / records * (1 + TAU), epsilon, delta)
+
+
+def _told(site: ActiveSite, use: Callable[[], Floats], size: int, moves: float, epsilon: float, delta: float) -> Floats:
+    """What `use` finds in private rows, with noise; it is charged. Replacing a row moves it by so much at most."""
+    multiplier = gaussian_sigma(epsilon, delta)  # the published charge does not depend on the number of records
+    charge = Charge(
+        (events.Gaussian(1, multiplier),),
+        relation="replace",
+        delta=delta,
+        assumptions=(ONLY_SCORES, *((SEEDED_NOISE,) if site.noise.seeded else ())),
+    )
+    found = site.privately(charge, use, lambda: np.zeros(size))
+    site.noted["score_noise"] = multiplier * moves
+    return site.noise.add_normal(found, multiplier * moves, moves)
 
 
 def summed_separator(

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms._averaging import common_start, receive, shares, updates
+from collegium.algorithms._averaging import LastRounds, common_start, receive, shares, updates
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
 from collegium.core import Federation, Steps, Weights
@@ -46,6 +46,7 @@ class FedBE(Distilling):
 
     def coordinate(self, fed: Federation) -> None:
         like, w = common_start(fed, self.start)
+        last = LastRounds(self.averaged_rounds)
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)
             order = update(w, self.local_epochs, self.local_steps, self.keeps_optimizer)
@@ -56,8 +57,8 @@ class FedBE(Distilling):
                 spread = deviation(w_i, share, mean)
                 p = self._predict(fed, like, mean, spread, p_i)
                 w = self._distill(fed, like, mean, p)
-            fed.publish(w, like)
-        fed.tell(receive(w))
+            fed.publish(last.mean(like, w), like)
+        fed.tell(receive(last.mean(like)))
 
     def _hear(self, fed: Federation, like: str, w_i: Mapping[str, Weights]) -> tuple[dict[str, Weights], Probabilities]:
         """The sites' nets that can teach, and what they say."""

@@ -15,8 +15,8 @@ Deviations from the paper and its code, all on purpose:
 - `voters=Familiar()` (ours) lets sites abstain where a public sample is unlike their own data; `patience` stops early.
 - Hard labels alone are no guarantee of privacy. DP-FedCT is `mechanism`, noise on the labels at each site's gate with a
   claim that says what it is worth; or a private learner at the sites, which needs no setting here at all.
-- `guard=True` (ours) lets each site measure on rows of its own how much of L helps it, and take no more; `weights` lets
-  pseudo-labels count by how sure the consensus is, or such that classes count alike.
+- `guard=True` (ours), or `consensus=Guarded(rule)`, lets each site measure on rows of its own how much of L helps it,
+  and take no more; `weights` lets pseudo-labels count by how sure the consensus is, or such that classes count alike.
 - `votes="secret"` (ours) masks the votes, so that the coordinator sees how many there are for each class, not whose.
 """
 
@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from collegium.algorithms._guard import fit_guarded
 from collegium.algorithms._starting import Started, begin_from
 from collegium.consensus import Consensus, Majority, Voters
-from collegium.consensus.advice import VERY_SKEWED, advice_on, skew_of
+from collegium.consensus.advice import advice_on
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, Mixture, Nothing, Order, Site, Steps, step
 from collegium.core.labels import Codes
 from collegium.core.settings import PositiveInt, Share
@@ -155,17 +155,29 @@ class FedCT(Started):
             )
 
     def advice(self, sites: Sequence[Site]) -> str | None:
-        if self.voters is not None or self.guard or any(isinstance(site.learner, PrivateLearner) for site in sites):
+        if (
+            self.voters is not None
+            or self._is_guarded
+            or any(isinstance(site.learner, PrivateLearner) for site in sites)
+        ):
             return None
-        bare = self.votes == "plain" and self.mechanism is None
-        voters = ", voters=cg.Familiar()" if skew_of(sites) > VERY_SKEWED else ""
+        if self.mechanism is not None:
+            return advice_on(self.consensus, sites, "guard = true", "guard = true")
+        voters, guard = 'the voters Familiar (in a study: voters = "familiar")', "guard = true"
+        if self.votes == "secret":
+            return advice_on(self.consensus, sites, f"{voters} with {guard}", f"{voters} with {guard}")
+        better = 'the rule Informed with the voters Familiar (in a study: consensus = "informed", voters = "familiar")'
         return advice_on(
-            self.consensus, sites, f"consensus=cg.Informed(){voters} and guard=True" if bare else "guard=True"
+            self.consensus, sites, f"{better}, and {guard} where no site may lose", f"{better}, and {guard}"
         )
 
     @property
+    def _is_guarded(self) -> bool:
+        return self.guard or self.consensus.guards
+
+    @property
     def _is_weighted(self) -> bool:
-        return self.guard or self.weights != "equal"
+        return self._is_guarded or self.weights != "equal"
 
     def _train(self, fed: Federation, L: Labels | None) -> Order[Nothing]:
         if not self._is_weighted:
@@ -173,7 +185,7 @@ class FedCT(Started):
         sure = fed.confidences if self.weights in ("confidence", "both") and L is not None else None
         coarse = None if sure is None else np.round(255 * sure).astype(np.uint8)
         balance = self.weights in ("balance", "both") and L is not None
-        return train_weighted(L, self.epochs, self.steps, coarse, balance, self.guard)
+        return train_weighted(L, self.epochs, self.steps, coarse, balance, self._is_guarded)
 
     def learns(self) -> dict[str, str]:
         return dict(masked_sum.LEARNS) if self.votes == "secret" else {}
@@ -187,11 +199,11 @@ class FedCT(Started):
         return order.secretly() if self.votes == "secret" else order
 
     def _check_votes(self) -> None:
-        me, rule = type(self).__name__, type(self.consensus)
+        me, rule = type(self).__name__, self.consensus
         if self.votes == "secret" and not rule.counts_only:
             raise ConfigError(
-                f"{me}: secret votes reveal only their total, and {rule.__name__} compares the votes of single sites. "
-                "Use Majority() or QualifiedMajority(), or votes='plain'."
+                f"{me}: secret votes reveal only their total, and {type(rule).__name__} compares the votes of single "
+                "sites. Use Majority() or QualifiedMajority(), or votes='plain'."
             )
 
     def _check_mechanism(self, mechanism: Mechanism) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from collegium.algorithms._averaging import Averaging, average_or, receive, shares, updates
+from collegium.algorithms._averaging import Averaging, LastRounds, average_or, receive, shares, updates
 from collegium.algorithms._starting import prototypes
 from collegium.algorithms.fedavg import update
 from collegium.core import Federation, Steps, Weights
@@ -49,7 +49,13 @@ class Distilling(Averaging):
     moments then are of other weights than those that were sent. FedAUX's code keeps them."""
     teacher_norm: Literal["running", "public batch"] = "running"
     """Which statistics the batch norms of sites' nets use when they label public rows: their running ones, which are of
-    private rows, or those of each batch of `distill_batch` public rows, as FedAUX's code does."""
+    private rows, or those of each batch of `teacher_batch` public rows, as FedAUX's code does."""
+    teacher_batch: PositiveInt | None = None
+    """Public rows that are labeled at a time with ``teacher_norm="public batch"`` (None: `distill_batch` of them)."""
+
+    averaged_rounds: PositiveInt = 1
+    """The common model is the mean of the models of so many last rounds; training goes on from the last one. Where few
+    sites take part in a round and differ much, models swing from round to round, and their mean does not."""
 
     @property
     def keeps_optimizer(self) -> bool:
@@ -59,7 +65,7 @@ class Distilling(Averaging):
     @property
     def norm_batch(self) -> int | None:
         """How many public rows a teacher's batch norms take their statistics from."""
-        return self.distill_batch if self.teacher_norm == "public batch" else None
+        return (self.teacher_batch or self.distill_batch) if self.teacher_norm == "public batch" else None
 
 
 def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> bool:
@@ -78,6 +84,7 @@ class FedDF(Distilling):
 
     def coordinate(self, fed: Federation) -> None:
         like, x = prototypes(fed, self.start)  # which kind of net p each site has, and each kind's x_0
+        last = LastRounds(self.averaged_rounds)
         for _ in fed.rounds(self.rounds):
             S = fed.sample(self.participation)  # S_t
             order = {p: update(x[p], self.local_epochs, self.local_steps, self.keeps_optimizer) for p in x}
@@ -88,9 +95,9 @@ class FedDF(Distilling):
                 # x_t,0: the average of the sites of this kind; a kind without an answer goes on from what it was.
                 student = average_or(x[p], group, shares(group, "samples"))
                 x[p] = self._distill(fed, p, student, targets) if x_k else student
-                fed.publish(x[p], p)
+                fed.publish(last.mean(p, x[p]), p)
         for p in x:
-            fed.tell(receive(x[p]), [k for k in like if like[k] == p])
+            fed.tell(receive(last.mean(p)), [k for k in like if like[k] == p])
 
     def _ensemble(
         self, fed: Federation, like: Mapping[str, str], x_k: Mapping[str, Weights]

@@ -151,6 +151,11 @@ class FedKT(NoisyVotes, Algorithm):
             check_shareable(self.student, f"{me}: share='models'")
         if self.consensus != Majority() and (self.level == "L1" or self.share == "models"):
             raise ConfigError(f"{me}: level L1 and share='models' count votes: leave out consensus.")
+        if self.consensus.guards:
+            raise ConfigError(
+                f"{me}: its parties learn nothing from the consensus, so there is nothing to guard. "
+                "Use a rule that does not, such as Informed()."
+            )
         if self.ties == "rare" and (self.consensus != Majority() or self.level == "L1"):
             raise ConfigError(f"{me}: ties='rare' is for the plain majority: leave out consensus, and level L1.")
         # Of the instance: where all learners are named, sites need not bring one.
@@ -197,7 +202,11 @@ class FedKT(NoisyVotes, Algorithm):
 
     def advice(self, sites: Sequence[Site]) -> str | None:
         counts_only = self.level == "L1" or self.share == "models"
-        return None if counts_only else advice_on(self.consensus, sites, "consensus=cg.Informed()")
+        return (
+            None
+            if counts_only
+            else advice_on(self.consensus, sites, 'the rule DawidSkene (in a study: consensus = "dawid_skene")')
+        )
 
     def learners(self, site: Site) -> list[Any]:
         return [site.learner if named is None else named for named in (self.teacher, self.student)]

@@ -53,7 +53,7 @@ class Propagation(Algorithm):
     balance: Balance = "influence"
     """What the classes are divided by: influence, count or none."""
     embed: bool = False
-    """Use the features of the sites' trained learner instead of the rows as they are."""
+    """Use the features of the sites' learner, trained or on a pre-trained backbone, instead of the rows as they are."""
 
     def check_site(self, site: Site) -> None:
         check_points(site, embed=self.embed)

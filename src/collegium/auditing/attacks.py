@@ -69,7 +69,7 @@ def gather(evidence: Sequence[Evidence], coins: Coins, codes: NDArray[np.int64],
         if len(readings) < len(evidence):
             continue
         is_hard = all(each.hard for each in readings)
-        columns = 1 if own_row and not name.startswith("again/") else min(each.values.shape[1] for each in readings)
+        columns = 1 if own_row and "again/" not in name else min(each.values.shape[1] for each in readings)
         values[is_hard].append(np.stack([_padded(each.values[:, :columns], len(codes)) for each in readings]))
         expected = np.full((1, columns), 0.5) if first.expected is None else first.expected[:, :columns]
         beside[is_hard].append(_padded(np.broadcast_to(expected, (len(first.values), columns)), len(codes)))

@@ -6,6 +6,7 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_args
 
@@ -21,6 +22,7 @@ from collegium.auditing.result import CONSISTENT, CONTRADICTS, NO_CLAIM, Audit, 
 from collegium.auditing.shadows import play_all
 from collegium.auditing.views import VIEWS, ViewName, find_view
 from collegium.core.algorithm import Algorithm
+from collegium.core.meeting import Cohort
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveInt, check
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError
@@ -55,6 +57,7 @@ def audit(
     seed: int = 0,
     workers: int = 0,
     link: Literal["local", "ray"] = "local",
+    cohort: Cohort = "auto",
     classes: Any = None,
     progress: bool | None = None,
     canaries_to: str | Path | None = None,
@@ -68,7 +71,8 @@ def audit(
     Args:
         algorithm: For example ``cg.FedCT(rounds=3)``.
         sites: The sites, each with data and a learner.
-        public: The public set, as for `cg.run`.
+        public: The public set, as for `cg.run`; or the algorithm with which the sites make one, ``cg.Together(...)``:
+            then each run makes it first, and the attacker sees the sums that it is made of and what the sites label.
         site: The name of the site that is attacked (default: the first one).
         view: Who attacks: 'observer', 'member', 'coordinator', 'secret', 'model' or 'weights'.
         forged: Whether the coordinator puts the canaries into the public set: True or 'static'; 'adaptive' runs twice,
@@ -81,6 +85,8 @@ def audit(
         seed: Same seed, same audit.
         workers: Processes for the runs (0: none but this one).
         link: 'ray' spreads the runs over a Ray cluster instead.
+        cohort: Whether alike nets are trained in one computation, those of all shadow runs of a process among them:
+            'auto' on a GPU, 'on' everywhere, 'off' nowhere. `Audit.together` says how many shadow runs were.
         classes: All classes, if no site has some of them.
         progress: Show a progress bar (default: if standard error is a terminal).
         canaries_to: For the site's owner: a CSV file for the canaries, with coins and scores. They are records of the
@@ -88,13 +94,14 @@ def audit(
     """
     start = time.perf_counter()
     game = _game(algorithm, sites, public, site, view, forged, canaries, kinds, seed, classes)
+    game = replace(game, cohort=check(Cohort, cohort, "audit: cohort"))
     alpha = check(OpenProbability, alpha, "audit: alpha")
     shadows = check(NonNegativeInt, shadows, "audit: shadows")
     workers = check(NonNegativeInt, workers, "audit: workers")
     chosen = _attack(attack, shadows)
     rng = np.random.default_rng([seed, 2])
     coins = rng.random((1 + shadows, len(game.canaries))) < 0.5
-    played = play_all(game, coins, seed, workers=workers, link=link, progress=progress)
+    played, together = play_all(game, coins, seed, workers=workers, link=link, progress=progress)
     _require_evidence(game, view, played[0])
     kept = np.array([each is not None for each in played])
     told = [each for each in played if each is not None]
@@ -103,7 +110,8 @@ def audit(
     scores = score(seen, chosen, seed)
     if canaries_to is not None:
         write_canaries(game.canaries, coins[0], scores[0], Path(canaries_to))
-    return _found(game, view, chosen, scores, coins[kept], told[0], alpha, seed, time.perf_counter() - start)
+    found = _found(game, view, chosen, scores, coins[kept], told[0], alpha, seed)
+    return replace(found, together=together, seconds=time.perf_counter() - start)
 
 
 def _game(
@@ -118,8 +126,11 @@ def _game(
     if view not in VIEWS:
         raise ConfigError(f"audit: view must be one of {', '.join(VIEWS)}, got {view!r}.")
     place = 0 if name is None else names.index(name)
-    _, labels = checks.check_labelled(algorithm, public)
-    public = _tables(public)
+    making = public if isinstance(public, Algorithm) else None
+    if making is not None:
+        _check_making(making, checked)
+    _, labels = checks.check_labelled(algorithm, None if making is not None else public)
+    public = _tables(public) if making is None else making
     every = checks.find_classes(checked, classes, labels)
     number = check(PositiveInt, canaries, "audit: canaries")
     if number < FEWEST:
@@ -143,6 +154,16 @@ def _game(
     return Game(algorithm, tuple(others), place, public, every, made, find_view(view), how, replaces)
 
 
+def _check_making(algorithm: Algorithm, sites: Sequence[Site]) -> None:
+    """The algorithm makes a public set, and can do so for these sites."""
+    if not algorithm.makes_public:
+        raise ConfigError(
+            f"audit: public is {type(algorithm).__name__}, which makes no public set. Pass rows, or cg.Together(...)."
+        )
+    checks.check_algorithm(algorithm)
+    checks.check_sites(sites, algorithm)
+
+
 def _tables(public: Any) -> Any:
     """The public set with its rows as a table."""
     X = public[0] if isinstance(public, tuple) else public
@@ -162,7 +183,7 @@ def _forged(forged: bool | Forged, algorithm: Algorithm, view: str, site: Site, 
     if not find_view(view).forges:
         raise ConfigError(f"audit: only a coordinator chooses the public set; with view={view!r} leave forged out.")
     X = public[0] if isinstance(public, tuple) else public
-    if X is None or not tables.n_rows(X):
+    if X is None or not (isinstance(X, Algorithm) or tables.n_rows(X)):
         raise ConfigError(
             f"audit: there is no room for a forged row, since {type(algorithm).__name__} was given no public set: pass "
             "public=, or leave forged out."
@@ -179,8 +200,11 @@ def _forged(forged: bool | Forged, algorithm: Algorithm, view: str, site: Site, 
 def _relation(algorithm: Algorithm, site: Site, public: Any, n_classes: int) -> str:
     """The neighbours that the claims of this site are about; adding and removing where there is no claim."""
     X = public[0] if isinstance(public, tuple) else public
-    size = 0 if X is None else tables.n_rows(X)
+    size = 0 if X is None or isinstance(X, Algorithm) else tables.n_rows(X)
     charges: list[Charge | None] = [algorithm.site_charge(size)]
+    if isinstance(X, Algorithm):
+        size = getattr(X, "rows", 0)
+        charges = [algorithm.site_charge(size), X.site_charge(0)]
     if isinstance(site.learner, PrivateLearner):
         charges.append(site.learner.charge(len(site), size, n_classes))
     elif (mechanism := algorithm.protection()) is not None:
@@ -221,7 +245,7 @@ def _require_evidence(game: Game, view: str, first: Played | None) -> None:
 
 def _found(
     game: Game, view: str, attack: Attack, scores: NDArray[np.float64], coins: NDArray[np.bool_], first: Played,
-    alpha: float, seed: int, seconds: float,
+    alpha: float, seed: int,
 ) -> Audit:  # fmt: skip
     claim = _claim(game, first)
     auc, interval, tpr, tpr_interval = statistics.over_runs(scores, coins, _FPRS, alpha, seed)
@@ -239,7 +263,7 @@ def _found(
         auc=auc, auc_interval=interval, tpr=tpr, tpr_interval=tpr_interval, guesses=guesses, right=right,
         epsilon_lower=bound, claim=claim, verdict=verdict, relation="replace" if game.replaces else "add_remove",
         roc=(false.tolist(), true.tolist()), by_kind=_by_kind(game.canaries, scores, coins, alpha, seed),
-        unread=dict(first.evidence.unread), seconds=seconds,
+        unread=dict(first.evidence.unread),
     )  # fmt: skip
 
 

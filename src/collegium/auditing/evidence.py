@@ -16,14 +16,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
 from collegium.core.labels import Labels
 from collegium.core.releases import ApprovalBits, HardLabels, RawRecords, VoteCounts, VoteSum
+from collegium.core.samples import LabelledData
 from collegium.core.weights import SomeSoftLabels, Weights
 from collegium.errors import ConfigError
+from collegium.secure.secret_counts import NoisySum
+from collegium.together.evidence import evidence
 from collegium.wire import tables
 
 Floats = NDArray[np.float64]
@@ -56,6 +59,8 @@ class Targets:
     """How probable each target's label is to a model that has seen no canary, in one column."""
     expected_at_rows: Floats | None = None
     """The same at `rows`."""
+    known: LabelledData | None = None
+    """All records but the canaries, which an attacker is granted to know."""
 
     def look(self, value: Any, args: Mapping[str, Any]) -> Reading | None:
         """What a value says of each canary, beside what was to be expected; None if nothing can be read from it."""
@@ -65,7 +70,7 @@ class Targets:
     def _beside(self, reading: Reading) -> Reading:
         at_rows = self.rows.shape[1] and reading.values.shape == self.rows.shape
         beside = self.expected_at_rows if at_rows else self.expected
-        if beside is None:
+        if beside is None or reading.expected is not None:
             return reading
         return replace(reading, expected=np.broadcast_to(beside[: len(reading.values)], reading.values.shape))
 
@@ -95,6 +100,16 @@ class Targets:
     @read.register
     def _(self, value: VoteSum, args: Mapping[str, Any]) -> Reading:
         return self._share(value.tally.counts.T.astype(np.float64))
+
+    @read.register
+    def _(self, value: NoisySum, args: Mapping[str, Any]) -> Reading | None:
+        """By the cells that a canary is in, for an attacker who knows all other records."""
+        if self.known is None:
+            return None
+        canaries = LabelledData(tables.take(self.X, np.arange(self.canaries)), self.codes[: self.canaries])
+        told = evidence(value.counts, value.noise, self.known, canaries, args)
+        likely = expit(np.clip(told, -6.0, 6.0))[:, None]
+        return Reading(likely, hard=False, expected=np.full(likely.shape, 0.5))  # no model says anything about cells
 
     @read.register
     def _(self, value: SomeSoftLabels, args: Mapping[str, Any]) -> Reading | None:

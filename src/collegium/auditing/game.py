@@ -7,6 +7,7 @@ in a file are not touched: an audit spends nothing.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -20,6 +21,7 @@ from collegium.auditing.evidence import Evidence, Targets, nearest_rows
 from collegium.auditing.views import View, Witness
 from collegium.core.algorithm import Algorithm
 from collegium.core.labels import encode_labels
+from collegium.core.meeting import Cohort
 from collegium.core.public_set import PublicSet
 from collegium.core.samples import LabelledData
 from collegium.core.site import Site
@@ -31,6 +33,7 @@ from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import Charge
 from collegium.runs.results import Run
 from collegium.runs.runner import run
+from collegium.together.making import like
 from collegium.wire import tables
 
 Forged = Literal["static", "adaptive"]
@@ -64,13 +67,15 @@ class Game:
     target: int
     """Which of the sites is attacked; it has the records that are no canaries."""
     public: Any
-    """The public rows, ``(X, y)`` where the method learns from their labels, or None."""
+    """The public rows, ``(X, y)`` where the method learns from their labels, None, or the algorithm that makes them."""
     classes: NDArray[Any]
     canaries: Canaries
     view: View
     forged: Forged | None
     replaces: bool
     """Whether a canary that is not there is replaced by the record that it was made from."""
+    cohort: Cohort = "auto"
+    """Whether alike nets are trained together."""
 
     @property
     def site(self) -> Site:
@@ -87,18 +92,36 @@ class Game:
 
         With a `reference`, which has seen no canary, its opinion is kept beside what the attacker reads.
         """
+        if not isinstance(self.public, Algorithm):
+            return self._play(coins, seed, reference)
+        made, rows = self._make_public(self.public, coins, seed, reference)
+        if rows is None:  # a site did not take part, and there is nothing to label
+            return made
+        return _together(made, replace(self, public=rows)._play(coins, seed, reference), "with it")
+
+    def _make_public(
+        self, algorithm: Algorithm, coins: NDArray[np.bool_], seed: int, reference: SiteModel | None
+    ) -> tuple[Played, Any]:
+        """The run in which sites make the public set, canaries and all, and the rows that come out."""
+        bare = tuple(replace(site, learner=None, public=None) for site in self.sites)
+        nowhere = np.zeros((len(self.canaries), 0), dtype=np.intp)
+        making = replace(self, algorithm=algorithm, sites=bare, public=None, forged=None)
+        played, outcome = making._run(coins, seed, None, None, nowhere, reference)
+        return played, None if outcome.made is None else like(outcome.made, self.site.X)
+
+    def _play(self, coins: NDArray[np.bool_], seed: int, reference: SiteModel | None) -> Played:
         X, y = self._public_with(self.canaries.X, self.canaries.truth) if self.forged else self._public()
         rows = nearest_rows(X, self.canaries.X, own_row=self.forged is not None)
-        first = self._run(coins, seed, X, y, rows, reference)
+        first, _ = self._run(coins, seed, X, y, rows, reference)
         if self.forged != "adaptive":
             return first
         more, truth, places = self._second_look(first.evidence, np.random.default_rng([seed, 1]))
         X, y = self._public_with(more, truth)
-        return _together(first, self._run(coins, seed + 1, X, y, places, reference))
+        return _together(first, self._run(coins, seed + 1, X, y, places, reference)[0], "again")
 
     def _run(
         self, coins: NDArray[np.bool_], seed: int, X: Any, y: Any, rows: NDArray[np.intp], reference: SiteModel | None
-    ) -> Played:
+    ) -> tuple[Played, Run]:
         sites, targets = self._sites(coins), self._targets(X, rows, seed, reference)
         witness = Witness(self.view, self.site.name, targets)
         with warnings.catch_warnings():
@@ -109,6 +132,7 @@ class Game:
                 public=X if y is None else (X, y),
                 classes=self.classes,
                 seed=seed,
+                cohort=self.cohort,
                 callbacks=[witness],
                 progress=False,
                 global_learner=DummyClassifier(),  # nobody looks at a model of the consensus
@@ -116,7 +140,7 @@ class Game:
         self._look_at_models(outcome, witness, targets)
         codes = outcome.refusals.loc[outcome.refusals["party"] == self.site.name, "code"]
         refused = str(codes.iloc[0]) if len(codes) else None
-        return Played(witness.evidence, *_costs(outcome, self.site.name), refused)
+        return Played(witness.evidence, *_costs(outcome, self.site.name), refused), outcome
 
     def _sites(self, coins: NDArray[np.bool_]) -> list[Site]:
         here = [(self.site.X, self.site.y), self.canaries.present(coins)]
@@ -144,7 +168,14 @@ class Game:
             expected = reference.predict_proba(asked)[np.arange(len(codes)), codes][:, None]
             if rows.shape[1]:
                 at_rows = reference.predict_proba(X)[rows, self.canaries.codes[:, None]]
-        return Targets(asked, codes, len(self.canaries), rows, nets.net, expected, at_rows)
+        return Targets(asked, codes, len(self.canaries), rows, nets.net, expected, at_rows, self._known)
+
+    @property
+    def _known(self) -> LabelledData:
+        """All records but the canaries, for an attacker who knows them: whom a claim is about has no other secret."""
+        rows = [site for site in self.sites if len(site)]
+        y = np.concatenate([site.y for site in rows])
+        return LabelledData(tables.stack([site.X for site in rows]), encode_labels(y, self.classes, "the sites"))
 
     @property
     def population(self) -> LabelledData:
@@ -221,13 +252,14 @@ def _perturbed(X: Any, rng: np.random.Generator) -> Any:
     return X
 
 
-def _together(first: Played, second: Played) -> Played:
+def _together(first: Played, second: Played, when: str) -> Played:
     """Two runs against the same records: the attacker sees both, and the site pays for both."""
-    evidence = Evidence(dict(first.evidence.readings), dict(first.evidence.unread))
-    evidence.readings |= {f"again/{name}": reading for name, reading in second.evidence.readings.items()}
+    unread = Counter(first.evidence.unread) + Counter(second.evidence.unread)
+    evidence = Evidence(dict(first.evidence.readings), dict(unread))
+    evidence.readings |= {f"{when}/{name}": reading for name, reading in second.evidence.readings.items()}
     costs = None if first.charges is None or second.charges is None else first.charges + second.charges
     made_public = first.made_public + second.made_public
-    return Played(evidence, costs, made_public, first.released or second.released)
+    return Played(evidence, costs, made_public, first.released or second.released, first.refused or second.refused)
 
 
 def _costs(outcome: Run, site: str) -> tuple[tuple[Charge, ...] | None, tuple[Charge, ...], bool]:

@@ -25,7 +25,16 @@ from numpy.typing import NDArray
 
 from collegium.auditing.statistics import clopper_pearson
 from collegium.core.labels import Labels
-from collegium.core.releases import ApprovalBits, HardLabels, Numbers, Release, VoteCounts
+from collegium.core.releases import (
+    ApprovalBits,
+    Counts,
+    HardLabels,
+    NoisyCounts,
+    Numbers,
+    Release,
+    Spellings,
+    VoteCounts,
+)
 from collegium.core.settings import OpenProbability, TwoOrMore, checked
 from collegium.errors import ConfigError
 from collegium.privacy import accountant
@@ -122,7 +131,7 @@ def audit_mechanism(
     Parameters
     ----------
     mechanism
-        Any `Mechanism` on labels, vote counts or numbers.
+        Any `Mechanism` on labels, vote counts, numbers, or counts and words that sites sum up.
     trials
         How many releases of each input; half of them choose what the other half tests.
     alpha
@@ -226,8 +235,36 @@ def _on_numbers(mechanism: Any, trials: int, n_classes: int, noise: Noise) -> It
         yield _Holes(impossible, _TARGETS, charged)
 
 
+def _on_sums(mechanism: Any, trials: int, n_classes: int, noise: Noise) -> Iterator[_Experiment]:
+    """A count changes by the sensitivity, and is seen in a sum over as many sites as the charge is for."""
+    moved, charged = max(1, math.floor(mechanism.sensitivity)), _charged(mechanism, 1, n_classes)
+
+    def sums(value: int, many: int) -> Floats:
+        shares = [_values(mechanism.apply(Counts(np.full(many, 0)), noise)) for _ in range(mechanism.fewest - 1)]
+        return np.asarray(np.sum([_values(mechanism.apply(Counts(np.full(many, value)), noise)), *shares], axis=0))
+
+    yield _Experiment("one value", *_binned(sums(0, trials), sums(moved, trials)), charged)
+    fresh = (np.array([sums(value, 1)[0] for _ in range(min(trials, _FRESH))]) for value in (0, moved))
+    yield _Experiment("fresh releases", *_binned(*fresh), charged)
+
+
+def _on_spellings(mechanism: Any, trials: int, n_classes: int, noise: Noise) -> Iterator[_Experiment]:
+    """A value that one site has, or two: their sum, by its highest and by its lowest bits."""
+    there, charged = Spellings(np.ones((1, 1), np.uint64), np.zeros((1, 1), np.int64), 1), _charged(mechanism, 1, 2)
+
+    def sums(sites: int) -> NDArray[np.uint64]:
+        shares = [[mechanism.apply(there, noise).words[0] for _ in range(trials)] for _ in range(sites)]
+        return np.asarray(np.sum(shares, axis=0, dtype=np.uint64))
+
+    alone, both = sums(1), sums(2)
+    highest, lowest = [(each >> np.uint64(58)).astype(np.int64) for each in (alone, both)], np.uint64(63)
+    yield _Experiment("highest bits", highest[0], highest[1], charged)
+    yield _Experiment("lowest bits", (alone & lowest).astype(np.int64), (both & lowest).astype(np.int64), charged)
+
+
 _EXPERIMENTS: Final[dict[type[Release], Callable[..., Iterator[_Experiment | _Holes]]]] = {
-    HardLabels: _on_labels, VoteCounts: _on_counts, Numbers: _on_numbers,
+    HardLabels: _on_labels, VoteCounts: _on_counts, Numbers: _on_numbers, Counts: _on_sums,
+    Spellings: _on_spellings,
 }  # fmt: skip
 
 
@@ -289,6 +326,8 @@ def _values(release: Release) -> NDArray[Any]:
             return np.asarray(bits @ (1 << np.arange(bits.shape[1])))
         case Numbers():
             return release.values
+        case NoisyCounts():
+            return release.counts
     raise ConfigError(f"audit_mechanism does not know what a {type(release).__name__} tells.")
 
 

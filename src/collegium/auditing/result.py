@@ -78,6 +78,8 @@ class Audit:
     by_kind: dict[str, Part] = field(default_factory=dict)
     unread: dict[str, int] = field(default_factory=dict)
     """What the attacker saw and could not read, by kind: the audit says nothing about it."""
+    together: int = 0
+    """How many of the shadow runs had nets that were trained together with those of others."""
     seconds: float = 0.0
 
     def to_plain(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from collegium.core.observations import Disclosure
 from collegium.core.releases import Release, VoteSum
 from collegium.core.weights import Weights
 from collegium.runs.callbacks import Callback
+from collegium.secure.secret_counts import NoisySum
 
 ViewName = Literal["observer", "member", "coordinator", "secret", "model", "weights"]
 VIEWS: Final[tuple[str, ...]] = get_args(ViewName)
@@ -40,7 +41,12 @@ def _told(seen: Disclosure, site: str) -> bool:
 
 
 def _sums(seen: Disclosure, site: str) -> bool:
-    return isinstance(seen.value, VoteSum)
+    return isinstance(seen.value, VoteSum | NoisySum)
+
+
+def _of_site_or_counts(seen: Disclosure, site: str) -> bool:
+    """What the site sends; where that are masked counts, their sum is what a coordinator can read."""
+    return _of_site(seen, site) or isinstance(seen.value, NoisySum)
 
 
 def _weights(seen: Disclosure, site: str) -> bool:
@@ -57,7 +63,10 @@ _KNOWN: Final[dict[str, View]] = {
     ),
     "member": View("another site: sees what all sites are told, and its own model", _told, False, model="member"),
     "coordinator": View(
-        "sees what the site sends, in all rounds, and chooses the public set where forged", _of_site, True, forges=True
+        "sees what the site sends, in all rounds, and chooses the public set where forged",
+        _of_site_or_counts,
+        True,
+        forges=True,
     ),
     "secret": View("a coordinator of secret votes: sees sums over sites, in all rounds", _sums, True, forges=True),
     "model": View("has the site's model at the end of the run", lambda seen, site: False, False, model="site"),

@@ -15,7 +15,9 @@ from collegium.cli.options import AsJson, Changes, KitFolder, StudyFile
 from collegium.errors import ConfigError, StorageError
 from collegium.reports.audits import plot_audits, write_page
 from collegium.reports.tables import frame_table
+from collegium.runs.making import making_of
 from collegium.site.ledger import storage_errors
+from collegium.study.site_files import TOGETHER
 from collegium.study.study import Study
 
 CONTRADICTED: Final = 3
@@ -66,10 +68,11 @@ def audit(
 
     study = Study.from_toml(file, changes or ())
     prepared = study.prepare(file.parent)
+    made = study.data.public == TOGETHER
     found = attack_site(
         prepared.algorithm,
         prepared.sites,
-        prepared.shared,
+        making_of(prepared.sites, **study.together.model_dump()) if made else prepared.shared,
         site=site,
         view=view,  # type: ignore[arg-type]
         forged=forged_set(forged),
@@ -80,6 +83,7 @@ def audit(
         alpha=alpha,
         seed=seed,
         workers=workers,
+        cohort=study.engine.cohort,
         classes=prepared.classes,
         canaries_to=show_canaries,
     )
@@ -213,6 +217,9 @@ def _print(found: Audit, out: Path) -> None:
     title = f"{found.site}: {found.view}, {found.attack}, {found.canaries} canaries{forged}"
     console.print(frame_table(rows, title))
     console.print(found.in_words(), markup=False, highlight=False)
+    if found.together:
+        said = f"{found.together} of {found.shadows} shadow runs were trained together."
+        console.print(said, markup=False, highlight=False)
     if found.unread:
         console.print(f"Not read by this attack: {', '.join(found.unread)}.", markup=False, highlight=False)
     console.print(f"Page: {out / f'{found.name}.html'}", markup=False, highlight=False)

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
 
 from collegium.cli.demo import clear_demo, split_patients
+from collegium.cli.endings import continued_by, ended_by
 from collegium.cli.options import AsJson, Changes, Force, LogJson, Resume, RunFolder, StudyFile
 from collegium.cli.studies import carry_out, end_with, folder_for
 from collegium.errors import ConfigError, MissingExtra, QuorumLost
@@ -25,6 +25,9 @@ from collegium.reports.refusals import CODES, UNKNOWN
 from collegium.reports.tables import frame_table
 from collegium.runs.results import Run
 from collegium.study.study import Study
+
+if TYPE_CHECKING:
+    from collegium.flare.supervise.loopback import LoopbackFederation
 
 _HOSPITALS: Final = {"north": "decision_tree", "east": "random_forest", "south": "logistic_regression"}
 _DEMO: Final = """\
@@ -73,19 +76,30 @@ def coordinate(
     folder = folder_for(study, out, resume=resume, force=force)
     say = speaker("coordinator", as_json=log_json, stderr=True)
     own, lead_kit = _kits(kits, server, lead)
-    with _host(own, lead_kit) as host, registered(own, study.name, folder):
-        make = partial(_coordinate, study, host, file.parent, folder, say, resume)
+    again = ("coordinate", file, "--server", own, "--lead", lead_kit, "--out", folder, "--resume")
+    with (
+        continued_by(*again, changes=changes),
+        _host(own, lead_kit) as host,
+        registered(own, study.name, folder) as tell,
+    ):
+        make = partial(_coordinate, study, host, file.parent, folder, say, resume, tell)
         result = carry_out(study, folder, make, as_json=as_json)
     end_with(result)
 
 
 def _coordinate(
-    study: Study, host: Any, base: Path, folder: Path, say: Callable[[str], None], resume: bool = False
+    study: Study,
+    host: Any,
+    base: Path,
+    folder: Path,
+    say: Callable[[str], None],
+    resume: bool = False,
+    tell: Callable[[Any], None] = lambda progress: None,
 ) -> Run:
     from collegium.flare.coordinator.coordinate import coordinate
 
     try:
-        return coordinate(study, host, base=base, out=folder, resume=resume, say=say)
+        return coordinate(study, host, base=base, out=folder, resume=resume, say=say, tell=tell)
     except KeyboardInterrupt:
         say(f"interrupted; to continue, add to the command: --out {folder} --resume")
         raise
@@ -131,55 +145,43 @@ def _host(server: Path, lead: Path) -> Iterator[Any]:
     # NVFlare logs every attempt to reach a server that is away; what matters is said by the link.
     logging.getLogger().addHandler(logging.NullHandler())
     host = NvflareHost(kits[0].folder, kits[1].folder, kits[1].name)
-    with _ended_by(signal.SIGTERM):
+    with ended_by(signal.SIGTERM):
         try:
             yield host
         finally:
             host.close()
 
 
-@contextlib.contextmanager
-def _ended_by(number: signal.Signals) -> Iterator[None]:
-    """A polite request to end is an interruption like Ctrl-C, so that whatever was started ends too."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(number, before)
-
-
 def federation_demo(
     out: Annotated[Path, typer.Option(help="Folder for kits, data and the run.")] = Path("runs/federation-demo"),
     force: Force = False,
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only write kits, data and study, to start everything by hand.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="With --prepare: the server's name.")] = "localhost",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="The server's port (default: a free one).")] = None,
 ) -> None:
     """A server and three hospitals as processes of their own on this machine, with real certificates: one study."""
-    from collegium.flare.supervise.loopback import LEAD, LoopbackFederation
+    from collegium.flare.supervise.loopback import LEAD
 
+    if host != "localhost" and not prepare:
+        raise ConfigError("--host belongs to --prepare: the demo itself runs on this machine.")
     console = Console(highlight=False)
-    clear_demo(out, "federation-demo", force=force)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "federation-demo").touch()
     start = time.perf_counter()
-    federation = LoopbackFederation(out, sites=tuple(_HOSPITALS))
-    _write_patients(out, federation.site_kit)
-    for name, learner in _HOSPITALS.items():
-        federation.write_site(name, _SITE.format(name=name, learner=learner))
-    file = out / "study.toml"
-    file.write_text(_DEMO, encoding="utf-8")
-    study = Study.from_toml(file)
+    federation, study = _prepare_demo(out, host, port, force=force)
+    if prepare:
+        console.print(f"Prepared in {out}: kits for {host}:{federation.port}, patients, and study.toml.", markup=False)
+        return
     console.print(
         "[bold]Federation demo[/bold]: a server and three hospitals, each with processes, keys and data of its own, on "
         f"this machine (port {federation.port} of loopback, mTLS).\n"
     )
-    with _ended_by(signal.SIGTERM), federation:
+    with ended_by(signal.SIGTERM), federation:
         console.print(f"Server and hospitals are up after {time.perf_counter() - start:.1f} s.")
-        with _host(federation.server_kit, federation.kits / LEAD) as host:
+        with _host(federation.server_kit, federation.kits / LEAD) as host_of_lead:
             say = speaker("coordinator")
-            carry_out(study, out / "run", lambda: _coordinate(study, host, out, out / "run", say), as_json=False)
+            make = partial(_coordinate, study, host_of_lead, out, out / "run", say)
+            carry_out(study, out / "run", make, as_json=False)
     rows = [
         {"hospital": name, "report": str(report)}
         for name in _HOSPITALS
@@ -187,6 +189,22 @@ def federation_demo(
     ]
     console.print(frame_table(rows, "What each hospital keeps for itself"))
     console.print(f"All processes have ended. Done in {time.perf_counter() - start:.1f} s.")
+
+
+def _prepare_demo(out: Path, host: str, port: int | None, *, force: bool) -> tuple[LoopbackFederation, Study]:
+    """Everything that is needed before anything is started."""
+    from collegium.flare.supervise.loopback import LoopbackFederation
+
+    clear_demo(out, "federation-demo", force=force)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "federation-demo").touch()
+    federation = LoopbackFederation(out, sites=tuple(_HOSPITALS), port=port, host=host)
+    _write_patients(out, federation.site_kit)
+    for name, learner in _HOSPITALS.items():
+        federation.write_site(name, _SITE.format(name=name, learner=learner))
+    file = out / "study.toml"
+    file.write_text(_DEMO, encoding="utf-8")
+    return federation, Study.from_toml(file)
 
 
 def _write_patients(out: Path, kit: Callable[[str], Path]) -> None:

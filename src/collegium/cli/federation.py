@@ -14,6 +14,7 @@ from collegium.errors import ConfigError
 if TYPE_CHECKING:
     from collegium.flare.kits.federation_file import FederationFile, SiteSection
     from collegium.flare.kits.provision import Provisioned
+    from collegium.flare.operations.settings import MetricsSection
 
 LeadKit = Annotated[Path, typer.Option("--kit", help="The kit of a lead of the organisation that runs the server.")]
 SiteName = Annotated[str, typer.Argument(help="A site's name.")]
@@ -79,21 +80,38 @@ def _show(made: Provisioned) -> None:
     )
 
 
-def start(context: typer.Context, kit: KitFolder, log_json: LogJson = False) -> None:
+def start(
+    context: typer.Context,
+    kit: KitFolder,
+    log_json: LogJson = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Let Prometheus read metrics and health at this port.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="The address to listen on for that.")] = "127.0.0.1",
+) -> None:
     """Run the server in the foreground; Ctrl-C stops it."""
-    _supervise(context, "server", kit, log_json)
+    from collegium.flare.operations.settings import MetricsSection
+
+    _supervise(context, "server", kit, log_json, MetricsSection(port=metrics_port, host=metrics_host))
 
 
 def join(context: typer.Context, kit: KitFolder, log_json: LogJson = False) -> None:
     """Take part, in the foreground; reconnects by itself, Ctrl-C stops it."""
-    _supervise(context, "site", kit, log_json)
+    from collegium.flare.operations.settings import metrics_of_site
+
+    _supervise(context, "site", kit, log_json, metrics_of_site(kit / "site.toml"))
 
 
-def _supervise(context: typer.Context, kind: Literal["server", "site"], kit: Path, log_json: bool) -> None:
+def _supervise(
+    context: typer.Context, kind: Literal["server", "site"], kit: Path, log_json: bool, metrics: MetricsSection
+) -> None:
     from collegium.flare.supervise.program import become
 
+    if metrics.port is not None:
+        import collegium.flare.operations.metrics  # noqa: F401 - an error where the extra is missing
+
     debug = context.find_root().params.get("debug", False)
-    become(kind, kit, *["--log-json"] * log_json, *["--debug"] * debug)
+    become(kind, kit, *["--log-json"] * log_json, *["--debug"] * debug, metrics=metrics.address)
 
 
 def disable(

@@ -13,7 +13,7 @@ from rich.console import Console
 from collegium import registry
 from collegium.cli.options import AsJson
 from collegium.core.building import settings_of
-from collegium.errors import MissingExtra
+from collegium.errors import ConfigError, MissingExtra
 from collegium.reports.tables import frame_table
 
 
@@ -22,6 +22,7 @@ class Listed(StrEnum):
 
     algorithms = "algorithms"
     learners = "learners"
+    transformers = "transformers"
     consensus = "consensus"
     mechanisms = "mechanisms"
     partitions = "partitions"
@@ -48,12 +49,21 @@ def _rows(what: Listed) -> list[dict[str, Any]]:
 
 def schema(
     of_audits: Annotated[bool, typer.Option("--audit", help="Of the JSON of `collegium audit` instead.")] = False,
+    of_sites: Annotated[bool, typer.Option("--site-status", help="Of `collegium site status --json`.")] = False,
+    of_servers: Annotated[bool, typer.Option("--server-status", help="Of `collegium server status --json`.")] = False,
 ) -> None:
-    """Print the JSON Schema of study files."""
-    from collegium.auditing.result import schema as audit_schema
-    from collegium.study.study import json_schema
-
-    typer.echo(json.dumps(audit_schema() if of_audits else json_schema(), indent=1))
+    """Print the JSON Schema of study files, or of what a command prints as JSON."""
+    if of_audits + of_sites + of_servers > 1:
+        raise ConfigError("--audit, --site-status and --server-status are three schemas: ask for one.")
+    if of_sites:
+        from collegium.flare.operations.site_status import schema as made
+    elif of_servers:
+        from collegium.flare.operations.server_status import schema as made
+    elif of_audits:
+        from collegium.auditing.result import schema as made
+    else:
+        from collegium.study.schema import json_schema as made
+    typer.echo(json.dumps(made(), indent=1))
 
 
 def _row(kind: str, name: str) -> dict[str, Any]:

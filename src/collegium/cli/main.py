@@ -68,14 +68,17 @@ def _help_of(module: str) -> dict[str, str | None]:
 
 app = _group(
     demo="demo",
+    init="init",
     run="studies",
     rehearse="studies",
     plan="studies:rehearse",  # its former name, which scripts may still use
     check="studies",
     report="studies",
     compare="studies",
+    watch="watch",
     audit="audit",
     reproduce="reproduce",
+    models="models",
     list="lists:list_names",
     schema="lists",
     provision="federation",
@@ -95,19 +98,26 @@ _add(
     "privacy", "What a study costs in privacy, before anything runs.",
     explain="privacy", calibrate="privacy",
 )  # fmt: skip
+_add("public", "Make a public set together, and see what it is like.", make="public", compare="public")
 _add(
     "server", "Run a federation's server, see what it does, and say which sites may register.",
     start="federation", status="server_status", end="server_status", disable="federation", enable="federation",
-    clean="clean:server_clean",
-    confirm="trust", revoke="trust", reinstate="trust",
+    health="health:server_health", clean="clean:server_clean",
+    confirm="trust", revoke="trust", reinstate="trust", renew="renew:server_renew",
+    systemd="systemd:server_systemd",
 )  # fmt: skip
 _add(
     "site", "A hospital's side of a federation.",
     init="site", check="site", status="site_status", log="site_status", budget="site_status", approve="site_approve",
     audit="audit:site_audit", join="federation", clean="clean:site_clean", distrust="trust", trust="trust",
-    end="site_status",
+    end="site_status", health="health:site_health", renew="renew:site_renew", deny="site_approve",
+    pause="site_approve", resume="site_approve", console="site_console", export="site_export",
+    systemd="systemd:site_systemd", **{"verify-export": "site_export:verify", "export-plan": "site_plan:export"},
 )  # fmt: skip
-_add("federation", "Rehearse a federation on one machine.", demo="coordinate:federation_demo")
+_add(
+    "federation", "Rehearse a federation on one machine; renew the certificates of a real one.",
+    demo="coordinate:federation_demo", renew="renew:federation_renew",
+)  # fmt: skip
 
 
 class _Debug:

@@ -13,7 +13,7 @@ Changes = Annotated[
 ]
 RunFolder = Annotated[Path | None, typer.Option(help="Folder for the run (default: runs/NAME).")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue the run in the folder.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace an earlier run in that folder.")]
+Force = Annotated[bool, typer.Option("--force", "--overwrite", help="Replace an earlier run in that folder.")]
 CohortMode = Annotated[
     str | None, typer.Option("--cohort", help="Train alike nets in one computation: auto (on a GPU), on or off.")
 ]
@@ -25,3 +25,5 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object at t
 KitFolder = Annotated[Path, typer.Argument(help="The folder that came from `collegium provision`.", metavar="KIT")]
 LogJson = Annotated[bool, typer.Option("--log-json", help="Print messages as JSON, one object per line.")]
 AtDelta = Annotated[float | None, typer.Option(help="Compute epsilon at this delta (default: the budget's).")]
+Reason = Annotated[str, typer.Option(help="Why: kept here with the decision, signed.")]
+By = Annotated[str | None, typer.Option(help="Who decides (default: the name of this user).")]

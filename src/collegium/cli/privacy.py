@@ -24,16 +24,30 @@ _BY_THEORY: Final[dict[str, Literal["randomized_response", "unary"]]] = {
 }
 
 
+_WIDE: Final = 100
+
+
 def explain(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """What each site would release, at what cost and under which claim. Nothing private is touched, nothing spent."""
     from collegium.study import rehearsal
 
-    study = Study.from_toml(file, changes or ())
-    rehearsed = rehearsal.explain(study, base=file.parent)
+    studies = Study.from_toml(file, changes or ()).by_algorithm()
+    runs = {label: rehearsal.explain(study, base=file.parent) for label, study in studies.items()}
     if as_json:
-        typer.echo(json.dumps({"privacy": privacy_records(rehearsed)}))
+        said = {label: {"privacy": privacy_records(rehearsed)} for label, rehearsed in runs.items()}
+        typer.echo(json.dumps(said if len(said) > 1 else next(iter(said.values()))))
         return
+    for label, rehearsed in runs.items():
+        if len(runs) > 1:
+            typer.echo(f"\n{label}")
+        _explain(studies[label], rehearsed)
+
+
+def _explain(study: Study, rehearsed: Run) -> None:
     console = Console()
+    if study.data.public == "together":
+        cost = f"epsilon {study.together.epsilon:g} at delta {study.together.delta:g}"
+        console.print(f"First the sites make the public set together: {cost} for every record, beside what follows.")
     left = rehearsed.releases.assign(claim=rehearsed.releases["privacy"].map(claim_text))
     what = left.groupby(["step", "kind", "claim"], sort=False).agg(
         sites=("party", "nunique"), releases=("party", "size"), first=("round", "min"), last=("round", "max")
@@ -55,7 +69,11 @@ def print_privacy(run: Run, console: Console) -> None:
     columns = ["kind", "unit", "relation", "epsilon", "delta", "accountant", "covers"]
     same = table.groupby(columns, sort=False, dropna=False)["party"].agg(list).reset_index()
     same["sites"] = same.pop("party").map(lambda parties: parties[0] if len(parties) == 1 else f"{len(parties)} sites")
-    console.print(frame_table(same[["sites", *columns]], "Privacy"))
+    # Where nothing is claimed, there is nothing to account for.
+    shown = ["kind", "covers"] if same["kind"].eq(UNPROTECTED).all() else columns
+    if console.width < _WIDE:  # the report, and --json, have the rest
+        shown = [name for name in shown if name not in ("unit", "accountant")]
+    console.print(frame_table(same[["sites", *shown]], "Privacy"))
     for text, parties in table[table["assumptions"] != ""].groupby("assumptions", sort=False)["party"]:
         who = "every site" if set(parties) == set(run.about["parties"]) else ", ".join(parties)
         console.print(f"{who}: {text}.", markup=False)

@@ -31,6 +31,12 @@ def reproduce(
         Path | None, typer.Option(help="The page that is written (default: reproduction.md among the results).")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the tables, and run nothing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="List what is left, in its order, with the minutes it takes; run nothing.")
+    ] = False,
+    others: Annotated[
+        Path | None, typer.Option("--from", help="First add what another machine found: its folder of results.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="Run what is missing, or only write the page.")
     ] = True,
@@ -38,20 +44,27 @@ def reproduce(
     """Run the tables of the papers and put what comes out beside what they print. It goes on where it was stopped."""
     from collegium.reproduction import declared, pieces
     from collegium.reproduction.page import write
+    from collegium.reproduction.plan import described
     from collegium.reproduction.units import Conditions
 
     tables = declared.named(names or [])
     if listed:
         for name, table in tables.items():
-            runs = len(table.cells()) * (seeds or table.seeds)
-            typer.echo(f"{name}: {table.paper}, {table.number}, {table.title} ({runs} runs, {table.device})")
+            runs = f"{table.runs(seeds)} runs, {table.device}"
+            typer.echo(f"{name}: {table.paper}, {table.number}, {table.title} ({runs})")
         return
     folder = pieces.out_folder(out, quick=quick)
+    if others is not None:
+        pieces.take(others, folder, typer.echo)
     deadline = None if minutes is None else time.time() + 60 * minutes
     conditions = Conditions(folder, quick, device, data, deadline)
     left: list[object] = []
-    if measure:
+    if plan or measure:
         piece = pieces.Piece(tables, conditions, 1 if quick and seeds is None else seeds, typer.echo, only)
+    if plan:
+        typer.echo("\n".join(described(piece.waiting, piece.estimates.of, minutes)))
+        return
+    if measure:
         piece.carry_out(jobs)
         left = [*piece.waiting, *piece.failed]
     file = page or folder / "reproduction.md"

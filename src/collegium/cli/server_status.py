@@ -3,51 +3,68 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
-from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from collegium.cli.options import AsJson, KitFolder
-from collegium.cli.site_status import is_held
 from collegium.reports.tables import frame_table
+
+if TYPE_CHECKING:
+    from collegium.flare.operations.server_status import StudyStatus
 
 LeadKit = Annotated[Path | None, typer.Option("--lead", help="A lead's kit: to ask the server for its sites.")]
 
 
 def status(kit: KitFolder, lead: LeadKit = None, as_json: AsJson = False) -> None:
-    """Show whether the server is running, which studies are being run here, and with --lead the connected sites."""
-    from collegium.flare.coordinator.register import coordinators
-    from collegium.flare.kits.kit import read_kit
+    """Show whether the server is running, which sites are connected, and which studies are being run here."""
+    from collegium.flare.operations.server_status import server_status
 
-    server = read_kit(kit, "server")
-    running = is_held(server.folder / "server.lock")
-    studies = [asdict(each) | {"alive": each.alive} for each in coordinators(server.folder)]
-    facts: dict[str, Any] = {"address": server.address, "running": running, "studies": studies}
-    if lead is not None:
-        facts["sites"] = _sites(lead)
+    found = server_status(kit, lead)
     if as_json:
-        typer.echo(json.dumps(facts))
+        typer.echo(json.dumps(found.to_plain()))
         return
     console = Console()
-    how = "running" if running else f"not running (collegium server start {kit})"
-    console.print(f"{server.address}: {how}.", markup=False)
-    if studies:
-        rows = [
-            {"process": each["process"], "study": each["study"], "since": each["since"], "folder": each["folder"],
-             "state": "running" if each["alive"] else "ended early: coordinate --resume"}
-            for each in studies
-        ]  # fmt: skip
-        console.print(frame_table(rows, "Studies"))
+    how = "running" if found.running else f"not running (collegium server start {kit})"
+    _say(console, f"{found.address}: {how}.")
+    if found.running:
+        _say(console, f"Connected sites: {', '.join(found.connected) or 'none'}.")
+        for check in found.checks:
+            if not check.ok:
+                _say(console, f"{check.name}: {check.text}.")
+    if found.certificate.soon:
+        _say(console, f"The certificate expires on {found.certificate.until[:10]}: have it renewed.")
+    for site in found.shut_out:
+        _say(console, f"{site} answered from two installations: collegium server confirm {kit} {site} --lead KIT")
+    if found.revoked:
+        _say(console, f"Revoked: {', '.join(found.revoked)}.")
+    if found.studies:
+        console.print(frame_table([_row(each) for each in found.studies], "Studies"))
     else:
         console.print("No study is being run here.")
-    if lead is not None:
-        rows = [{"site": name, "last heard of": when} for name, when in facts["sites"].items()]
-        console.print(frame_table(rows, "Connected sites") if rows else "No site is connected.")
+    if found.sites is not None:
+        rows = [{"site": name, "last heard of": when} for name, when in found.sites.items()]
+        console.print(frame_table(rows, "Sites, as the server says") if rows else "No site is connected.")
+
+
+def _row(study: StudyStatus) -> dict[str, Any]:
+    done = study.progress
+    state = "running" if study.alive else "ended early: coordinate --resume"
+    return {
+        "process": study.process,
+        "study": study.study,
+        "since": study.since,
+        "round": "-" if done is None else f"{done.round} of {done.rounds}",
+        "failures": "-" if done is None else sum(done.failures.values()),
+        "folder": study.folder,
+        "state": state,
+    }
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False)
 
 
 def end(kit: KitFolder, process: Annotated[int, typer.Argument(help="As `collegium server status` shows it.")]) -> None:
@@ -56,17 +73,3 @@ def end(kit: KitFolder, process: Annotated[int, typer.Argument(help="As `collegi
 
     ended = end_coordinator(kit, process)
     typer.echo(f"Asked process {process} to end. To continue: collegium coordinate ... --out {ended.folder} --resume")
-
-
-def _sites(lead: Path) -> dict[str, str | None]:
-    from collegium.flare.kits.kit import read_kit
-    from collegium.flare.nvflare.admin import connection, registered_sites
-
-    with connection(read_kit(lead, "lead")) as opened:
-        seen = registered_sites(opened)
-    found: dict[str, str | None] = {}
-    for name, when in sorted(seen.items()):
-        found[name] = None
-        with suppress(ValueError, OverflowError, OSError):
-            found[name] = datetime.fromtimestamp(when, UTC).isoformat(timespec="seconds")
-    return found

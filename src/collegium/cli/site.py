@@ -13,7 +13,7 @@ from rich.console import Console
 
 from collegium import __version__
 from collegium.cli.options import AsJson, KitFolder
-from collegium.core.scores import score
+from collegium.core.scores import measure, score
 from collegium.errors import ConfigError, StorageError, WireError
 from collegium.flare.agreement.planning import ANY_PARTY, Plan, Review, plan_of, review
 from collegium.flare.agreement.review import unmatched
@@ -24,6 +24,8 @@ from collegium.flare.site.template import TEMPLATE
 from collegium.learners.base import learner_name
 from collegium.reports.tables import frame_table
 from collegium.runs.checks import check_features
+from collegium.runs.findings import Finding
+from collegium.runs.findings import check as check_data
 from collegium.site.ledger import storage_errors
 from collegium.study.study import SiteSection, Study
 from collegium.wire import tables
@@ -64,7 +66,7 @@ def check(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Load the data and show what the site brings; with a study, what would be allowed and refused.
+    """Load the data and show what the site brings, and what to look at; with a study, what would be refused.
 
     Exit code 1 if the site could not take part in the study.
     """
@@ -80,6 +82,7 @@ def check(
     bare = ["no start-up kit in this folder: the site needs it to join"]
     notes = [*unmatched(setup.file), *(bare if certified is None else certified.warnings())]
     facts = _facts(setup, certified, public)
+    looked_at = check_data(setup.site if public is None else setup.with_public(public), public, setup.held_out)
     plan = None if study is None else _read_plan(study, setup, public)
     if plan is not None and plan.version != __version__:
         notes.append(
@@ -88,9 +91,10 @@ def check(
         )
     found = None if plan is None else review(plan, setup.file, setup)
     if as_json:
-        typer.echo(json.dumps(facts | {"notes": notes} | _said(plan, found)))
+        findings = [vars(each) for each in looked_at]
+        typer.echo(json.dumps(facts | {"notes": notes, "findings": findings} | _said(plan, found)))
     else:
-        _show(facts, notes)
+        _show(facts, notes, looked_at)
         if plan is not None and found is not None:
             show_review(plan, found)
     if found is not None and not found.allowed:
@@ -107,7 +111,11 @@ def show_review(plan: Plan, found: Review) -> None:
             "answer": "allowed" if each.allowed else f"refused: {each.code}",
             "why": each.why,
             # A plan has the score only where the study asks for it.
-            "asked": "" if not each.step else "yes" if each.rehearsed or each.step == score.name else "maybe",
+            "asked": ""
+            if not each.step
+            else "yes"
+            if each.rehearsed or each.step in (score.name, measure.name)
+            else "maybe",
         }
         for each in found.verdicts
     ]
@@ -174,7 +182,7 @@ def _said(plan: Plan | None, found: Review | None) -> dict[str, Any]:
     return {"plan": plan.digest, "review": verdicts, "allowed": found.allowed}
 
 
-def _show(facts: dict[str, Any], notes: list[str]) -> None:
+def _show(facts: dict[str, Any], notes: list[str], looked_at: list[Finding]) -> None:
     words = {**facts, "classes": ", ".join(f"{name}: {count}" for name, count in facts["classes"].items())}
     if isinstance(facts["columns"], list):
         words["columns"] = f"{len(facts['columns'])}: {', '.join(facts['columns'][:12])}" + (
@@ -186,5 +194,7 @@ def _show(facts: dict[str, Any], notes: list[str]) -> None:
     rows = pd.DataFrame([{"what": key, "here": str(value)} for key, value in words.items()])
     console = Console()
     console.print(frame_table(rows, "What this site brings"))
+    if looked_at:
+        console.print(frame_table([vars(each) for each in looked_at], "What to look at; nobody else is told"))
     for note in notes:
         console.print(f"Note: {note}", markup=False)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import re
-from contextlib import closing, suppress
-from datetime import datetime
-from itertools import groupby
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
 
 from collegium.cli import ledger
-from collegium.cli.options import AsJson, AtDelta, KitFolder
-from collegium.cli.site_approve import signed_plans
+from collegium.cli.options import AsJson, AtDelta, By, KitFolder, Reason
 from collegium.errors import ConfigError, StorageError
-from collegium.flare.agreement.approvals import Approvals
-from collegium.flare.kits.identity import AGENT, Installation, instance, read_keys, read_turn
+from collegium.flare.agreement.journal import this_user
+from collegium.flare.kits.identity import AGENT
+from collegium.flare.operations.site_status import site_status
+from collegium.flare.site.desk import open_desk
 from collegium.flare.site.file import LEDGER, SITE_FILE, SiteFile
-from collegium.flare.site.open_runs import end_run, open_runs
+from collegium.flare.site.open_runs import open_runs
 from collegium.reports.tables import bytes_text, frame_table
-from collegium.site.ledger import Ledger, read_ledger, storage_errors, verify_ledger
+from collegium.site.ledger import storage_errors
 
 _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d ")
 _MOST_BYTES: Final = 1 << 20
@@ -32,67 +29,60 @@ _MOST_BYTES: Final = 1 << 20
 
 def status(kit: KitFolder, as_json: AsJson = False) -> None:
     """Show whether the site is running, what has left it, and what is waiting for a decision."""
-    file = SiteFile.from_toml(kit / SITE_FILE)
-    folder = kit / AGENT
-    keys = read_keys(folder, file.name)
-    approvals = Approvals(folder, keys)
-    runs, refusals = _runs(kit / LEDGER, file.name)
-    facts: dict[str, Any] = {
-        "name": file.name,
-        "joined": is_held(folder / "join.lock"),
-        "agent": _living(folder / "agent.pid"),
-        "installation": Installation(keys.identity, instance(kit), read_turn(folder)).name,
-        "open": [
-            {
-                "run": each.run,
-                "study": each.study,
-                "state": each.state,
-                "since": _moment(each.since),
-                "heard": _moment(each.heard),
-            }
-            for each in open_runs(kit)
-        ],
-        "runs": runs,
-        "refusals": refusals[-5:],
-        "plans": [plan.digest for plan in approvals.pending()],
-        "orders": [f"{order.run}:{order.number}" for order in approvals.pending_orders()],
-        "signed": signed_plans(approvals),
-    }
+    found = site_status(kit)
     if as_json:
-        typer.echo(json.dumps(facts))
+        typer.echo(json.dumps(found.to_plain()))
         return
     console = Console()
-    agent = "not running" if facts["agent"] is None else f"running as process {facts['agent']}"
-    console.print(
-        f"{file.name}: {'joined' if facts['joined'] else 'not joined (collegium site join)'}; agent {agent}; "
-        f"installation {facts['installation']}.",
-        markup=False,
-    )
-    if runs:
-        shown = [{**run, "bytes": bytes_text(run["bytes"])} for run in runs]
+    joined = "joined" if found.joined else "not joined (collegium site join)"
+    agent = "not running" if found.agent is None else f"running as process {found.agent}"
+    _say(console, f"{found.name}: {joined}; agent {agent}; installation {found.installation}.")
+    if found.joined:
+        for check in found.checks:
+            if not check.ok or check.name == "connection":
+                _say(console, f"{check.name}: {check.text}.")
+    if found.certificate is not None and found.certificate.soon:
+        _say(console, f"The certificate expires on {found.certificate.until[:10]}: have it renewed.")
+    if found.paused is not None:
+        why = f" ({found.paused.reason})" if found.paused.reason else ""
+        _say(console, f"Paused since {found.paused.since}{why}: collegium site resume {kit}")
+    if found.runs:
+        shown = [{**asdict(run), "bytes": bytes_text(run.bytes)} for run in found.runs]
         console.print(frame_table(shown, "What has left this site"))
     else:
         console.print("Nothing has left this site.")
-    if facts["open"]:
-        console.print(frame_table(facts["open"], "Open runs (to end one for good: collegium site end KIT RUN)"))
-    for row in facts["refusals"]:
-        console.print(f"refused at {row['time']}: {row['step']!r} ({row['code']})", markup=False)
-    for digest in facts["plans"]:
-        console.print(f"Plan {digest} is waiting: collegium site approve {kit} {digest[:12]}", markup=False)
-    for order in facts["orders"]:
-        console.print(f"Order {order} is waiting: collegium site approve {kit} --order {order}", markup=False)
-    for each in facts["signed"]:
-        left = f"{each['left']} of {each['runs']} runs left, until {each['until']}"
-        console.print(f"Plan {each['plan'][:12]} is signed: {left}.", markup=False)
+    if found.privacy.budget is not None:
+        privacy = found.privacy
+        spent = "unknown" if privacy.epsilon is None else f"{privacy.epsilon:.4g}"
+        _say(console, f"Privacy: epsilon {spent} of {privacy.budget:g} is spent, at delta {privacy.delta:g}.")
+    if found.open:
+        opened = [asdict(run) for run in found.open]
+        console.print(frame_table(opened, "Open runs (to end one for good: collegium site end KIT RUN)"))
+    for row in found.refusals:
+        _say(console, f"refused at {row.time}: {row.step!r} ({row.code})")
+    for digest in found.plans:
+        _say(console, f"Plan {digest} is waiting: collegium site approve {kit} {digest[:12]}")
+    for order in found.orders:
+        _say(console, f"Order {order} is waiting: collegium site approve {kit} --order {order}")
+    for each in found.signed:
+        _say(console, f"Plan {each.plan[:12]} is signed: {each.left} of {each.runs} runs left, until {each.until}.")
+    for digest in found.denied:
+        _say(console, f"Plan {digest[:12]} is denied.")
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, markup=False)
 
 
 def end(
     kit: KitFolder,
     run: Annotated[str, typer.Argument(help="As `collegium site status` shows it, or its first digits.")],
+    reason: Reason = "",
+    by: By = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """End a run at this site for good: no order of it is answered any more. The ledger keeps what has left."""
-    SiteFile.from_toml(kit / SITE_FILE)
+    desk = open_desk(kit)
     found = [each for each in open_runs(kit) if each.run.startswith(run.lower())]
     if len(found) != 1 or not run:
         what = "more than one open run" if len(found) > 1 else "no open run"
@@ -100,7 +90,7 @@ def end(
     if not yes and not typer.confirm(f"End run {found[0].run} ({found[0].study!r}) for good?", default=False):
         typer.echo("Nothing was ended.", err=True)
         raise typer.Exit(1)
-    end_run(kit, found[0].run)
+    desk.end_run(found[0].run, reason=reason, by=this_user() if by is None else by)
     typer.echo(f"Run {found[0].run} has ended here.")
 
 
@@ -131,50 +121,6 @@ def budget(kit: KitFolder, delta: AtDelta = None, as_json: AsJson = False) -> No
         ledger.budget(kit / LEDGER, delta, as_json)
         return
     typer.echo("[]" if as_json else "Nothing has left this site: there is no ledger yet.")
-
-
-def _moment(when: datetime) -> str:
-    return when.isoformat(timespec="seconds")
-
-
-def _runs(path: Path, name: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The ledger's releases by run, the run that released last at the end; and its refusals."""
-    if not path.is_file():
-        return [], []
-    verify_ledger(path)
-    rows = sorted(read_ledger(path), key=lambda row: str(row["run"]))
-    runs = []
-    for run, group in groupby(rows, key=lambda row: row["run"]):
-        released = sorted(group, key=lambda row: int(row["seq"]))
-        last = released[-1]
-        size = sum(row["bytes"] for row in released)
-        runs.append(
-            {"run": run, "releases": len(released), "bytes": size, "last": last["time"], "round": last["round"],
-             "step": last["step"]}
-        )  # fmt: skip
-    with closing(Ledger(name, path)) as opened:
-        return sorted(runs, key=lambda run: str(run["last"])), opened.refusals()
-
-
-def is_held(lock: Path) -> bool:
-    """Does a process hold this lock? Whoever does, joined with this kit."""
-    try:
-        with lock.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
-    return False
-
-
-def _living(pid_file: Path) -> int | None:
-    """The process that a file names, if there is one."""
-    with suppress(OSError, ValueError):
-        pid = int(pid_file.read_text(encoding="ascii"))
-        os.kill(pid, 0)
-        return pid
-    return None
 
 
 def _entries(file: Path) -> list[list[str]]:

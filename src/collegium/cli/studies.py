@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import pandas as pd
 import typer
@@ -14,13 +17,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from collegium.cli.endings import continued_by, ended_by
 from collegium.cli.options import AsJson, Changes, CohortMode, Device, Force, NetPrecision, Resume, RunFolder, StudyFile
 from collegium.cli.privacy import claim_text, print_privacy, privacy_records
+from collegium.cli.watch import watched
 from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.runs.folder import remove_earlier_run
 from collegium.runs.results import Run, load
 from collegium.study.study import Study
+
+if TYPE_CHECKING:
+    from collegium.runs.findings import Finding
 
 INCOMPLETE: Final = 4
 """The exit code of a study that has results, but that some sites did not answer to the end."""
@@ -38,15 +46,36 @@ def run(
     cohort: CohortMode = None,
     device: Device = None,
     precision: NetPrecision = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Show the run in a browser while it goes on.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a study: train, show a summary, keep everything in a folder, write the report."""
+    """Run a study: train, show a summary, keep everything in a folder, write the report.
+
+    With several algorithms or seeds, every run that is not in the folder yet, and a page that compares them.
+    """
     engine = {"cohort": cohort, "device": device, "precision": precision}
     given = [f"engine.{name}={value}" for name, value in engine.items() if value is not None]
-    study = Study.from_toml(file, [*(changes or ()), *given])
+    given = [*(changes or ()), *given]
+    study = Study.from_toml(file, given)
+    if study.is_grid:
+        from collegium.cli.grids import run_study_grid
+
+        place, again = out or Path("runs") / study.name, force and not resume
+        with (
+            ended_by(signal.SIGTERM),
+            continued_by("run", file, "--out", place, changes=given),
+            watched(place, wanted=watch),
+        ):
+            run_study_grid(study, place, file.parent, force=again, as_json=as_json)
+        return
     folder = folder_for(study, out, resume=resume, force=force)
     try:
-        done = carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json)
+        with (
+            ended_by(signal.SIGTERM),
+            continued_by("run", file, "--out", folder, "--resume", changes=given),
+            watched(folder, wanted=watch),
+        ):
+            done = carry_out(study, folder, lambda: study.run(folder, base=file.parent, resume=resume), as_json=as_json)
     except KeyboardInterrupt:
         typer.echo(f"interrupted; to continue, add to the command: --out {folder} --resume", err=True)
         raise
@@ -75,13 +104,8 @@ def end_with(run: Run) -> None:
 def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: bool) -> Run:
     """Run a study, and show what came out."""
     console = Console(stderr=as_json)
-    with warnings.catch_warnings(record=True) as caught:
-        for category in (CollegiumWarning, Advice):
-            warnings.simplefilter("always", category)
+    with noted(console):
         result = make()
-    for warning in caught:
-        if issubclass(warning.category, CollegiumWarning | Advice):
-            console.print(f"Note: {warning.message}", markup=False)
     console.print(summary_table(result, study.name))
     if result.known_verdict is not None:
         console.print(verdict_table(result.known_verdict))
@@ -97,6 +121,31 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     if as_json:
         typer.echo(json.dumps(outcome(result, folder)))
     return result
+
+
+@contextmanager
+def noted(console: Console) -> Iterator[None]:
+    """Advice in here is said at once, since it is about what has not begun; other warnings are said after it."""
+    told: dict[str, None] = {}
+    later: dict[str, None] = {}
+
+    def take(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, Advice):
+            # The runs of a grid differ in numbers only.
+            words = re.sub(r"\d+", "", str(message))
+            if words not in told:
+                console.print(f"Note: {message}", markup=False)
+            told[words] = None
+        elif issubclass(category, CollegiumWarning):
+            later[str(message)] = None
+
+    with warnings.catch_warnings():
+        for kind in (CollegiumWarning, Advice):
+            warnings.simplefilter("always", kind)
+        warnings.showwarning = take
+        yield
+    for text in later:
+        console.print(f"Note: {text}", markup=False)
 
 
 def outcome(run: Run, folder: Path) -> dict[str, Any]:
@@ -129,9 +178,9 @@ def summary_table(run: Run, title: str) -> Table:
     return frame_table(table.reset_index().rename(columns=names), title)
 
 
-def verdict_table(judged: pd.DataFrame) -> Table:
+def verdict_table(judged: pd.DataFrame, method: str | None = None) -> Table:
     """Did it help each site? Those that lost are red."""
-    table = Table(title="Did it help?")
+    table = Table(title="Did it help?" + ("" if method is None else f" ({escape(method)})"))
     for name in ("site", "alone", "together", "difference", "95% interval"):
         table.add_column(name, justify="left" if name == "site" else "right")
     for row in judged.to_dict("records"):
@@ -150,8 +199,21 @@ def rehearse(
     """Rehearse a study on made-up sites: every order, every release and its size. No private data is touched."""
     from collegium.study import rehearsal
 
-    study = Study.from_toml(file, changes or ())
-    rehearsed = rehearsal.rehearse(study, rounds=rounds, base=file.parent)
+    studies = Study.from_toml(file, changes or ()).by_algorithm()
+    said = {}
+    for label, study in studies.items():
+        if len(studies) > 1 and not as_json:
+            typer.echo(f"\n{label}")
+        rehearsed = rehearsal.rehearse(study, rounds=rounds, base=file.parent)
+        said[label] = _rehearsal(study, rehearsed, None if as_json else Console())
+    if as_json:
+        typer.echo(json.dumps(said if len(said) > 1 else next(iter(said.values()))))
+
+
+def _rehearsal(study: Study, rehearsed: Run, console: Console | None) -> dict[str, Any]:
+    """What a rehearsal shows: for programs, and on the console if there is one."""
+    from collegium.study import rehearsal
+
     orders = rehearsed.orders.groupby(["round", "steps"], sort=False)["bytes"].agg(["count", "max"]).reset_index()
     releases = rehearsed.releases.assign(sent_at_most=rehearsal.sent_at_most(rehearsed))
     claims = releases.assign(privacy=releases["privacy"].map(claim_text))
@@ -160,11 +222,10 @@ def rehearse(
     algorithm = study.build_algorithm()
     learns = algorithm.learns()
     scored = study.federation.classes is not None and study.federation.metrics and algorithm.trains_sites
-    if as_json:
-        tables = {"orders": rehearsed.orders.to_dict("records"), "releases": releases.to_dict("records")}
-        typer.echo(json.dumps(tables | {"learns": learns, "scores": scored}))
-        return
-    console = Console()
+    tables = {"orders": rehearsed.orders.to_dict("records"), "releases": releases.to_dict("records")}
+    said = tables | {"learns": learns, "scores": scored}
+    if console is None:
+        return said
     title = f"What the coordinator would ask ({study.name}, {rehearsed.orders['round'].nunique()} rounds rehearsed)"
     names = {"steps": "steps ordered", "count": "sites", "max": "bytes to each site"}
     console.print(frame_table(orders.rename(columns=names), title))
@@ -177,6 +238,8 @@ def rehearse(
             "And after every round Scores (scores.score): a site's accuracy on the rows that it holds out, "
             "unprotected. Its policy may refuse that; federation.metrics = false asks for none."
         )
+        if study.metrics:
+            console.print(f"And Measures (scores.measure) of the same rows: {', '.join(study.metrics)}.", markup=False)
     if learns:
         rows = pd.DataFrame(list(learns.items()), columns=["who", "learns"])
         console.print(frame_table(rows, "What each party learns, if none of them collude but where it says so"))
@@ -187,34 +250,54 @@ def rehearse(
     )
     for row in rehearsed.refusals.drop_duplicates(["step", "code"]).itertuples():
         console.print(f"A site would refuse or fail: {row.step} ({row.code}).", markup=False)
+    return said
 
 
 def check(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Look at a study's data before it is run: columns, labels, balance, blank cells, rows in several sets."""
-    from collegium.runs.findings import check as check_data
-
     study = Study.from_toml(file, changes or ())
-    prepared = study.prepare(file.parent)
-    found = check_data(prepared.sites, prepared.shared, prepared.test)
-    advice = prepared.algorithm.advice(prepared.sites)
-    if advice is not None:
-        Console(stderr=as_json).print(advice, markup=False)
+    found = print_findings(study, file.parent, None if as_json else Console())
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in found]))
-    elif found:
-        Console().print(frame_table([vars(finding) for finding in found], f"What to look at ({study.name})"))
-    else:
-        typer.echo(f"Nothing was found in the data of {study.name}.")
     if found:
         raise typer.Exit(FOUND)
 
 
+def print_findings(study: Study, base: Path, console: Console | None) -> list[Finding]:
+    """Look at a study's data, and show what was found; without a console, only advice on standard error."""
+    from collegium.runs.findings import check as check_data
+
+    methods = list(study.by_algorithm().values())
+    prepared = methods[0].prepare(base)
+    found = check_data(prepared.sites, prepared.shared, prepared.test)
+    every = [method.build_algorithm().advice(prepared.sites) for method in methods]
+    for advice in dict.fromkeys(text for text in every if text is not None):
+        (console or Console(stderr=True)).print(advice, markup=False)
+    if console is not None and found:
+        console.print(frame_table([vars(finding) for finding in found], f"What to look at ({study.name})"))
+    elif console is not None:
+        console.print(f"Nothing was found in the data of {study.name}.", markup=False)
+    return found
+
+
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run's folder.")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file (default: report.html in the folder).")] = None,
+    source: Annotated[Path, typer.Argument(help="A run's folder; with --ethics also a study.", metavar="RUN")],
+    out: Annotated[Path | None, typer.Option(help="The file (default: report.html in the folder).")] = None,
+    ethics: Annotated[
+        bool, typer.Option("--ethics", help="A template for an ethics board, by the ending of --out as .md or .html.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a template that is there.")] = False,
 ) -> None:
-    """Write the report of a run as one HTML file."""
-    typer.echo(f"Report: {load(folder).report(out or folder / 'report.html')}")
+    """Write the report of a run as one HTML file.
+
+    With --ethics: a template for an ethics board or a data-protection impact assessment, of a run or of a study.
+    """
+    if ethics:
+        from collegium.cli.ethics import write_ethics
+
+        typer.echo(f"Template: {write_ethics(source, out, force=force)}")
+        return
+    typer.echo(f"Report: {load(source).report(out or source / 'report.html')}")
 
 
 def compare(

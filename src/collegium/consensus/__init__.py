@@ -3,6 +3,7 @@
 from collegium.consensus.base import Consensus, Voters
 from collegium.consensus.dawid_skene import DawidSkene
 from collegium.consensus.familiar import Familiar
+from collegium.consensus.guarded import Guarded
 from collegium.consensus.informed import Informed
 from collegium.consensus.majority import Majority, QualifiedMajority
 from collegium.consensus.weighted import WeightedMajority
@@ -11,6 +12,7 @@ __all__ = [
     "Consensus",
     "DawidSkene",
     "Familiar",
+    "Guarded",
     "Informed",
     "Majority",
     "QualifiedMajority",

@@ -28,6 +28,9 @@ class Consensus(Asking, ABC):
     counts_only: ClassVar[bool] = False
     """Whether it needs nothing but the total of the votes, so that they may be secret."""
 
+    guards: ClassVar[bool] = False
+    """Whether each site is to take only as much of the labels as helps it; what that means is up to the algorithm."""
+
     @abstractmethod
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         """Ask `parties` (all, if None) with `order`; return the consensus, -1 where there is none."""

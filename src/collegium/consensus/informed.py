@@ -10,6 +10,7 @@ and a site that mixes two classes up is believed on the others.
 - How frequent classes are in the public set is estimated from the votes (EM); sites need not agree with it.
 - A site is believed as far as the votes of the others bear it out: one whose answers do not fit its own counts, because
   its labels are flipped or because it lies, counts as noise (`doubt`).
+- Where sites abstain, a sample on which only sites vote that are not believed gets no label.
 - Sites whose first votes are the same, sample by sample, count as one: a copy adds nothing.
 
 The counts are made of private rows and leave each site once, as AnswerCounts; a policy can refuse them, and then the
@@ -49,6 +50,9 @@ Votes = NDArray[np.signedinteger[Any]]
 _ITERATIONS: Final = 50
 _DOUBT: Final = (10.0, 1.0)
 """Imagined votes for and against a site's counts: a few votes that do not fit are no reason for doubt."""
+_BELIEVED: Final = 0.5
+_MOST: Final = 2 / 3
+"""With this share of the sites believed, samples on which only the others vote get no label."""
 _CHANGE: Final = 2.0
 """What one record changes at most in the sum over blocks: one block's shares, which are positive and add up to 1."""
 _FEW: Final = 2
@@ -124,7 +128,7 @@ class Informed(Consensus):
             posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes))
             fed.confidences = posterior.max(axis=1)
             codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
-            codes[(votes < 0).all(axis=0)] = -1
+            codes[_left_open(votes, belief)] = -1
         for party, value in zip(replies, belief, strict=True):
             fed.note("belief", value, party=party)
         return Labels(codes, fed.n_classes)
@@ -207,6 +211,17 @@ def _alike(fed: Federation, parties: Sequence[str], votes: Votes) -> list[Hashab
         p: hashlib.sha256(own.tobytes()).digest() for p, own in zip(parties, votes, strict=True) if p not in known
     }
     return [known[party] for party in parties]
+
+
+def _left_open(votes: Votes, belief: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """The samples on which nobody votes, or, where sites abstain, only some that are not believed.
+
+    A site whose labels are flipped would otherwise decide wherever others are silent. Under strong skew, honest sites
+    are hardly borne out by others, either: then most are in doubt, and every vote counts.
+    """
+    believed = belief >= _BELIEVED
+    counted = votes[believed] if believed.mean() >= _MOST else votes
+    return np.asarray((counted < 0).all(axis=0))
 
 
 class _Groups:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from collegium.core.scores import score
+from collegium.core.scores import measure, score
 from collegium.core.settings import Settings
 from collegium.core.steps import Step, Steps
 from collegium.errors import ConfigError
@@ -66,6 +66,8 @@ class Algorithm(Asking, ABC):
     """Whether every site must bring a learner."""
     trains_sites: ClassVar[bool] = True
     """Whether it gives every site a model, which can be scored."""
+    makes_public: ClassVar[bool] = False
+    """Whether its result is a public set, `run.made`, and no models."""
     labels_own_points: ClassVar[bool] = False
     """Whether it labels the sites' own unlabeled points, for their owners only: `run.labels` is then by site."""
     fresh_secrets: ClassVar[bool] = False
@@ -94,7 +96,7 @@ class Algorithm(Asking, ABC):
 
     def all_steps(self) -> dict[str, Step[Any, Any]]:
         # A federation may ask any model that was trained how well it does.
-        return super().all_steps() | ({score.name: score} if self.trains_sites else {})
+        return super().all_steps() | ({each.name: each for each in (score, measure)} if self.trains_sites else {})
 
     def fixed(self, public_size: int) -> Mapping[str, Mapping[str, Any]]:
         """Arguments of its steps, by step and name, that protect a site.

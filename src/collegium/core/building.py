@@ -6,7 +6,7 @@ Every error says where in the study it is, and the nearest right name.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -24,10 +24,16 @@ _NESTED = {
     ("collegium.privacy.mechanisms.base", "Mechanism"): "mechanism",
     ("collegium.core.pretraining", "Pretraining"): "pretraining",
 }
+_METHODS = {"learner": ("fit", "predict"), "transformer": ("fit", "transform")}
 
 
-def build(kind: str, table: Table | str, path: str) -> Any:
-    """Build the component of `kind` that a table (or just a name) describes; `path` is where it stands in the study."""
+def build(kind: str, table: Table | str | Sequence[Any], path: str) -> Any:
+    """Build the component of `kind` that a table (or just a name) describes; `path` is where it stands in the study.
+
+    A list of transformers that ends with a learner is a Pipeline.
+    """
+    if kind == "learner" and isinstance(table, list):
+        return _pipeline(table, path)
     if isinstance(table, str):
         table = {"name": table}
     if not isinstance(table, Mapping) or not isinstance(table.get("name"), str):
@@ -52,14 +58,58 @@ def build(kind: str, table: Table | str, path: str) -> Any:
     return component
 
 
+def _pipeline(steps: list[Any], path: str) -> Any:
+    """Transformers and, last, a learner. Those with `columns` stand first, and work side by side."""
+    from sklearn.pipeline import make_pipeline
+
+    if not steps:
+        raise ConfigError(
+            f'{path}: the list is empty: name transformers and then a learner, such as ["scaler", "svm"].'
+        )
+    *before, last = steps
+    of_columns: list[tuple[Any, str | list[str]]] = []
+    of_all: list[Any] = []
+    for number, step in enumerate(before):
+        columns, transformer = _transformer(step, f"{path}[{number}]")
+        if columns is None:
+            of_all.append(transformer)
+        elif of_all:
+            raise ConfigError(f"{path}[{number}].columns: steps with columns must come first: later ones see no names.")
+        else:
+            of_columns.append((transformer, columns))
+    first = [_side_by_side(of_columns)] if of_columns else []
+    return make_pipeline(*first, *of_all, build("learner", last, f"{path}[{len(before)}]"))
+
+
+def _transformer(step: Any, path: str) -> tuple[str | list[str] | None, Any]:
+    table = {"name": step} if isinstance(step, str) else step
+    if not isinstance(table, Mapping) or "columns" not in table:
+        return None, build("transformer", table, path)
+    columns = check(str | list[str], table["columns"], f"{path}.columns")
+    return columns, build("transformer", {key: table[key] for key in table if key != "columns"}, path)
+
+
+def _side_by_side(parts: list[tuple[Any, str | list[str]]]) -> Any:
+    """Each transformer at its columns, those of the same columns one after the other; the rest stays as it is."""
+    from sklearn.compose import make_column_transformer
+    from sklearn.pipeline import make_pipeline
+
+    chains: dict[str, tuple[list[Any], str | list[str]]] = {}
+    for transformer, columns in parts:
+        chains.setdefault(repr(columns), ([], columns))[0].append(transformer)
+    made = [(each[0] if len(each) == 1 else make_pipeline(*each), columns) for each, columns in chains.values()]
+    return make_column_transformer(*made, remainder="passthrough", verbose_feature_names_out=False)
+
+
 def _class(kind: str, name: str) -> Any:
     if ":" not in name:
         return registry.lookup(kind, name)
     own_files.load(kind, name)
     cls = registry.lookup(kind, name)
-    fits = hasattr(cls, "fit") and hasattr(cls, "predict") if kind == "learner" else nested_kind(cls) == kind
+    methods = _METHODS.get(kind)
+    fits = all(hasattr(cls, name) for name in methods) if methods else nested_kind(cls) == kind
     if not isinstance(cls, type) or not fits:
-        needed = "a class with fit and predict" if kind == "learner" else f"a subclass of cg.{kind.capitalize()}"
+        needed = f"a class with {' and '.join(methods)}" if methods else f"a subclass of cg.{kind.capitalize()}"
         raise ConfigError(f"{name!r} is not a valid {kind}: it must be {needed}.")
     return cls
 
@@ -99,8 +149,10 @@ def _argument(cls: Any, key: str, value: Any, path: str) -> Any:
     nested = nested_kind(hints[key])
     if isinstance(value, Mapping) and "name" in value:
         return build(nested or "learner", value, path)
-    if nested is not None and isinstance(value, str):
+    if nested is not None and (isinstance(value, str) or (nested == "learner" and isinstance(value, list))):
         return build(nested, value, path)
+    if isinstance(value, list) and tuple in getattr(cls, "_parameter_constraints", {}).get(key, ()):
+        return tuple(value)  # which TOML does not have
     return check(hints[key], value, path)
 
 

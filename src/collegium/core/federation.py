@@ -123,6 +123,8 @@ class Federation:
         self.confidences: NDArray[np.float64] | None = None
         """How sure the last consensus is of each public sample, 0 to 1, where its rule says so."""
         self.final_weights: dict[str, Arrays] = {}
+        self.made: Any = None
+        """The public set that was made in this run, for runs to come."""
         self.kept: dict[str, Any] = {}
         """What rules keep of a run, by name: what they asked once and need in every communication."""
         self._link = link
@@ -220,7 +222,8 @@ class Federation:
                 self._secret_totals[protocol] = masking(protocol).totals(self)
             share = self.quorum if quorum is None else quorum
             secret = self._secret_totals[protocol].total(addressed, deadline, share)
-            self.observed.disclosed("coordinator", "sum", next(iter(addressed.values())).step, secret)
+            asked = next(iter(addressed.values()))
+            self.observed.disclosed("coordinator", "sum", asked.step, secret, asked.args)
             return secret
         total: Sum | None = None
         for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
@@ -293,6 +296,11 @@ class Federation:
         first = like == next(iter(self.final_weights))
         for metric, value in scores.items():
             self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
+
+    def make_public(self, rows: Any) -> None:
+        """Make rows the run's result: a public set for runs to come."""
+        self.made = rows
+        self.observed.disclosed("sites", COORDINATOR, "", rows)
 
     def charge(self, what: str, charge: Charge) -> None:
         """Record the cost of something that the coordinator publishes, such as a final model made with `fed.noise`."""
@@ -421,8 +429,7 @@ class Federation:
             state.knows = awaited.labels[-1].digest
         if answer.notes is not None:
             self.observed.noted(self.round, party, answer.notes)
-        size, seconds = len(answer.frame), time.perf_counter() - start
-        self.observed.cost(self.round, party, bytes_up=size, seconds_wire=seconds)
+        self.observed.received(self.round, party, len(answer.frame), time.perf_counter() - start)
         if reply.row is not None and reply.row.entry is not None:
             payload = len(reply.payload) if isinstance(reply, Reply) else 0
             self.observed.released(self.round, party, state.asked, reply.row, charges, payload)

@@ -125,3 +125,27 @@ def look_like_measurements(y: NDArray[Any]) -> bool:
         return False
     values = np.unique(y)
     return len(values) > _MANY_VALUES and (not np.array_equal(values, np.round(values)) or len(values) > len(y) / 2)
+
+
+def look_like_counts(y: NDArray[Any]) -> bool:
+    """Whether labels are many whole numbers that are not 0, 1, 2, ... as codes of classes are: ages, days, amounts.
+
+    They may be classes all the same, such as codes of diagnoses, so that this is no more than a reason to ask.
+    """
+    values = np.unique(y) if y.dtype.kind in "iu" else y[:0]
+    in_a_row = len(values) > 0 and values[0] in (0, 1) and int(values[-1]) - int(values[0]) + 1 == len(values)
+    return len(values) > _MANY_VALUES and not in_a_row
+
+
+def plain_spelling(value: Any) -> str:
+    """A label without its case and its blanks at the ends, or doubled."""
+    return " ".join(str(value).split()).casefold()
+
+
+def other_spellings(classes: NDArray[Any]) -> str:
+    """Classes that differ from one another only by case or blanks, for a message; nothing if there are none."""
+    alike: dict[str, list[str]] = {}
+    for value in classes.tolist() if classes.dtype.kind in "US" else ():
+        alike.setdefault(plain_spelling(value), []).append(repr(value))
+    found = [" and ".join(spelled) for spelled in alike.values() if len(spelled) > 1]
+    return ", ".join(found[:5]) + (", ..." if len(found) > 5 else "")

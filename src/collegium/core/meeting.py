@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -194,6 +195,15 @@ class Places:
             with self._lock:
                 self._free -= 1
 
+    @contextmanager
+    def given_up(self) -> Iterator[None]:
+        """The same for who waits in the block, and for a place after it."""
+        self.give_back()
+        try:
+            yield
+        finally:
+            self.take()
+
     @property
     def awaited(self) -> bool:
         """Whether somebody waits for a place."""
@@ -218,22 +228,12 @@ class Meeting:
         self._brought: list[tuple[_Brought, list[Hashable | None]]] = []
         self._lock = threading.Lock()
 
-    @contextmanager
-    def attended(self, party: str, *, has_place: bool = False) -> Iterator[None]:
+    def attended(self, party: str, *, has_place: bool = False) -> AbstractContextManager[None]:
         """A site is at work in this thread; when it has left, nobody waits for it.
 
         The block begins once there is a place for it, unless its thread `has_place` already, and gives it back itself.
         """
-        token = _current.set(_Attending(self, party))
-        if not has_place:
-            self.places.take()
-        try:
-            yield
-        finally:
-            _current.reset(token)
-            self.leave()
-            if not has_place:
-                self.places.give_back()
+        return _Attending(self, party).attended(self.leave, has_place=has_place)
 
     def disperse(self) -> None:
         """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
@@ -247,39 +247,22 @@ class Meeting:
             self._expected -= 1
             self._begin_if_complete()
 
+    def expect(self, more: int) -> None:
+        """So many more will come."""
+        with self._lock:
+            self._expected += more
+
     def abreast(self, by: _Attending, tasks: Sequence[Callable[[], T]]) -> list[T]:
         """Do a site's tasks in threads of their own, each of which attends, while its own thread waits."""
-        left = len(tasks)
-        outcomes: list[Any] = [None] * left
-        with self._lock:
-            self._expected += left - 1
+        instead = Delegation(by, len(tasks))
 
-        def attend(number: int) -> None:
-            nonlocal left
-            _current.set(_Attending(self, by.party, (*by.order, number)))
-            self.places.take()
-            try:
-                outcomes[number] = tasks[number]()
-            except BaseException as error:  # raised in the site's own thread
-                outcomes[number] = error
-            with self._lock:
-                left -= 1
-                if left:  # the last one is followed by the site's own thread, for which it was counted
-                    self._expected -= 1
-                    self._begin_if_complete()
-            self.places.give_back()
+        def attend(task: Callable[[], T], place: AbstractContextManager[None]) -> T:
+            with place:
+                return task()
 
-        threads = [threading.Thread(target=attend, args=(number,), daemon=True) for number in range(left)]
-        self.places.give_back()
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        self.places.take()
-        for outcome in outcomes:
-            if isinstance(outcome, BaseException):
-                raise outcome
-        return outcomes
+        attending = [partial(attend, task, instead.attended(str(number))) for number, task in enumerate(tasks)]
+        with self.places.given_up():
+            return in_threads(attending)
 
     def bring(self, party: str, works: Sequence[Work[T]], order: tuple[int, ...] = ()) -> list[T]:
         """Wait for the others, and have it done."""
@@ -359,6 +342,74 @@ class Meeting:
         self._attendance.note(parties, self._why_alone or why_alone or NOBODY_ALIKE)
 
 
+class Delegation:
+    """Several attend a meeting instead of one who waits for them; when the last has left, that one attends again."""
+
+    def __init__(self, by: _Attending, number: int) -> None:
+        self._by, self._left = by, number
+        self._lock = threading.Lock()
+        self._numbers: dict[str, int] = {}
+        by.meeting.expect(number - 1)
+
+    def attended(self, name: str, *, has_place: bool = False) -> AbstractContextManager[None]:
+        """As in `Meeting.attended`: what these do is noted for the one that they are there for."""
+        number = self._numbers.setdefault(name, len(self._numbers))
+        attending = _Attending(self._by.meeting, self._by.party, (*self._by.order, number))
+        return attending.attended(self.leave, has_place=has_place)
+
+    def leave(self) -> None:
+        """One of them has left, or never comes."""
+        self._leave(1)
+
+    def disperse(self) -> None:
+        """Nobody else will come, and nobody waits for those who have."""
+        self._leave(self._left)
+
+    def _leave(self, number: int) -> None:
+        with self._lock:
+            leaving = min(number, self._left)
+            self._left -= leaving
+            returns = leaving > 0 and self._left == 0  # the one that they were there for takes the last one's place
+        for _ in range(leaving - returns):
+            self._by.meeting.leave()
+
+
+def convene(tasks: Mapping[str, Callable[[], T]], attendance: Attendance, places: Places) -> dict[str, T]:
+    """Do tasks in threads of their own, where each attends one meeting by its name; the first error is raised.
+
+    Exchanges that a task holds in this process are part of that meeting: sites of all tasks meet in it.
+    """
+    meeting = Meeting(len(tasks), attendance, places)
+
+    def attend(name: str, task: Callable[[], T]) -> T:
+        with meeting.attended(name):
+            return task()
+
+    found = in_threads([partial(attend, name, task) for name, task in tasks.items()])
+    return dict(zip(tasks, found, strict=True))
+
+
+def in_threads(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    """What came of each task, in a thread of its own; if some of them fail, the first error is raised."""
+    outcomes: list[Any] = [None] * len(tasks)
+
+    def do(number: int) -> None:
+        try:
+            outcomes[number] = tasks[number]()
+        except BaseException as error:  # raised where it is waited for
+            outcomes[number] = error
+
+    threads = [threading.Thread(target=do, args=(number,), daemon=True) for number in range(len(tasks))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return outcomes
+
+
 def meet(work: Work[T]) -> T:
     """Do this work with what the other sites of this exchange bring, or alone where there is no meeting."""
     return meet_all([work])[0]
@@ -402,5 +453,24 @@ class _Attending(NamedTuple):
     party: str
     order: tuple[int, ...] = ()
 
+    @contextmanager
+    def attended(self, leave: Callable[[], None], *, has_place: bool) -> Iterator[None]:
+        """Be there during a block, with a place; `leave` says that one has left."""
+        token = _current.set(self)
+        if not has_place:
+            self.meeting.places.take()
+        try:
+            yield
+        finally:
+            _current.reset(token)
+            leave()
+            if not has_place:
+                self.meeting.places.give_back()
+
 
 _current: ContextVar[_Attending | None] = ContextVar("meeting", default=None)
+
+
+def attending() -> _Attending | None:
+    """The meeting that this thread attends, if it does."""
+    return _current.get()

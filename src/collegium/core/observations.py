@@ -72,6 +72,8 @@ class Observations:
     claims: dict[str, list[Charge]] = field(default_factory=dict)
     """What the coordinator made public itself, by name, and what that costs."""
     costs: dict[tuple[int, str], dict[str, float]] = field(default_factory=dict)
+    answers: Counter[str] = field(default_factory=Counter)
+    """How often each party has answered, be it with a refusal."""
     on_round: Callable[[int, int], None] | None = None
     """Called as (round, rounds in all) when a round begins: for progress bars."""
     on_round_end: Callable[[int, int], bool] | None = None
@@ -79,14 +81,25 @@ class Observations:
     on_disclosure: Callable[[Disclosure], None] | None = None
     """Called with what becomes known to the coordinator, and to the sites: for callbacks."""
     round: int = 0
+    begun: int = 0
+    """How many rounds have begun."""
+    rounds: int = 0
+    """How many there will be, as far as is known."""
     _open: tuple[int, int] | None = None
+    _tested: dict[tuple[int, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def begin_round(self, number: int, of: int) -> None:
         """A round begins."""
         self.end_round()
         self.round, self._open = number, (number, of)
+        self.begun, self.rounds = number + 1, of
         if self.on_round is not None:
             self.on_round(number, of)
+
+    @property
+    def open_round(self) -> tuple[int, int] | None:
+        """The round that has begun and not ended, and how many there are."""
+        return self._open
 
     def end_round(self) -> bool:
         """The open round ends, if there is one; True if the run should stop."""
@@ -139,16 +152,28 @@ class Observations:
         self.orders.append({"round": number, "party": party, "steps": " ".join(steps), "bytes": size})
         self.cost(number, party, bytes_down=size, seconds_wire=seconds)
 
+    def received(self, number: int, party: str, size: int, seconds: float) -> None:
+        """A frame came from a party."""
+        self.answers[party] += 1
+        self.cost(number, party, bytes_up=size, seconds_wire=seconds)
+
     def noted(self, number: int, party: str, notes: Notes) -> None:
         """What a simulated site noted beside its reply."""
         spent = {f"seconds_{activity}": seconds for activity, seconds in notes.seconds.items()}
         self.cost(number, party, seconds_total=notes.busy, **spent)
         for name, value in notes.noted.items():
             self.metric(number, party, "private", name, value)
-        if notes.accuracy is not None:
-            self.metric(number, party, "test", "accuracy", notes.accuracy)
-        for name, value in notes.scores.items():
-            self.metric(number, party, "test", name, value)
+        told = {} if notes.accuracy is None else {"accuracy": notes.accuracy}
+        for name, value in (told | notes.scores).items():
+            self._test(number, party, name, value)
+
+    def _test(self, number: int, party: str, name: str, value: float) -> None:
+        """What a site's test says. One that answers twice in a round is tested twice, and the last test counts."""
+        if (row := self._tested.get((number, party, name))) is not None:
+            row["value"] = float(value)
+            return
+        self.metric(number, party, "test", name, value)
+        self._tested[number, party, name] = self.metrics[-1]
 
     def released(self, number: int, party: str, step: str, row: Row, charges: list[Charge], wire_bytes: int) -> None:
         """A release came from a party, at the cost of these charges."""

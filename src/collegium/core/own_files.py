@@ -22,7 +22,7 @@ from typing import Final
 from collegium import registry
 from collegium.errors import ConfigError
 
-KINDS: Final = ("algorithm", "consensus", "voters", "learner", "mechanism", "pretraining")
+KINDS: Final = ("algorithm", "consensus", "voters", "learner", "transformer", "mechanism", "pretraining")
 FILES: Final[dict[str, OwnFile]] = {}
 """The files that studies have named, by module: another process of the same run needs them too."""
 _folder: ContextVar[Path | None] = ContextVar("folder", default=None)

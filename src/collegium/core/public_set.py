@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 class PublicSet:
     """The unlabeled data that everybody has, identified by its hash."""
+
+    made: Mapping[str, Any] | None = None
+    """How it was made, as plain data, if it is made up."""
 
     def __init__(self, X: Any) -> None:
         self.X = tables.frozen(X)

@@ -53,6 +53,8 @@ def build_learner(recipe: Mapping[str, Any]) -> Any:
         name, settings = str(recipe["name"]), dict(recipe["settings"])
     except (KeyError, TypeError, ValueError):
         raise ConfigError("A learner's recipe must have a name and settings.") from None
+    for key, value in settings.items():
+        _refuse_path(value, f"The learner {name!r}: {key}")
     cls = registry.lookup("learner", name)
     arguments = {
         key: build_learner(value) if isinstance(value, Mapping) and set(value) == {"name", "settings"} else value
@@ -68,8 +70,17 @@ def _same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(np.all(value == default)))
 
 
+def _refuse_path(value: Any, where: str) -> None:
+    """A coordinator does not choose which files a site opens."""
+    if isinstance(value, str) and (value.startswith(("/", "~")) or "\\" in value or ".." in value.split("/")):
+        raise ConfigError(
+            f"{where} is a path, which is another one at every site: give the learner to every site as its own."
+        )
+
+
 def _plain(value: Any, where: str) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
+        _refuse_path(value, where)
         return value
     if isinstance(value, np.integer | np.floating | np.bool_):
         return value.item()

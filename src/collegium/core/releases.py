@@ -35,6 +35,8 @@ class Release:
     """Whether it depends on the site's data in any way; False only for fresh keys and the like."""
     never_protected: ClassVar[bool] = False
     """Made from private rows directly, however the site's model was trained."""
+    masked_only: ClassVar[bool] = False
+    """Whether it leaves a site only as a summand of a masked sum: what protects it is in the sum alone."""
     coordinator_learns: ClassVar[str | None] = None
     """What a coordinator that does not collude with a site learns from it, where cryptography hides the rest."""
 
@@ -280,6 +282,56 @@ class NumberSum:
 
 
 @dataclass(frozen=True)
+class Counts(Release):
+    """How many of a site's private rows lie in each of a number of cells. They leave with noise only."""
+
+    masked_only: ClassVar[bool] = True
+    counts: NDArray[np.int64]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        self.require(_are_whole(self.counts) and bool((self.counts >= 0).all()), "whole numbers of at least 0")
+
+
+@dataclass(frozen=True)
+class NoisyCounts(Release):
+    """Such counts with a share of noise, to be summed over at least `fewest` sites: only their sum has enough of it."""
+
+    masked_only: ClassVar[bool] = True
+    counts: NDArray[np.int64]
+    fewest: int
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        self.require(_are_whole(self.counts) and is_count(self.fewest, 1), "whole numbers, and how many sites at least")
+
+
+@dataclass(frozen=True)
+class Spellings(Release):
+    """Values that a site's rows have, each spelled in whole numbers (a row) and put in several of `size` places."""
+
+    masked_only: ClassVar[bool] = True
+    words: NDArray[np.uint64]
+    places: NDArray[np.int64]
+    size: int
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        tables = (self.words.ndim, self.words.dtype.kind) == (2, "u") and self.places.ndim == 2
+        self.require(tables and len(self.words) == len(self.places), "a row of words and places for every value")
+        inside = is_count(self.size, 1) and bool(((self.places >= 0) & (self.places < self.size)).all())
+        self.require(inside, "places that there are")
+
+
+@dataclass(frozen=True)
+class BlindedSpellings(Release):
+    """Such values times a random number each, place by place: a sum says what is spelled, not how many sites spell."""
+
+    masked_only: ClassVar[bool] = True
+    words: NDArray[np.uint64]
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        self.require((self.words.ndim, self.words.dtype) == (1, np.dtype(np.uint64)), "words of 64 bits")
+
+
+@dataclass(frozen=True)
 class SharedModels(Release):
     """Fitted models in a format of numbers and text only: weights, XGBoost's JSON or LightGBM's text. Never a pickle.
 
@@ -315,6 +367,10 @@ class RawRecords(Release):
     def check(self, n_classes: int, public_size: int | None) -> None:
         table = isinstance(self.header, dict) and isinstance(self.columns, dict)
         self.require(table and isinstance(self.codes, np.ndarray), "a table and its class codes")
+
+
+def _are_whole(counts: object) -> bool:
+    return isinstance(counts, np.ndarray) and counts.ndim == 1 and counts.dtype == np.int64
 
 
 def is_count(value: object, least: int = 0) -> bool:

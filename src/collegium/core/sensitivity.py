@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from collegium.core.settings import PositiveFloat, PositiveInt, Settings
+from collegium.core.settings import OpenProbability, PositiveFloat, PositiveInt, Settings
 from collegium.errors import ConfigError
 
 
@@ -26,6 +26,8 @@ class Sensitivity(Settings):
     """The largest change in the L2 norm, for Gaussian noise."""
     changed_votes: PositiveInt | None = None
     """The most votes that change per sample, for a noisy maximum."""
+    chance: OpenProbability | None = None
+    """The largest probability that it changes anything at all, for what only names what many records have."""
     unit: Literal["record", "party"] = "record"
     """Whose change it is."""
     relation: Literal["replace", "add_remove", "any"] = "replace"
@@ -33,5 +35,5 @@ class Sensitivity(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.l1, self.l2, self.changed_votes) == (None, None, None):
-            raise ConfigError("Sensitivity: give at least one of l1, l2 and changed_votes.")
+        if (self.l1, self.l2, self.changed_votes, self.chance) == (None, None, None, None):
+            raise ConfigError("Sensitivity: give at least one of l1, l2, changed_votes and chance.")

@@ -83,7 +83,8 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
 
 def check_parameters(estimator: Any) -> None:
     """Check an estimator's parameters against the types of its ``__init__`` (ConfigError); none is changed."""
-    hints = hints_of(type(estimator).__init__)
+    cls = type(estimator)
+    hints = hints_of(cls) if is_dataclass(cls) else hints_of(cls.__init__)  # a class has its parents' types too
     for name, value in estimator.get_params(deep=False).items():
         check(hints.get(name, Any), value, f"{type(estimator).__name__}: {name}")
 

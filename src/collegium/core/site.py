@@ -205,6 +205,12 @@ class ActiveSite:
             features = (self._site.learner if self.model is None else self.model.estimator).embed(X)
         return np.asarray(features)
 
+    @property
+    def backbone(self) -> str | None:
+        """Name and hash of the pre-trained net that its learner's features come from; None if there is none."""
+        found: str | None = getattr(self._site.learner, "backbone_in_use", None)
+        return found
+
     def keep_labels(self, found: Labelled) -> None:
         """Keep labels of this site's own unlabeled points. They never leave it; a simulation looks them up."""
         self.state[_FOUND] = found

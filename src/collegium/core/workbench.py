@@ -78,7 +78,7 @@ class Workbench:
         return own is None or other is None or np.allclose(own, other, rtol=1e-3, atol=1e-5, equal_nan=True)
 
     def _opinion(self, net: Any, weights: Arrays) -> NDArray[Any] | None:
-        """A net's outputs for a few rows of noise, the same each time; None if it cannot take any, such as text."""
+        """A net's outputs for a few rows of noise, the same each time; None if it cannot take any."""
         net.set_weights(weights)
         with suppress(Exception):  # whatever a user's net may raise
             if "device" in net.get_params():
@@ -131,6 +131,8 @@ class Workbench:
         return answer
 
     def _noise(self, net: Any, rows: int) -> Any:
+        if hasattr(net, "made_up_rows"):  # one whose rows are no numbers
+            return net.made_up_rows(rows, np.random.default_rng(self._seed))
         noise = np.random.default_rng(self._seed).normal(size=(rows, *net.input_shape_)).astype(np.float32)
         names = getattr(net, "feature_names_in_", None)
         return noise if names is None else pd.DataFrame(noise.reshape(rows, -1), columns=names)

@@ -22,6 +22,8 @@ from collegium.wire.tables import Table
 
 SUFFIXES: Final = (".csv", ".csv.gz", ".csv.xz", ".parquet", ".npz")
 MOST_NAMES_SHOWN: Final = 12
+_LOOKED_AT: Final = 200
+"""Rows of a CSV file by which its decimal mark is found out."""
 DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
@@ -52,6 +54,12 @@ def read_rows(path: Path, without: Iterable[str] = ()) -> Table:
         return X
     frame = _read_frame(path)
     return frame.drop(columns=[column for column in frame.columns if str(column) in set(without)])
+
+
+def read_frame(path: Path) -> pd.DataFrame:
+    """The table in a CSV or Parquet file."""
+    _check_there(path)
+    return _read_frame(path)
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
@@ -89,11 +97,13 @@ def _unreadable(path: Path, error: Exception) -> ConfigError:
 
 def _read_csv(path: Path) -> pd.DataFrame:
     try:
-        header = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+        dialect = _dialect(path)
+        header = _cells(path, dialect["sep"], rows=1)
         check_names(header.iloc[0].tolist(), path)
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             # Without index_col, one cell more than there are names would silently make the first column row labels.
-            return pd.read_csv(path, encoding="utf-8-sig", low_memory=False, index_col=False)
+            table: pd.DataFrame = pd.read_csv(path, encoding="utf-8-sig", low_memory=False, index_col=False, **dialect)
+        return table
     except pd.errors.EmptyDataError:
         raise ConfigError(f"{path}: the file is empty; save or copy it again.") from None
     except pd.errors.ParserWarning:
@@ -106,6 +116,27 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise ConfigError(f"{path}: the file is not UTF-8 text; save it as CSV in UTF-8.") from None
     except DAMAGED as error:
         raise _unreadable(path, error) from None
+
+
+def _dialect(path: Path) -> dict[str, Any]:
+    """What separates cells and decimals: in many countries spreadsheets write semicolons, and commas in numbers."""
+    if len(_cells(path, ",", rows=1).columns) > 1:
+        return {"sep": ","}
+    widths = {sep: len(_cells(path, sep, rows=1).columns) for sep in (";", "\t")}
+    sep = max(widths, key=lambda each: widths[each])
+    if widths[sep] == 1:
+        return {"sep": ","}  # one column, whatever separates
+    some_cells = _cells(path, sep, rows=_LOOKED_AT).iloc[1:].stack().astype(str).str.strip()
+    by_comma, by_point = (int(some_cells.str.fullmatch(rf"[+-]?\d+{mark}\d+").sum()) for mark in (",", r"\."))
+    return {"sep": sep, "decimal": "," if by_comma > by_point else "."}
+
+
+def _cells(path: Path, sep: str, rows: int) -> pd.DataFrame:
+    """The first rows of a CSV file, the header among them, as they are written."""
+    cells: pd.DataFrame = pd.read_csv(
+        path, header=None, nrows=rows, dtype=str, keep_default_na=False, encoding="utf-8-sig", sep=sep
+    )
+    return cells
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -135,7 +166,7 @@ def take_target(
     if target is None:
         raise ConfigError(f"{path}: which column has the labels? Set target to one of {some(names)}.")
     if target not in names:
-        separator = " There is only one column: are its cells separated by commas?" if len(names) == 1 else ""
+        separator = " There is only one column: what separates its cells?" if len(names) == 1 else ""
         raise ConfigError(
             f"{path}: there is no column {target!r} for target.{nearest(target, names)}{separator} "
             f"Set target to one of {some(names)}."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -126,6 +127,22 @@ def read_cod_rna(path: Path) -> Content:
 def read_ag_news(path: Path) -> Content:
     frame = _read_columns(path, "class title description")
     return frame, frame.pop("class").map(AG_NEWS_CLASSES).to_numpy(), None
+
+
+def read_ag_news_words(path: Path) -> Content:
+    """Words that nobody has a spelling of have the number of their token."""
+    with np.load(path, allow_pickle=False) as archive:
+        spelled = archive["vocab_utf8"].tobytes().decode().split("\n")
+        words = np.array([word or f"word{number}" for number, word in enumerate(spelled)], dtype=object)
+        names = np.array(list(AG_NEWS_CLASSES.values()))
+
+        def part(name: str) -> Labelled:
+            ids, offsets = archive[f"{name}_ids"], archive[f"{name}_offsets"]
+            texts = [" ".join(words[ids[start:end]]) for start, end in pairwise(offsets)]
+            return pd.DataFrame({"text": texts}, dtype=object), names[archive[f"{name}_labels"]]
+
+        X, y = part("train")
+        return X, y, part("test")
 
 
 def _read_columns(path: Path, names: str, **options: Any) -> pd.DataFrame:

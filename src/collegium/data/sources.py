@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.data.benchmarks import BENCHMARKS, is_available, read_benchmark
@@ -52,8 +53,18 @@ EMBEDDED: Final = {
     "digits": (1797, 64, "Handwritten digits, 8x8 pixels; test part of UCI's optical digits, CC BY 4.0."),
     "iris": (150, 4, "Three species of iris flowers; Fisher 1936, UCI, CC BY 4.0."),
     "wine": (178, 13, "Chemical analysis of wines from three cultivars; UCI, CC BY 4.0."),
+    "reviews": (1000, 1, "Made-up film reviews of eight words, good or bad: to try things, nothing to learn from."),
     "patterns": (2000, 768, "Made-up color images, 16x16 pixels, 10 classes: to try things, nothing to learn from."),
 }
+
+
+_KINDS: Final = {"digits": "images", "patterns": "images", "reviews": "text"}
+TELLING: Final = {
+    "bad": "awful boring weak cold stupid dull",
+    "good": "lovely great moving warm clever fine",
+}
+OTHERS: Final = "the film was a story actors and in scene music"
+"""The words of the made-up reviews."""
 
 
 def load_source(
@@ -83,7 +94,7 @@ def load_source(
 def list_sources(folder: Path | None = None) -> list[SourceInfo]:
     """All named data sets, and whether their files are available. `pandas.DataFrame(list_sources())` shows a table."""
     embedded = [
-        SourceInfo(name, "images" if name in ("digits", "patterns") else "table", rows, features, True, about)
+        SourceInfo(name, _KINDS.get(name, "table"), rows, features, True, about)
         for name, (rows, features, about) in EMBEDDED.items()
     ]
     return embedded + [
@@ -95,6 +106,8 @@ def list_sources(folder: Path | None = None) -> list[SourceInfo]:
 def _embedded(name: str) -> Dataset:
     if name == "patterns":
         return _patterns()
+    if name == "reviews":
+        return _reviews()
     from sklearn import datasets
 
     loaded = getattr(datasets, f"load_{name}")(as_frame=name != "digits")
@@ -102,6 +115,15 @@ def _embedded(name: str) -> Dataset:
     if name != "digits":
         y = np.asarray(loaded.target_names)[y]
     return Dataset(name, loaded.data, y, None, EMBEDDED[name][2])
+
+
+def _reviews() -> Dataset:
+    """Three telling words among five others, in any order: the same texts every time."""
+    rng, rows = np.random.default_rng(0), EMBEDDED["reviews"][0]
+    y = np.array(sorted(TELLING))[np.arange(rows) % 2]
+    drawn = [[*rng.choice(TELLING[label].split(), 3), *rng.choice(OTHERS.split(), 5)] for label in y]
+    texts = [" ".join(rng.permutation(words)) for words in drawn]
+    return Dataset("reviews", pd.DataFrame({"text": texts}, dtype=object), y, None, EMBEDDED["reviews"][2])
 
 
 def _patterns() -> Dataset:

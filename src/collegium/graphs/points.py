@@ -43,7 +43,7 @@ def check_points(site: Site, *, embed: bool) -> None:
     if embed and not hasattr(site.learner, "embed"):
         raise ConfigError(
             "embed=True uses the features of a trained learner, and this one has no 'embed': give each site one that "
-            "has, such as run.global_model.estimator of cg.FedAvg."
+            "has, such as run.global_model.estimator of cg.FedAvg, or cg.VisionClassifier."
         )
     for name, table in (("X", site.X), ("unlabeled", site.unlabeled)):
         if not embed and table is not None and tables.n_rows(table):

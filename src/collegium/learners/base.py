@@ -10,7 +10,9 @@ A learner continues from its current weights, instead of being fitted from scrat
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -18,9 +20,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
 from sklearn.pipeline import Pipeline
+from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
-from collegium.core.labels import Codes, code_dtype
+from collegium.core.labels import Codes, code_dtype, read_only
 from collegium.core.samples import LabelledData, Mixture, PseudoLabelled
 from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
@@ -77,11 +80,16 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if hasattr(self.estimator, "predict_positions"):  # its classes are in the order of `estimator_codes`
             positions = self.estimator.predict_positions(X)
             # Usually a position is the code itself, and need not be looked up: that takes far longer.
-            every = np.array_equal(self.estimator_codes, np.arange(len(self.classes)))
-            known: Codes = positions.astype(self.estimator_codes.dtype) if every else self.estimator_codes[positions]
+            dtype = self.estimator_codes.dtype
+            known: Codes = positions.astype(dtype) if self._has_every_class else self.estimator_codes[positions]
             return known
-        answers = np.asarray(self.estimator.predict(X)).reshape(-1)
+        answers = np.asarray(self.estimator.predict(_taken(self.estimator, X))).reshape(-1)
         return self.estimator_codes[np.searchsorted(self.estimator_labels, answers)]
+
+    @cached_property
+    def _has_every_class(self) -> bool:
+        """Whether its estimator's classes are all those of the study, in their order."""
+        return np.array_equal(self.estimator_codes, np.arange(len(self.classes)))
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The user's own label values."""
@@ -89,10 +97,24 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities, one column per class of the study; 0 for classes the site never saw."""
-        known = np.asarray(self.estimator.predict_proba(X), dtype=float)
+        known = np.asarray(self.estimator.predict_proba(_taken(self.estimator, X)), dtype=float)
         aligned = np.zeros((len(known), len(self.classes)))
         aligned[:, self.estimator_codes] = known
         return aligned
+
+
+def _taken(estimator: Any, X: Any) -> Any:
+    """The rows as an estimator takes them: one that begins with texts gets a column, not a table."""
+    first = estimator
+    while isinstance(first, Pipeline):
+        first = first.steps[0][1]
+    return tables.texts_of(X) if takes_texts(first) else X
+
+
+def takes_texts(estimator: Any) -> bool:
+    """Whether it takes texts, one per row, and no table."""
+    tags = get_tags(estimator).input_tags if hasattr(estimator, "__sklearn_tags__") else None
+    return tags is not None and tags.string and not tags.two_d_array
 
 
 class Trainer:
@@ -187,7 +209,7 @@ class Trainer:
         )
         estimator = previous.estimator if warm and previous is not None else seeded_clone(self._learner, rng)
         weighted = {} if weights is None else {weight_parameter(estimator): weights}
-        estimator.fit(data.X, self._targets(data.codes, present), **weighted)
+        estimator.fit(_taken(estimator, data.X), self._targets(data.codes, present), **weighted)
         return self._model(estimator, present)
 
     def _partial_fit(
@@ -230,7 +252,7 @@ class Trainer:
             steps=update.steps,
             **({} if terms is None else {"terms": terms}),
         )
-        return self._model(estimator, self._every)
+        return self._model(estimator, self._every) if previous is None else previous
 
     def constant(self) -> SiteModel:
         """A model that knows nothing: it always predicts the first class."""
@@ -247,9 +269,9 @@ class Trainer:
         codes = present.astype(code_dtype(len(self._classes)))
         return SiteModel(estimator, self._classes, codes, self._targets(present, present))
 
-    @property
+    @cached_property
     def _all_targets(self) -> NDArray[Any]:
-        return self._targets(self._every, self._every)
+        return read_only(self._targets(self._every, self._every))
 
     def _pseudo_targets(self, pseudo: LabelledData) -> NDArray[Any]:
         if isinstance(pseudo, PseudoLabelled) and not self._wants_codes:
@@ -262,7 +284,10 @@ class Trainer:
 
 def seeded_clone(learner: Any, rng: np.random.Generator) -> Any:
     """An unfitted copy whose unset `random_state`s (nested ones too) are drawn from the site's generator."""
-    copy = clone(learner, safe=False)
+    try:
+        copy = clone(learner, safe=False)
+    except RuntimeError:  # CatBoost keeps a copy of a list such as cat_features, which scikit-learn takes for a fault
+        copy = deepcopy(learner)
     if hasattr(copy, "get_params"):
         open_seeds = [
             name
@@ -291,8 +316,9 @@ def is_iterative(learner: Any) -> bool:
 
 
 def takes_weights(learner: Any) -> bool:
-    """Whether its `fit` takes a weight per row."""
-    return bool(has_fit_parameter(last_step(learner), "sample_weight"))
+    """Whether its `fit` takes a weight per row. One that passes them on to another learner says so itself."""
+    learns = last_step(learner)
+    return bool(getattr(learns, "takes_sample_weight", has_fit_parameter(learns, "sample_weight")))
 
 
 def weight_parameter(learner: Any) -> str:

@@ -64,6 +64,17 @@ def measure(metrics: Sequence[Metric], model: SiteModel, X: Any, codes: Codes) -
     return numbers, problems
 
 
+def part_names(metrics: Sequence[Metric], classes: NDArray[Any]) -> list[str]:
+    """The names of all numbers that `measure` can give for these metrics, in order."""
+    pairs = [f"{true},{said}" for true in classes.tolist() for said in classes.tolist()]
+    parts = {"confusion_matrix": pairs, "calibration_curve": [f"{(b + 1) / _BINS:.1f}" for b in range(_BINS)]}
+    return [
+        name
+        for each in metrics
+        for name in ([f"{each.name}[{part}]" for part in parts[each.name]] if each.name in parts else [each.name])
+    ]
+
+
 def base_rate(codes: Codes) -> float:
     """The accuracy of always saying the most frequent class."""
     return float(np.bincount(codes).max() / len(codes))

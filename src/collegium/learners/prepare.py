@@ -12,11 +12,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.utils import get_tags
 
+from collegium.learners.base import takes_texts
+
 # Learners that compare or add up features of different units do badly without a common scale.
 _SCALED: Final = {
     "LogisticRegression", "SGDClassifier", "SVC", "KNeighborsClassifier", "MLPClassifier", "TorchClassifier",
 }  # fmt: skip
-_IMAGES: Final = {"TorchClassifier"}
+_IMAGES: Final = {"TorchClassifier", "VisionClassifier"}
 # They take missing values, but fail on a column that has nothing else.
 _NEED_A_VALUE: Final = {"HistGradientBoostingClassifier"}
 
@@ -25,15 +27,15 @@ def with_preparation(learner: Any, X: Any, *others: Any) -> Any:
     """The learner with the preprocessing `X` needs: encode categories, impute, flatten images, scale features.
 
     `others` are tables that the learner will answer about: a blank cell may be in them alone. A learner that needs
-    nothing, or is already a Pipeline, is returned unchanged. Private learners prepare their parts: preprocessing in
-    front of the whole would see the private rows without being accounted for. Whether those have blank cells must not
-    show, so that their parts always fill them.
+    nothing, reads texts, or is already a Pipeline, is returned unchanged. Private learners prepare their parts:
+    preprocessing in front of the whole would see the private rows without being accounted for. Whether those have blank
+    cells must not show, so that their parts always fill them.
     """
     return _with_preparation(learner, [X, *(table for table in others if table is not None)], fills=False)
 
 
 def _with_preparation(learner: Any, shown: list[Any], *, fills: bool) -> Any:
-    if isinstance(learner, Pipeline):
+    if isinstance(learner, Pipeline) or takes_texts(learner):
         return learner
     if hasattr(learner, "with_preparation"):
         return learner.with_preparation(lambda part: _with_preparation(part, shown, fills=True))

@@ -168,10 +168,13 @@ def _net_of(learner: TorchClassifier, shape: tuple[int, int, int], seed: int) ->
         learner.initialize(np.zeros((0, *shape), dtype=np.float32), classes=[0, 1])
     if learner.input_shape_ != shape:
         raise ConfigError(f"The images have the shape {shape}, but the learner's net takes {learner.input_shape_}.")
+    if not learner.get_weights("features"):
+        raise ConfigError(
+            "This net has no features to pre-train: it is one linear layer, or stands on a frozen backbone. Use "
+            "another net, or train='all'."
+        )
     net = learner.to_module()
     head = named.find_head(net, shape)
-    if not named.read(net, "features", head):
-        raise ConfigError("This net is one linear layer and has no features to pre-train: use another net.")
     return net, head
 
 

@@ -7,12 +7,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from collegium.core.meeting import Cohort
 from collegium.core.public_set import PublicSet
@@ -57,13 +57,13 @@ class Hosting:
 
     def alone(self) -> dict[str, str]:
         """The sites whose learners are never trained with those of others, and why."""
-        reasons = {site.name: _why_alone(site.learner, self.cohort) for site in self.sites}
+        reasons = {site.name: why_alone(site.learner, self.cohort) for site in self.sites}
         return {party: reason for party, reason in reasons.items() if reason is not None}
 
     def is_on_gpu(self) -> bool:
         """Whether all sites' learners are trained on a GPU: then more of them at work in Python are only in each
         other's way."""
-        return all(_why_alone(site.learner, "auto") is None for site in self.sites)
+        return all(why_alone(site.learner, "auto") is None for site in self.sites)
 
     def _agent(self, site: Site, public: PublicSet | None, ledger: LedgerFile | None, pace: Pace | None) -> Agent:
         own = None if site.budget is None or site.budget.ledger is None else Path(site.budget.ledger)
@@ -82,7 +82,7 @@ class Hosting:
         )
 
 
-def _why_alone(learner: Any, cohort: Cohort) -> str | None:
+def why_alone(learner: Any, cohort: Cohort) -> str | None:
     """Why a learner does not join a cohort; None if it does."""
     if cohort == "off":
         return "cohort is off"
@@ -102,12 +102,22 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def numerical_libraries() -> ThreadpoolController:
+    """Those with threads of their own. To find them takes long, so it is done again only when more was imported."""
+    return _libraries_of(len(sys.modules))
+
+
+@lru_cache(maxsize=1)
+def _libraries_of(modules: int) -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 @contextmanager
 def threads_per_site(limit: int = 1) -> Iterator[None]:
     """Numerical libraries use `limit` threads inside: sums then come out the same on every link, bit for bit."""
     torch = sys.modules.get("torch")
     before = torch.get_num_threads() if torch is not None else 0
-    with threadpool_limits(limits=limit):
+    with numerical_libraries().limit(limits=limit):
         if torch is not None:
             torch.set_num_threads(limit)
         try:

@@ -7,15 +7,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from threadpoolctl import ThreadpoolController
-
 from collegium.core.link import Answer, OwnAnswer
-from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Meeting, Places
+from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Delegation, Meeting, Places, attending
 from collegium.links.attendants import Attendants, Inbox
-from collegium.links.hosting import Hosting, available_cores, threads_per_site
+from collegium.links.hosting import Hosting, available_cores, numerical_libraries, threads_per_site
 from collegium.links.simulated import Collected, SimulatedLink
 from collegium.site.states import Pace
 
@@ -41,11 +38,15 @@ class AgentPool:
         self._joining = self.agents.keys() - alone.keys()
         self._attendance = Attendance(alone=alone)
         self._size = max(1, min(len(self.agents), threads or available_cores()))
-        self._places = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
+        self._within = attending()
+        """A meeting of several runs, of which this is one: its sites meet those of the others."""
+        own = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
+        self._places = own if self._within is None else self._within.meeting.places
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
-        self._attendants = Attendants(self._places, self._limit) if len(self._joining) > 1 else None
-        self._meetings: dict[int, Meeting] = {}
+        some_meet = len(self._joining) > (1 if self._within is None else 0)
+        self._attendants = Attendants(self._places, self._limit) if some_meet else None
+        self._meetings: dict[int, Meeting | Delegation] = {}
         """That of the last exchange."""
 
     def _start(self, threads: int) -> ThreadPoolExecutor:
@@ -53,12 +54,7 @@ class AgentPool:
 
     def _limit(self) -> None:
         # OpenMP counts its threads per calling thread, so the limit is set in each of ours.
-        self._libraries.limit(limits=1)
-
-    @cached_property
-    def _libraries(self) -> ThreadpoolController:
-        """Numerical libraries with threads of their own. To find them takes long, so it is done once."""
-        return ThreadpoolController()
+        numerical_libraries().limit(limits=1)
 
     def submit(self, party: str, frame: bytes, exchange: Exchange) -> Future[Answer | None]:
         """Serve a frame; None if the site was still busy with an older order when the deadline passed."""
@@ -77,10 +73,19 @@ class AgentPool:
         why = NOBODY_ELSE if exchange.deadline is None else HAD_DEADLINE
         return Meeting(1, self._attendance, why_alone=why).attended(party)
 
-    def _meeting(self, exchange: Exchange) -> Meeting:
+    def _meeting(self, exchange: Exchange) -> Meeting | Delegation:
         if exchange.number not in self._meetings:
-            self._meetings = {exchange.number: Meeting(exchange.orders, self._attendance, self._places)}
+            self._meetings = {exchange.number: self._new_meeting(exchange.orders)}
         return self._meetings[exchange.number]
+
+    def _new_meeting(self, expected: int) -> Meeting | Delegation:
+        if self._within is None:
+            return Meeting(expected, self._attendance, self._places)
+        return Delegation(self._within, expected)
+
+    def awaited(self) -> AbstractContextManager[None]:
+        """For whoever waits for answers: where several runs meet, a block in which their sites have its place."""
+        return nullcontext() if self._within is None else self._places.given_up()
 
     def _serve(
         self, party: str, frame: bytes, deadline: float | None, place: AbstractContextManager[None]
@@ -169,9 +174,10 @@ class LocalLink(SimulatedLink):
         for party, frame in orders.items():
             self._pool.submit(party, frame, exchange).add_done_callback(inbox.put)
         try:
-            for answer in inbox.drained(deadline):
-                if answer is not None:
-                    yield answer
+            with self._pool.awaited():
+                for answer in inbox.drained(deadline):
+                    if answer is not None:
+                        yield answer
         except TimeoutError:
             self._pool.abandon()
 

@@ -4,6 +4,7 @@ The tightest method that the mix of events allows is chosen, and named in the cl
 
 - randomized response and pure mechanisms of one epsilon, or Gaussian noise: exact, in closed form;
 - any other mix: the privacy loss distribution (PLD), rounded upwards, by Google's dp-accounting;
+- failures of a known probability take their part of delta, whatever else there is;
 - if an event is known by its Renyi divergences alone, delta is tiny or the losses are too diverse for one grid: Renyi
   differential privacy (RDP).
 """
@@ -31,7 +32,16 @@ from collegium.privacy.composition import (
     gaussian_sigma,
     randomized_response_divergence,
 )
-from collegium.privacy.events import Event, Gaussian, Laplace, Pure, RandomizedResponse, Renyi, SampledGaussian
+from collegium.privacy.events import (
+    Event,
+    Failure,
+    Gaussian,
+    Laplace,
+    Pure,
+    RandomizedResponse,
+    Renyi,
+    SampledGaussian,
+)
 from collegium.privacy.losses import randomized_response_losses
 
 NOTHING: Final = "nothing was used"
@@ -39,23 +49,36 @@ EXACT_RESPONSE: Final = "exact (randomized response)"
 EXACT_GAUSSIAN: Final = "exact (Gaussian)"
 PLD: Final = "PLD (dp-accounting)"
 RDP: Final = "RDP (dp-accounting)"
+FAILS: Final = "failures are more probable than delta"
 SMALLEST_PLD_DELTA: Final = 1e-10
 """Below this, rounding errors of Fourier transforms are no longer negligible compared with delta."""
 
 
 def epsilon_of(events: Sequence[Event], delta: float) -> tuple[float, str]:
     """The epsilon of all `events` together at `delta`, and how they were composed."""
-    return _epsilon_of(merged(events), check(OpenProbability, delta, "epsilon_of: delta"))
+    rest, lost = _without_failures(events)
+    left = check(OpenProbability, delta, "epsilon_of: delta") - lost
+    return _epsilon_of(merged(rest), left) if left > 0 else (math.inf, FAILS)
 
 
 def delta_of(events: Sequence[Event], epsilon: float) -> tuple[float, str]:
     """The delta of all `events` together at `epsilon`, and how they were composed."""
-    return _delta_of(merged(events), check(NonNegativeFloat, epsilon, "delta_of: epsilon"))
+    rest, lost = _without_failures(events)
+    delta, how = _delta_of(merged(rest), check(NonNegativeFloat, epsilon, "delta_of: epsilon"))
+    return min(1.0, lost + delta), how
 
 
 def renyi_epsilon(events: Sequence[Event], delta: float) -> float:
     """Like `epsilon_of`, by Renyi divergences: an upper bound for any mix of events."""
-    return _renyi_epsilon(merged(events), check(OpenProbability, delta, "renyi_epsilon: delta"))
+    rest, lost = _without_failures(events)
+    left = check(OpenProbability, delta, "renyi_epsilon: delta") - lost
+    return _renyi_epsilon(merged(rest), left) if left > 0 else math.inf
+
+
+def _without_failures(events: Sequence[Event]) -> tuple[list[Event], float]:
+    """The other events, and how probable a failure of the rest is."""
+    lost = math.fsum(event.count * event.delta for event in events if isinstance(event, Failure))
+    return [event for event in events if not isinstance(event, Failure)], lost
 
 
 def claim(charges: Sequence[Charge], delta: float | None = None, relation: Relation = "any") -> PrivacyClaim:

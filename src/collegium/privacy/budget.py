@@ -36,7 +36,11 @@ class Budget(Settings):
 
     def allows(self, spent: Sequence[Charge], more: Sequence[Charge]) -> bool:
         """Whether enough is left for `more`, after all that was `spent`."""
-        return self.total([*spent, *more]) <= self.epsilon * (1 + _SLACK)
+        return self.covers(self.total([*spent, *more]))
+
+    def covers(self, epsilon: float) -> bool:
+        """Whether all charges together may cost that much."""
+        return epsilon <= self.epsilon * (1 + _SLACK)
 
     def total(self, charges: Sequence[Charge]) -> float:
         """The epsilon of all charges at this budget's delta."""

@@ -22,6 +22,8 @@ Kind = Literal["dp", "conditional", "nominal"]
 Unit = Literal["record", "party"]
 Relation = Literal["replace", "add_remove", "any"]
 UNPROTECTED: Final = "unprotected"
+NOT_PUBLISHED: Final = "not for publication"
+"""In the words of a claim whose number depends on private data."""
 SEEDED_NOISE: Final = (
     "simulated noise: drawn from the run's seed, so that it can be repeated; in a real federation it comes from "
     "the operating system's secure generator"
@@ -60,7 +62,7 @@ class PrivacyClaim:
         each = {"replace": "replacing", "add_remove": "adding or removing"}
         holds = f"{words[self.kind]}; {each[self.relation]} one {self.unit}"
         text = f"epsilon {self.epsilon:.6g} at delta {self.delta:.3g} ({holds})"
-        return text if self.publishable else f"{text}; depends on private data: not for publication"
+        return text if self.publishable else f"{text}; depends on private data: {NOT_PUBLISHED}"
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""

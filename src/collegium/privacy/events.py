@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Self
 from annotated_types import Ge, Gt
 from pydantic import AllowInfNan
 
-from collegium.core.settings import PositiveFloat, PositiveInt, Settings, Share, TwoOrMore
+from collegium.core.settings import OpenProbability, PositiveFloat, PositiveInt, Settings, Share, TwoOrMore
 from collegium.errors import ConfigError
 
 EVENTS: dict[str, type[Event]] = {}
@@ -106,6 +106,13 @@ class Renyi(Event):
             raise ConfigError("Renyi: give as many divergences as orders, and at least one.")
 
 
+@dataclass(frozen=True)
+class Failure(Event):
+    """What tells nothing of a record, but for a failure with a probability of at most `delta` in each use."""
+
+    delta: OpenProbability = 1e-6
+
+
 def two_steps(event: Event) -> Event:
     """What an event costs between data sets that are two changes apart, or an event that is no cheaper."""
     match event:
@@ -115,6 +122,8 @@ def two_steps(event: Event) -> Event:
             return Gaussian(event.count, event.noise_multiplier / 2)
         case RandomizedResponse() | Pure():
             return Pure(event.count, 2 * event.epsilon)
+        case Failure():
+            return event.times(2)
         case Renyi():  # Mironov: "Renyi Differential Privacy", arXiv 1702.07476, Proposition 2
             known = [(a / 2, 3 * d) for a, d in zip(event.orders, event.divergences, strict=True) if a >= 4]
             if known:

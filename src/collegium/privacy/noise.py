@@ -90,6 +90,10 @@ class Noise(ABC):
         cells = math.sqrt(np.size(values))
         return self._add(values, sigma, cells / sensitivity, self._normal)
 
+    def whole_normal(self, sigma: int, n: int) -> NDArray[np.int64]:
+        """`n` whole numbers of the discrete Gaussian distribution with parameter `sigma`."""
+        return self._normal(sigma, n)
+
     def _add(self, values: NDArray[Any], spread: float, cells: float, draw: Draw) -> NDArray[np.float64]:
         """Rounding moves neighbours apart by `cells` grid cells at most, in units of their sensitivity."""
         if not 1 / _LARGEST <= spread <= _LARGEST:

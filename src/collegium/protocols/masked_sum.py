@@ -41,8 +41,13 @@ LEARNS = {
 }
 
 
-def width(most: int, sites: int) -> np.dtype[Any]:
-    """The smallest words that hold the sum over so many sites of whole numbers 0 .. most."""
+def width(most: int | None, sites: int) -> np.dtype[Any]:
+    """The smallest words that hold the sum over so many sites of whole numbers 0 .. most.
+
+    Without a `most` these are words of 64 bits, and sums of them wrap around.
+    """
+    if most is None:
+        return np.dtype("<u8")
     if most < 1 or sites < 1:
         raise ConfigError(f"A sum needs values up to at least 1 and at least one site, not {most} and {sites}.")
     smallest = np.min_scalar_type(most * sites)
@@ -92,15 +97,15 @@ class MaskedSum:
         self._waiting: _Waiting | None = None
 
     def submit(
-        self, round_name: str, values: NDArray[np.integer[Any]], participants: Sequence[str], *, most: int = 1
+        self, round_name: str, values: NDArray[np.integer[Any]], participants: Sequence[str], *, most: int | None = 1
     ) -> Submission:
         """This site's masked values, for the server; no earlier round can be opened here from now on.
 
-        Every value lies in 0 .. most. A round's name is used once, whoever takes part.
+        Every value lies in 0 .. most (without it: is any word). A round's name is used once, whoever takes part.
         """
-        values = np.asarray(values)
-        if values.dtype.kind not in "iub" or (values.size and (values.min() < 0 or values.max() > most)):
-            raise ConfigError(f"Values of a masked sum are whole numbers in 0 .. {most}.")
+        values, largest = np.asarray(values), 2**64 - 1 if most is None else most
+        if values.dtype.kind not in "iub" or (values.size and (values.min() < 0 or values.max() > largest)):
+            raise ConfigError(f"Values of a masked sum are whole numbers in 0 .. {largest}.")
         warn_if_few(len(participants), "a masked sum")
         masks = Masks(self._member, "masked sum", round_name, participants)
         parties = tuple(sorted(participants))
@@ -157,7 +162,7 @@ def own_mask(key: bytes, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Words:
 class SumServer:
     """The server's side of one round; of the values it holds the running sum only."""
 
-    def __init__(self, participants: Sequence[str], shape: tuple[int, ...], *, most: int = 1) -> None:
+    def __init__(self, participants: Sequence[str], shape: tuple[int, ...], *, most: int | None = 1) -> None:
         self._parties = tuple(sorted(set(participants)))
         self._most = most
         self._sum: Words = np.zeros(shape, width(most, len(participants)))
@@ -221,7 +226,7 @@ class SumServer:
             if key is None or _digest(key) != self._sent[party].key_digest:
                 raise ProtocolError(party, "dealt out shares that do not open its mask.")
             total -= own_mask(key, total.shape, total.dtype)
-        if total.size and int(total.max()) > self._most * len(self._parties):
+        if self._most is not None and total.size and int(total.max()) > self._most * len(self._parties):
             raise ProtocolError(self._parties, "sent values whose sum is impossible.")
         return total
 

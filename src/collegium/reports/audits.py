@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from collegium import __version__
@@ -17,6 +16,8 @@ from collegium.reports.style import Markup, element, join, number, paragraph
 from collegium.site.ledger import storage_errors
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from collegium.auditing.result import Audit
 
 _LOWEST: Final = 1e-3
@@ -29,6 +30,8 @@ _SET: Final = {None: "honest", "static": "forged", "adaptive": "forged twice"}
 
 def plot_audits(audits: Sequence[Audit]) -> Figure:
     """ROC curves with both axes logarithmic, as the literature draws them."""
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(6, 5), layout="constrained")
     axes = figure.subplots()
     for each in audits:

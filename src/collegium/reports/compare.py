@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from collegium.core.federation import COORDINATOR
 from collegium.core.releases import KINDS
 from collegium.errors import ConfigError
 from collegium.reports import svg
@@ -46,7 +45,7 @@ def sum_up(run: Run) -> dict[str, Any]:
         for when, column in (("first", "first_accuracy"), ("last", "accuracy"))
         for how in ("mean", "min", "max")
     }
-    quality = consensus_table(run).get("consensus_quality", pd.Series(dtype=float)).dropna()
+    quality = run.consensus.get("consensus_quality", pd.Series(dtype=float)).dropna()
     overall = run.metrics.loc[run.metrics["metric"] == "global_accuracy", "value"]
     return {
         "algorithm": str(run.about["algorithm"]).partition("(")[0],
@@ -64,9 +63,11 @@ def sum_up(run: Run) -> dict[str, Any]:
 
 def _metric_means(run: Run) -> dict[str, float]:
     """The sites' mean of each metric that the run was asked for, in the last round; none of those in parts."""
+    asked = run.about.get("metrics", [])
+    if not asked:
+        return {}
     scores, sites = run.scores, [str(party) for party in run.about["parties"]]
-    asked = [name for name in run.about.get("metrics", []) if name in scores]
-    return {name: float(scores[name].reindex(sites).mean()) for name in asked}
+    return {name: float(scores[name].reindex(sites).mean()) for name in asked if name in scores}
 
 
 def compare_runs(runs: Mapping[str, Run]) -> pd.DataFrame:
@@ -116,22 +117,14 @@ def accuracy_curves(run: Run) -> pd.DataFrame:
     return run.accuracy.ffill()
 
 
-def consensus_table(run: Run) -> pd.DataFrame:
-    """Size, quality and changes of the consensus by round; a column is missing where it was not measured."""
-    rows = run.metrics[(run.metrics["split"] == "public") & (run.metrics["party"] == COORDINATOR)]
-    rows = rows[rows["metric"].isin(["consensus_size", "consensus_quality", "consensus_changed"])]
-    latest = rows.dropna(subset="value").drop_duplicates(["round", "metric"], keep="last")
-    return latest.pivot(index="round", columns="metric", values="value")
-
-
 def bytes_sent(run: Run) -> int:
     """All that the sites sent: releases, and the messages around them."""
     return int(run.summary()["bytes_up"].iloc[:-1].sum())
 
 
-def sentences(run: Run) -> list[str]:
-    """A run in a few sentences: its course, accuracy, consensus, and what left."""
-    n = sum_up(run)
+def sentences(run: Run, n: dict[str, Any] | None = None) -> list[str]:
+    """A run in a few sentences: its course, accuracy, consensus, and what left. `n`: what `sum_up` found."""
+    n = sum_up(run) if n is None else n
     return [_course(run, n), _accuracy_words(run, n), _consensus_words(run, n), _left_words(run)]
 
 
@@ -192,7 +185,7 @@ def _accuracy_words(run: Run, n: dict[str, Any]) -> str:
 
 
 def _consensus_words(run: Run, n: dict[str, Any]) -> str:
-    sizes = consensus_table(run).get("consensus_size")
+    sizes = run.consensus.get("consensus_size")
     if sizes is None:
         return "No consensus on public cases was formed."
     cases = count(run.about["public_size"], "public case")
@@ -308,11 +301,17 @@ def _curves(runs: Mapping[str, Run]) -> dict[str, pd.DataFrame]:
     has no band.
     """
     tables = {name: table for name, run in runs.items() if not (table := accuracy_curves(run)).empty}
-    curves = {
-        name: pd.DataFrame({"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)})
-        for name, table in tables.items()
-    }
-    rounds = sorted({number for table in tables.values() for number in table.index})
+    return levelled(
+        {
+            name: pd.DataFrame({"mean": table.mean(axis=1), "low": table.min(axis=1), "high": table.max(axis=1)})
+            for name, table in tables.items()
+        }
+    )
+
+
+def levelled(curves: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The same curves, with a level line for what has one round only."""
+    rounds = sorted({number for curve in curves.values() for number in curve.index})
     for name, curve in curves.items():
         if len(curve) == 1 < len(rounds):
             level = float(curve["mean"].iloc[0])
@@ -321,7 +320,16 @@ def _curves(runs: Mapping[str, Run]) -> dict[str, pd.DataFrame]:
 
 
 def _accuracy(runs: Mapping[str, Run]) -> Markup:
-    key, title, curves = "fig-accuracy", "Mean accuracy over rounds", _curves(runs)
+    caption = "Each line is the mean over a run's sites on the common test set. A run of one round is a level line."
+    curves = _curves(runs)
+    left_out = [name for name in runs if name not in curves]
+    note = f" Without a test set: {', '.join(left_out)}." if left_out else ""
+    return accuracy_figure(curves, caption, " Each area reaches from the worst to the best site.", note)
+
+
+def accuracy_figure(curves: Mapping[str, pd.DataFrame], caption: str, areas: str, note: str = "") -> Markup:
+    """Curves with mean, low and high by round, each with its area where they are few; `areas` says what these are."""
+    key, title = "fig-accuracy", "Mean accuracy over rounds"
     if not curves:
         return figure(key, title, "No run measured accuracy on a test set.", None)
     styles = {name: svg.series_style(i) for i, name in enumerate(curves)}
@@ -332,10 +340,22 @@ def _accuracy(runs: Mapping[str, Run]) -> Markup:
     last = ", ".join(f"{name} {percent(curve['mean'].iloc[-1])}" for name, curve in curves.items())
     label = f"Line chart of mean accuracy over rounds; in the last round: {last}"
     chart = svg.line_chart(lines, bands=bands, label=label, x=ROUNDS, y=ACCURACY)
-    caption = "Each line is the mean over a run's sites on the common test set. A run of one round is a level line."
-    caption += " Each area reaches from the worst to the best site." if few else ""
-    left_out = [name for name in runs if name not in curves]
-    if left_out:
-        caption += f" Without a test set: {', '.join(left_out)}."
     entries = svg.legend([(name, styles[name]) for name in curves])
-    return figure(key, title, caption, join([chart, entries]))
+    return figure(key, title, caption + (areas if few else "") + note, join([chart, entries]))
+
+
+def verdict_markup(judged: pd.DataFrame, title: str) -> Markup:
+    """Each site alone and together; what became worse stands out."""
+    lost = element("strong", "lost", class_="interrupted")
+    head = ["Site", "Alone", "Together", "Difference", "95% interval", "Verdict"]
+    rows = [
+        [
+            str(row["site"]),
+            *(number(percent(row[name])) for name in ("alone", "together")),
+            number(f"{row['difference']:+.1%}"),
+            number(f"{row['low']:+.1%} to {row['high']:+.1%}"),
+            "helped" if row["helped"] else "no clear difference" if row["high"] >= 0 else lost,
+        ]
+        for row in judged.to_dict("records")
+    ]
+    return table(head, rows, title=title)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -13,6 +13,7 @@ from collegium.privacy.claims import UNPROTECTED
 from collegium.reports import compare, style, svg
 from collegium.reports.audits import audit_section
 from collegium.reports.compare import bytes_sent, count, percent, seconds_text
+from collegium.reports.made import made_section
 from collegium.reports.refusals import CODES, UNKNOWN
 from collegium.reports.style import Markup, code, element, figure, join, number, paragraph
 from collegium.reports.tables import bytes_text
@@ -48,7 +49,8 @@ def render_report(run: Run) -> str:
         *([("verdict", "Did it help?", _verdict(run))] if run.known_verdict is not None else []),
         ("sites", "Sites", [_sites(run)]),
         *([("metrics", "Metrics", [_metrics(run)])] if run.about.get("metrics") else []),
-        ("privacy", "Privacy", _privacy(run)),
+        *([("made", "Public set", made_section(run.about["public_made"]))] if run.about.get("public_made") else []),
+        ("privacy", "Privacy", privacy_section(run)),
         ("left", "What left each site", _left(run)),
         *([("audit", "Audit", _audit(run))] if run.audits else []),
         ("refusals", "Refusals and failures", [_refusals(run)]),
@@ -71,8 +73,9 @@ def _head(run: Run, title: str) -> Markup:
 
 
 def _in_short(run: Run) -> list[Markup]:
-    parts = [_tiles(run), *(paragraph(text, class_="warning") for text in run.concerns)]
-    parts.append(paragraph(*compare.sentences(run)))
+    n = compare.sum_up(run)
+    parts = [_tiles(run, n), *(paragraph(text, class_="warning") for text in run.concerns)]
+    parts.append(paragraph(*compare.sentences(run, n)))
     protection = compare.protection(run)
     if protection:
         parts.append(paragraph(*protection, class_="warning"))
@@ -87,8 +90,8 @@ def _in_short(run: Run) -> list[Markup]:
     return parts
 
 
-def _tiles(run: Run) -> Markup:
-    n, releases, protected = compare.sum_up(run), len(run.releases), int(run.releases["protected"].sum())
+def _tiles(run: Run, n: dict[str, Any]) -> Markup:
+    releases, protected = len(run.releases), int(run.releases["protected"].sum())
     size = run.about["public_size"]
     cases = (f"{size:,}", "everybody may see them") if size else ("-", "no public set")
     sent = f"in {count(releases, 'release')}" if releases else "no release, only replies"
@@ -145,7 +148,7 @@ def _spread(run: Run) -> _Drawn:
 
 
 def _consensus(run: Run) -> _Drawn:
-    table = compare.consensus_table(run)
+    table = run.consensus
     names = {"consensus_size": "labeled", "consensus_quality": "right, of those labeled"}
     shares = 100 * table[[name for name in names if name in table]].rename(columns=names)
     if shares.empty:
@@ -158,7 +161,7 @@ def _consensus(run: Run) -> _Drawn:
 
 
 def _changes(run: Run) -> _Drawn:
-    changed = compare.consensus_table(run).get("consensus_changed", pd.Series(dtype=float)).dropna()
+    changed = run.consensus.get("consensus_changed", pd.Series(dtype=float)).dropna()
     if len(changed) < 2:
         return "Fewer than two consensuses were formed, so no label could change.", None
     later = changed.iloc[1:]
@@ -320,23 +323,11 @@ def _accuracy_note(run: Run, first: float) -> str:
 
 
 def _verdict(run: Run) -> list[Markup]:
-    lost = element("strong", "lost", class_="interrupted")
-    head = ["Site", "Alone", "Together", "Difference", "95% interval", "Verdict"]
-    rows = [
-        [
-            str(row["site"]),
-            *(number(percent(row[name])) for name in ("alone", "together")),
-            number(f"{row['difference']:+.1%}"),
-            number(f"{row['low']:+.1%} to {row['high']:+.1%}"),
-            "helped" if row["helped"] else "no clear difference" if row["high"] >= 0 else lost,
-        ]
-        for row in run.verdict.to_dict("records")
-    ]
     note = "Each site's learner, trained on its own rows only and together with the others, on the same test rows. The "
     note += (
         "interval is a paired bootstrap over these rows; it does not say what other private rows or seeds would give."
     )
-    return [paragraph(note), style.table(head, rows, title="Each site alone and together")]
+    return [paragraph(note), compare.verdict_markup(run.verdict, "Each site alone and together")]
 
 
 def _metrics(run: Run) -> Markup:
@@ -348,7 +339,8 @@ def _metrics(run: Run) -> Markup:
     return style.table(["Model", *map(str, scores.columns)], rows, title="Metrics on the test set, last round")
 
 
-def _privacy(run: Run) -> list[Markup]:
+def privacy_section(run: Run) -> list[Markup]:
+    """What can be claimed about the sites' privacy, as a table; the console shows it, too."""
     if run.releases.empty:
         return [paragraph("Nothing was released, so nothing can be learned from releases.")]
     head = ["Sites", "Claim", "About one", "Epsilon", "Delta", "Accountant", "Covers", "Rests on"]

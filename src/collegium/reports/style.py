@@ -238,12 +238,13 @@ def page(title: str, head: object, body: object, sections: Iterable[tuple[str, s
         "base-uri 'none'; form-action 'none'\">"
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
-        f"<title>{text(title)}</title><style>{_style()}</style></head>\n<body>"
+        f"<title>{text(title)}</title><style>{sheet()}</style></head>\n<body>"
         f"<header>{text(head)}{nav}</header>\n<main>{text(body)}</main>\n<footer>{text(foot)}</footer></body></html>\n"
     )
 
 
-def _style() -> str:
+def sheet() -> str:
+    """The style sheet of reports; the console's pages begin with it."""
     series = "".join(f".s{i}{{--c:var(--c{i})}}" for i in range(PALETTE))
     light, dark = (
         "".join(f"--c{i}:#{colour};" for i, colour in enumerate(colours.split())) for colours in (_LIGHT, _DARK)

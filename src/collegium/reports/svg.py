@@ -307,4 +307,5 @@ def _number(value: float) -> str:
 
 def _svg(size: tuple[int, int], label: str, *content: object) -> Markup:
     view = f"0 0 {size[0]} {size[1]}"
-    return element("div", element("svg", join(content), viewBox=view, role="img", aria_label=label), class_="chart")
+    drawn = element("svg", join(content), viewBox=view, role="img", aria_label=label)
+    return element("div", drawn, class_="chart", tabindex=0)  # on a narrow screen it scrolls, also by keyboard

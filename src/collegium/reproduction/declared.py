@@ -51,6 +51,7 @@ class Row(Section):
     after: str | None = Field(None, description="the row from whose model it goes on")
     pretrained: bool = Field(False, description="whether it starts from the table's pre-trained features")
     parts: int = Field(1, ge=1, description="runs in a row, each from the model of the one before")
+    trainings: int = Field(1, ge=1, description="how often each split is trained on, every time with other draws")
     audit: dict[str, Any] | None = Field(None, description="the attack whose AUC is measured, with its options")
     missing: str | None = Field(None, description="why it cannot be run")
 
@@ -62,8 +63,9 @@ class Table(File):
     number: str = Field(description="which table or figure it is")
     title: str
     measure: Measure = "sites"
-    seeds: int = Field(3, ge=1)
+    seeds: int = Field(3, ge=1, description="how many splits are drawn")
     minutes: float = Field(1.0, description="about how long a run takes on the device, where none has been timed")
+    worth: float = Field(1.0, gt=0, description="how much its numbers matter beside other tables', where time is short")
     device: Literal["cpu", "cuda"] = Field("cpu", description="what it is meant to be run on")
     differs: list[str] = Field([], description="in what it differs from the paper, and why")
     study: dict[str, Any]
@@ -80,8 +82,8 @@ class Table(File):
             for numbers in (row.paper, row.authors):
                 if len(numbers) not in (0, len(self.columns)):
                     raise ConfigError(f"{row.name}: give one number for each of the {len(self.columns)} columns.")
-            if row.after is not None:
-                self.row(row.after)
+            if row.after is not None and self.row(row.after).trainings != row.trainings:
+                raise ConfigError(f"{row.name}: its trainings go on from those of {row.after}: give both as many.")
             if row.pretrained and self.pretraining is None:
                 raise ConfigError(f"{row.name}: the table has no pretraining.")
 
@@ -97,6 +99,10 @@ class Table(File):
             for row in self.rows
             if row.columns is None or column.name in row.columns
         ]
+
+    def runs(self, seeds: int | None = None) -> int:
+        """How many runs its numbers are made of; `seeds` of splits instead of its own."""
+        return sum((seeds or self.seeds) * row.trainings for row, _ in self.cells())
 
     def row(self, name: str) -> Row:
         """The row of this name."""
@@ -143,7 +149,7 @@ def _with_none(value: Any) -> Any:
 
 
 def _sources(study: Study) -> list[str]:
-    return [study.data.source, *([study.data.public_source] if study.data.public_source else [])]
+    return [name for name in (study.data.source, study.data.public_source) if name]
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,11 @@ WORDS: Final = {
 HEAD: Final = """# Reproduction
 
 Every table that is declared in `collegium.reproduction`, beside the paper's numbers and, where it was run, the
-authors' code. `collegium reproduce` writes this page of the runs that are through: a cell without a number has not been
-run, and a table says why where it cannot be. **ours** is the mean over seeds (each draws the split anew) in the last
-round, ± the largest distance of a seed from it; **best** is the mean of each seed's best round, which looks at the test
-rows, as several papers do. Data of CIFAR are JPEG copies (lossy).
+authors' code. `collegium reproduce` writes this page of the runs that are through: a cell without a number has not
+been run, and a table says why where it cannot be. **ours** is the mean over seeds (each draws the split anew, but for
+rows that are trained several times on each of some splits) in the last round, ± the largest distance of a seed from
+it; **best** is the mean of each seed's best round, which looks at the test rows, as several papers do. Data of CIFAR
+are JPEG copies (lossy).
 
 """
 
@@ -45,7 +47,7 @@ def page(tables: Mapping[str, Table], results: Mapping[str, Results]) -> str:
 def _section(name: str, table: Table, results: Results) -> str:
     shown = [_line(name, table, row, column, results) for row, column in table.shown()]
     found = [each for _, several in shown for each in several]
-    wanted = len(table.cells()) * table.seeds
+    wanted = table.runs()
     with_authors = any(row.authors for row in table.rows)
     head = ["method", "setting", "paper", *(["authors' code"] if with_authors else []), "ours", "±", "best", "seeds"]
     lines = ["| " + " | ".join(cells if with_authors else [*cells[:3], *cells[4:]]) + " |" for cells, _ in shown]
@@ -63,8 +65,11 @@ def _section(name: str, table: Table, results: Results) -> str:
 
 def _line(name: str, table: Table, row: Row, column: Column, results: Results) -> tuple[list[str], list[Found]]:
     units = [Unit(name, row.name, column.name, seed, row.parts - 1) for seed in range(100)]
-    found = [each for unit in units if (each := results.get(unit)) is not None]
-    last, best = ([each[key] for each in found if each[key] is not None] for key in ("last", "best"))
+    through = [unit for unit in units if results.get(unit) is not None]
+    runs = [_parts(unit, results) for unit in through]
+    found = [parts[-1] for parts in runs]
+    last = [each["last"] for each in found if each["last"] is not None]
+    best = [max(each["best"] for each in parts) for parts in runs if all(each["best"] is not None for each in parts)]
     epsilon = {f"{each['epsilon']:.3g}" for each in found if "epsilon" in each}
     setting = column.name + (f" (claimed ε {', '.join(sorted(epsilon))})" if epsilon else "")
     spread = f"{np.abs(np.array(last) - np.mean(last)).max():.3f}" if len(last) > 1 else ""
@@ -76,9 +81,21 @@ def _line(name: str, table: Table, row: Row, column: Column, results: Results) -
         _number(float(np.mean(last)) if last else None),
         spread,
         _number(float(np.mean(best)) if best else None),
-        str(len(found)) if found else "",
+        _counted(through, row),
     ]
     return cells, found
+
+
+def _counted(through: list[Unit], row: Row) -> str:
+    """How many runs there are, and of how many splits where each is trained on several times."""
+    splits = {unit.seed // row.trainings for unit in through}
+    return "" if not through else f"{len(through)} ({len(splits)} splits)" if row.trainings > 1 else str(len(through))
+
+
+def _parts(unit: Unit, results: Results) -> list[Found]:
+    """What the parts of a run found, the last one at the end."""
+    every = [results.get(replace(unit, part=part)) for part in range(unit.part + 1)]
+    return [each for each in every if each is not None]
 
 
 def _number(value: float | None) -> str:

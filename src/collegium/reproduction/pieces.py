@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from collegium.reproduction.declared import PRETRAINING, Table
+from collegium.errors import ConfigError
+from collegium.reproduction.declared import PRETRAINING, Table, tables
+from collegium.reproduction.plan import Estimates, ordered
 from collegium.reproduction.results import Results
 from collegium.reproduction.units import Conditions, Found, PieceOver, Unit, carry_out, pretraining
 
@@ -16,13 +18,14 @@ Say = Callable[[str], None]
 
 
 def units_of(name: str, table: Table, seeds: Iterable[int]) -> Iterator[Unit]:
-    """All units of a table, seed by seed, each after what it needs."""
+    """All units of a table, split by split, each after what it needs."""
     for seed in seeds:
-        if any(row.pretrained for row, _ in table.cells()):
-            yield pretraining(name, seed)
+        if seed == 0 and any(row.pretrained for row, _ in table.cells()):
+            yield pretraining(name)
         for row, column in table.cells():
-            for part in range(row.parts):
-                yield Unit(name, row.name, column.name, seed, part)
+            for training in range(row.trainings):
+                for part in range(row.parts):
+                    yield Unit(name, row.name, column.name, seed * row.trainings + training, part)
 
 
 class Piece:
@@ -33,21 +36,27 @@ class Piece:
     ) -> None:
         self._tables, self._conditions, self._say = tables, conditions, say
         self.results = {name: Results(conditions.out, name) for name in tables}
+        if any(each.holds(quick=not conditions.quick) for each in self.results.values()):
+            form = "the true ones" if conditions.quick else "runs of the quick form"
+            raise ConfigError(f"The results in {conditions.out} are of {form}: choose another folder with --out.")
+        at_hand = {name for name, table in tables.items() if self._at_hand(name, table)}
         most = max((seeds or table.seeds) for table in tables.values())
         lists = [
             [unit for unit in units_of(name, table, [seed]) if seed < (seeds or table.seeds)]
             for seed in range(most)
             for name, table in tables.items()
-            if self._at_hand(name, table, first=seed == 0)
+            if name in at_hand
         ]
         every = _with_what_they_need([unit for units in lists for unit in units], only)
-        self.waiting = [unit for unit in every if not self._is_done(unit)]
+        self.estimates = Estimates(self.results, conditions.device)
+        waiting = [unit for unit in every if not self._is_done(unit)]
+        self.waiting = ordered(waiting, self.estimates, self._is_ready)
         self.failed: dict[Unit, str] = {}
         self._all = len(every)
 
-    def _at_hand(self, name: str, table: Table, *, first: bool) -> bool:
+    def _at_hand(self, name: str, table: Table) -> bool:
         missing = [] if self._conditions.quick else table.missing_data(self._conditions.data)
-        if missing and first:
+        if missing:
             self._say(f"{name}: not run, {', '.join(missing)} is not in the data folder")
         return not missing
 
@@ -80,9 +89,13 @@ class Piece:
                 self.waiting[:0] = [needed] if needed not in known else []
         for unit in self.waiting:
             needed = unit.needs()
-            if (needed is None or (self._is_done(needed) and self._has_weights(needed))) and self._fits(unit):
+            if (needed is None or self._is_ready(needed)) and self._fits(unit):
                 return unit
         return None
+
+    def _is_ready(self, unit: Unit) -> bool:
+        """Whether others can go on from it."""
+        return self._is_done(unit) and self._has_weights(unit)
 
     def _has_weights(self, unit: Unit) -> bool:
         return self._conditions.weights(unit).is_file()
@@ -91,9 +104,8 @@ class Piece:
         deadline = self._conditions.deadline
         if deadline is None:
             return True
-        known = self.results[unit.table].seconds(unit)
-        expected = 60 * self._tables[unit.table].minutes if known is None else known
-        return time.time() + (0 if self._conditions.quick else expected) <= deadline
+        expected = 0.0 if self._conditions.quick else 60 * self.estimates.of(unit).minutes
+        return time.time() + expected <= deadline
 
     def _ended(self, unit: Unit, future: Future[Found]) -> None:
         try:
@@ -103,7 +115,8 @@ class Piece:
         except Exception as error:  # whatever a run may raise: the others go on
             self.failed[unit] = f"{type(error).__name__}: {error}"
         else:
-            self.results[unit.table].add(unit, found, device=self._conditions.device or "cpu")
+            about = {"quick": True} if self._conditions.quick else {}
+            self.results[unit.table].add(unit, found, device=self._conditions.device or "cpu", **about)
             value = "" if found["last"] is None else f": {found['last']:.4g}"
             self._say(f"{unit.table}, {unit.key}{value} ({found['seconds']:.0f} s)")
 
@@ -128,3 +141,12 @@ def _workers(jobs: int) -> Executor:
 def out_folder(given: Path | None, *, quick: bool) -> Path:
     """Where results go: never the quick form's beside true ones."""
     return given or Path("runs") / ("reproduction-quick" if quick else "reproduction")
+
+
+def take(others: Path, folder: Path, say: Say) -> None:
+    """Add to the results in a folder what those of another machine have beyond them."""
+    if not others.is_dir():
+        raise ConfigError(f"{others} is no folder of results.")
+    for name in tables():
+        if added := Results(folder, name).take(others):
+            say(f"{name}: {added} runs from {others}")

@@ -18,8 +18,11 @@ class Results:
 
     def __init__(self, folder: Path, table: str) -> None:
         self._file = folder / f"{table}.json"
+        self._found = self._read()
+
+    def _read(self) -> dict[str, Found]:
         try:
-            self._found: dict[str, Found] = json.loads(self._file.read_text()) if self._file.is_file() else {}
+            return dict(json.loads(self._file.read_text())) if self._file.is_file() else {}
         except (OSError, ValueError):
             raise StorageError(f"{self._file} is no file of results: move it away, or choose another --out.") from None
 
@@ -30,7 +33,10 @@ class Results:
     def add(self, unit: Unit, found: Found, **about: Any) -> None:
         """Keep what a unit found; the file is never half written."""
         said = {"machine": machine(), "date": date.today().isoformat()} | about
-        self._found[unit.key] = found | said
+        self._write({unit.key: found | said})
+
+    def _write(self, new: dict[str, Found]) -> None:
+        self._found = self._read() | new  # another process may have added some of the table's other runs
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             beside = self._file.with_suffix(".new")
@@ -39,15 +45,36 @@ class Results:
         except OSError as error:
             raise StorageError(f"{self._file} cannot be written: {error.strerror}.") from None
 
-    def seconds(self, unit: Unit) -> float | None:
-        """How long other seeds of the same cell took on this machine, at most."""
-        alike = f"{unit.row} | {unit.column} | "
-        took = [
-            found["seconds"]
+    def holds(self, *, quick: bool) -> bool:
+        """Whether runs of the quick form are among them, or true ones."""
+        return any(found.get("quick", False) == quick for found in self._found.values())
+
+    def seconds(self, device: str | None, unit: Unit | None = None) -> float | None:
+        """How long runs took at most, on this machine or else on any with such a device (None: with any).
+
+        Of a unit, those are the other seeds of its cell; without one, all that have a number.
+        """
+        alike = [
+            found
             for key, found in self._found.items()
-            if key.startswith(alike) and found["machine"] == machine()
+            if (found["last"] is not None if unit is None else key.startswith(f"{unit.row} | {unit.column} | "))
+            and device in (None, _kind(found))
         ]
-        return max(took, default=None)
+        here = [found for found in alike if found["machine"] == machine()]
+        return max((found["seconds"] for found in here or alike), default=None)
+
+    def take(self, folder: Path) -> int:
+        """Add what the same table's file in another folder has and this one lacks; how many that were."""
+        others = Results(folder, self._file.stem)._found
+        new = {key: found for key, found in others.items() if key not in self._found}
+        if new:
+            self._write(new)
+        return len(new)
+
+
+def _kind(found: Found) -> str:
+    """The kind of device that it was found on: "cuda" of "cuda:1"."""
+    return str(found.get("device", "cpu")).partition(":")[0]
 
 
 @cache

@@ -56,6 +56,11 @@ class Unit:
         """The table."""
         return tables()[self.table]
 
+    @property
+    def split(self) -> int:
+        """The seed of its data: several trainings may share a split."""
+        return self.seed if self.row == PRETRAINING else self.seed // self.declared.row(self.row).trainings
+
     def needs(self) -> Unit | None:
         """The unit whose weights it starts from."""
         if self.part:
@@ -64,13 +69,13 @@ class Unit:
             return None
         row = self.declared.row(self.row)
         if row.pretrained:
-            return pretraining(self.table, self.seed)
+            return pretraining(self.table)
         return None if row.after is None else replace(self, row=row.after, part=self.declared.row(row.after).parts - 1)
 
 
-def pretraining(table: str, seed: int) -> Unit:
-    """The unit that pre-trains the features of a table, once per seed."""
-    return Unit(table, PRETRAINING, "", seed)
+def pretraining(table: str) -> Unit:
+    """The unit that pre-trains the features of a table: one net for all seeds, as the authors have."""
+    return Unit(table, PRETRAINING, "", 0)
 
 
 @dataclass(frozen=True)
@@ -137,7 +142,7 @@ def _pretrain(unit: Unit, conditions: Conditions) -> Found:
 
 def _measure(unit: Unit, conditions: Conditions) -> Found:
     table, row = unit.declared, unit.declared.row(unit.row)
-    study = table.study_of(unit.row, unit.column, unit.seed, quick=conditions.quick)
+    study = table.study_of(unit.row, unit.column, unit.split, quick=conditions.quick)
     prepared = study.prepare(folder=conditions.data)
     algorithm = _begun(prepared.algorithm, unit, row, conditions)
     seed = unit.seed + _NEXT_PART * unit.part
@@ -178,7 +183,7 @@ def _begun(algorithm: Algorithm, unit: Unit, row: Row, conditions: Conditions) -
         if getattr(settings, "anneal", None) is not None:
             changes["first_round"] = settings.first_round + unit.part * rounds
         if row.pretrained and unit.part and hasattr(settings, "pretrain"):
-            changes["pretrain"] = conditions.weights(pretraining(unit.table, unit.seed))
+            changes["pretrain"] = conditions.weights(pretraining(unit.table))
     return replace(algorithm, **changes)
 
 

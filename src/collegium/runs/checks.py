@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Final
@@ -20,10 +21,10 @@ from sklearn.utils import get_tags
 
 from collegium import registry
 from collegium.core.algorithm import Algorithm
-from collegium.core.labels import as_labels, encode_labels, look_like_measurements, shorten
+from collegium.core.labels import as_labels, encode_labels, look_like_counts, look_like_measurements, shorten
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
-from collegium.errors import CollegiumWarning, ConfigError, MissingExtra, Refused, SiteError
+from collegium.errors import Advice, CollegiumWarning, ConfigError, MissingExtra, Refused, SiteError
 from collegium.learners.base import LocalUpdate, Trainer
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
@@ -35,6 +36,13 @@ from collegium.secure.acquaintance import greet
 from collegium.secure.distances import talk
 from collegium.site.ledger import Ledger, verify_ledger
 from collegium.wire import tables
+
+_MEASURED: Final = (
+    "{}: they look like measurements, and Collegium learns classes. Divide them into classes first, for example with "
+    "pandas.cut. If they are classes, name them all with classes=..., or make words of them."
+)
+_ROWS_PER_VALUE: Final = 3
+"""Whole numbers that are not 0, 1, 2, ... may be codes of classes, if there are this many rows of each."""
 
 
 def check_algorithm(algorithm: Any) -> None:
@@ -101,6 +109,37 @@ def check_sites(sites: Sequence[Site], algorithm: Algorithm) -> tuple[Site, ...]
     return tuple(sites)
 
 
+def in_one_order(sites: Sequence[Site], public: Any, test: Any) -> tuple[tuple[Site, ...], Any, Any]:
+    """The same tables, with columns in the order of the first site's where only the order differs.
+
+    A public set that a site has a copy or a hash of stays as it is.
+    """
+    first = sites[0].X
+
+    def sorted_(name: str, X: Any) -> Any:
+        other = tables.in_order_of(first, X)
+        moved.extend([name] if other is not X else [])
+        return other
+
+    moved: list[str] = []
+    same = tuple(
+        replace(site, X=X, unlabeled=unlabeled) if X is not site.X or unlabeled is not site.unlabeled else site
+        for site in sites
+        for X, unlabeled in [(sorted_(site.name, site.X), tables.in_order_of(first, site.unlabeled))]
+    )
+    if not any(site.public is not None or site.policy.public_sha256 is not None for site in sites):
+        public = sorted_("the public set", public)
+    if isinstance(test, tuple | list) and len(test) == 2:
+        test = (sorted_("the test set", test[0]), test[1])
+    if moved:
+        warnings.warn(
+            f"Columns were put into the order of {sites[0].name!r}: those of {', '.join(moved)} stood in another one.",
+            Advice,
+            stacklevel=3,
+        )
+    return same, public, test
+
+
 @contextmanager
 def _errors_of(site: Site) -> Iterator[None]:
     """A ConfigError in here is about this site, and names it."""
@@ -124,6 +163,9 @@ def _check_learner(site: Site) -> None:
             raise SiteError(site.name, f"its learner, a {kind}, has no {method!r}. Use a scikit-learn classifier.")
     if tags is not None and tags.estimator_type == "regressor":
         raise SiteError(site.name, f"its learner, a {kind}, is a regressor. Use a classifier.")
+    if hasattr(learner, "check_rows"):
+        with _errors_of(site):
+            learner.check_rows(site.X)
 
 
 def _tags(learner: Any) -> Any:
@@ -142,8 +184,7 @@ def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -
         if (own := _label_kind(site.y)) != kind:
             raise SiteError(site.name, f"its labels are {own}, those of site {first!r} are {kind}. Use one type.")
     if given is None:
-        for site in sites:
-            refuse_measurements(site)
+        refuse_measurements(sites)
         public = [] if public_labels is None else [public_labels]
         if public and _label_kind(public_labels) != kind:
             raise ConfigError(f"The public labels are {_label_kind(public_labels)}; the sites' are {kind}.")
@@ -158,15 +199,15 @@ def find_classes(sites: Sequence[Site], given: Any, public_labels: Any = None) -
     return classes
 
 
-def refuse_measurements(site: Site) -> None:
+def refuse_measurements(sites: Sequence[Site]) -> None:
     """Labels are classes, and not the target of a regression, of which every value would be a class."""
-    if look_like_measurements(site.y):
-        raise SiteError(
-            site.name,
-            f"its labels are {len(np.unique(site.y))} different numbers: they look like measurements, and Collegium "
-            "learns classes. Divide them into classes first, for example with pandas.cut. If they are classes, name "
-            "them all with classes=....",
-        )
+    for site in sites:
+        if look_like_measurements(site.y):
+            raise SiteError(site.name, _MEASURED.format(f"its labels are {len(np.unique(site.y))} different numbers"))
+    labels = np.concatenate([site.y for site in sites if site.y.dtype.kind in "iu"] or [np.zeros(0)])
+    values = np.unique(labels)
+    if look_like_counts(labels) and len(labels) < _ROWS_PER_VALUE * len(values):
+        raise ConfigError(_MEASURED.format(f"The sites' {len(labels)} labels are {len(values)} different numbers"))
 
 
 def _label_kind(y: NDArray[Any]) -> str:
@@ -206,8 +247,10 @@ def _mismatch(X: Any, other: Any) -> str | None:
     if tables.row_shape(X) != tables.row_shape(other):
         return f"shape {tables.row_shape(other)} per row instead of {tables.row_shape(X)}"
     if isinstance(X, pd.DataFrame) and list(X.columns) != list(other.columns):
-        differing = next(a for a, b in zip(other.columns, X.columns, strict=True) if a != b)
-        return f"column {differing!r} is missing or in another position"
+        lacking, only = ([c for c in one.columns if c not in set(two.columns)] for one, two in ((X, other), (other, X)))
+        if not lacking:
+            return "its columns stand in another order"
+        return f"it has no column {str(lacking[0])!r}, and only it has {str(only[0])!r}"
     return None
 
 
@@ -245,12 +288,12 @@ def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> Pu
         return None
     if isinstance(public, tuple):
         raise ConfigError("public must be X only, without labels; pass known labels as public_truth.")
-    table = tables.as_table(public, "public")
+    table = public.X if isinstance(public, PublicSet) else tables.as_table(public, "public")
     if not tables.n_rows(table):
         if algorithm.needs_public:
             raise ConfigError("The public set has no rows.")
         return None
-    shared = PublicSet(table)
+    shared = public if isinstance(public, PublicSet) else PublicSet(table)
     for site in sites:
         own = None if site.public is None else tables.digest(site.public)
         pinned = site.policy.public_sha256

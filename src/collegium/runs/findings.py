@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from pandas.api.types import is_numeric_dtype
 from scipy import sparse
 
-from collegium.core.labels import as_labels, look_like_measurements
+from collegium.core.labels import as_labels, look_like_counts, look_like_measurements, plain_spelling
+from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
 from collegium.errors import ConfigError
 from collegium.privacy.learners.assignment import row_hashes
@@ -34,6 +35,7 @@ CODES: Final = {
     "label-spelling": "labels that differ only by case or blanks",
     "unknown-label": "a label of the test set that no site has",
     "float-target": "labels that look like measurements, not like classes",
+    "integer-target": "labels that are many whole numbers, such as ages: perhaps no classes",
     "one-class": "a site has rows of one class only",
     "missing-class": "a site has no rows of a class that others have",
     "few-rows": "a class of which a site has very few rows",
@@ -43,6 +45,10 @@ CODES: Final = {
     "same-rows": "the same rows in two of the private, public and test sets",
 }
 """Every code that a finding can have, and what it means."""
+_DOUBTFUL: Final = ("columns", "column-type", "label-type", "label-spelling", "unknown-label", "same-rows")
+"""Codes after which what a run says is likely to be wrong; the others describe sites as they may well be."""
+_MOST_CELLS: Final = 20_000_000
+"""Of larger data, a run compares columns and labels, not rows."""
 _FEW: Final = 5
 _NEARLY_ALL: Final = 0.95
 _MANY_CLASSES: Final = 100
@@ -69,6 +75,31 @@ def check(sites: Site | Sequence[Site], public: Any = None, test: tuple[Any, Any
     ``for finding in cg.check(sites, public=U, test=(X, y)): print(finding.code, finding.site, finding.message)``.
     Labels that a method learns from may come with the public set, as ``public=(U, y)``.
     """
+    parts, learners = _parts(sites, public, test)
+    looked = (_columns(parts), _labels(parts), _balance(parts, learners), _cells(parts, learners), _leaks(parts))
+    return [finding for findings in looked for finding in findings]
+
+
+def doubts(sites: Sequence[Site], public: Any, test: tuple[Any, Any] | None) -> str | None:
+    """What a run says before it starts, where its data look as if its results could not be trusted; else None."""
+    parts, _ = _parts(sites, public, test)
+    cells = sum(int(np.prod(tables.row_shape(part.X))) * tables.n_rows(part.X) for part in parts.values())
+    looked = (_columns(parts), _labels(parts), _leaks(parts) if cells <= _MOST_CELLS else ())
+    found: dict[str, dict[str, None]] = defaultdict(dict)
+    for finding in (each for findings in looked for each in findings if each.code in _DOUBTFUL):
+        found[finding.code][finding.site] = None
+    if not found:
+        return None
+    said = "; ".join(
+        f"{CODES[code]} ({', '.join(list(at)[:5])}{', ...' if len(at) > 5 else ''})" for code, at in found.items()
+    )
+    return f"Look at the data before you trust this run: {said}. `collegium check`, or cg.check(...), says more."
+
+
+def _parts(
+    sites: Site | Sequence[Site], public: Any, test: tuple[Any, Any] | None
+) -> tuple[dict[str, _Part], dict[str, Any]]:
+    """All tables by name, those of the sites first; and the sites' learners."""
     every = [sites] if isinstance(sites, Site) else list(sites)
     if not every or not all(isinstance(site, Site) for site in every):
         raise ConfigError("check takes sites: cg.check([cg.Site(...), ...], public=U, test=(X, y)).")
@@ -77,12 +108,11 @@ def check(sites: Site | Sequence[Site], public: Any = None, test: tuple[Any, Any
         raise ConfigError("Two sites have the same name: give each a name of its own.")
     if public is not None:
         X, y = public if isinstance(public, tuple) else (public, None)
+        X = X.X if isinstance(X, PublicSet) else X
         parts["public"] = _Part(tables.as_table(X, "public"), None if y is None else as_labels(y, "public: y"))
     if test is not None:
         parts["test"] = _Part(tables.as_table(test[0], "test: X"), as_labels(test[1], "test: y"))
-    learners = {site.name: site.learner for site in every}
-    looked = (_columns(parts), _labels(parts), _balance(parts, learners), _cells(parts, learners), _leaks(parts))
-    return [finding for findings in looked for finding in findings]
+    return parts, {site.name: site.learner for site in every}
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +149,7 @@ def _frames(first: str, model: pd.DataFrame, name: str, frame: pd.DataFrame) -> 
             "columns", name, f"Its columns are not those of {first}: {' and '.join(words)}. Rename or add them."
         )
     elif wanted != own:
-        text = f"It has the columns of {first} in another order. Reorder them: X[list(first.X.columns)]."
+        text = f"It has the columns of {first} in another order. A run puts them into that order."
         yield Finding("column-order", name, text)
     for column in (c for c in wanted if c in own):
         if is_numeric_dtype(model[column]) != is_numeric_dtype(frame[column]):
@@ -143,25 +173,22 @@ def _labels(parts: dict[str, _Part]) -> Iterator[Finding]:
     for name, y in labelled.items():
         if kinds[name] == "words":
             for value in np.unique(y).tolist():
-                spellings[_plain(value)].add(str(value))
+                spellings[plain_spelling(value)].add(str(value))
     for name, y in labelled.items():
         yield from _spelling(name, y, kinds[name], spellings)
         yield from _target(name, y)
+    yield from _counts(labelled)
     at_sites = {str(value) for name, y in labelled.items() if name != "test" for value in np.unique(y).tolist()}
-    plain = {_plain(value) for value in at_sites}
-    unknown = [v for v in np.unique(labelled.get("test", np.zeros(0))).tolist() if _plain(v) not in plain]
+    plain = {plain_spelling(value) for value in at_sites}
+    unknown = [v for v in np.unique(labelled.get("test", np.zeros(0))).tolist() if plain_spelling(v) not in plain]
     if unknown and kinds["test"] == kinds[first]:
         yield Finding("unknown-label", "test", f"No site has rows of {_some(unknown)}: nobody can learn them.")
-
-
-def _plain(value: Any) -> str:
-    return " ".join(str(value).split()).casefold()
 
 
 def _spelling(name: str, y: NDArray[Any], kind: str, spellings: dict[str, set[str]]) -> Iterator[Finding]:
     own = np.unique(y).tolist() if kind == "words" else []
     for value in own:
-        others = sorted(spellings[_plain(value)] - {str(value)})
+        others = sorted(spellings[plain_spelling(value)] - {str(value)})
         if others:
             text = f"Label {str(value)!r} is also spelled {_some(others)}: these would be different classes. "
             yield Finding("label-spelling", name, text + "Strip blanks and use one case.")
@@ -177,6 +204,17 @@ def _target(name: str, y: NDArray[Any]) -> Iterator[Finding]:
         )
 
 
+def _counts(labelled: dict[str, NDArray[Any]]) -> Iterator[Finding]:
+    """Whole numbers of all tables together: a site that lacks classes has gaps between theirs."""
+    whole = {name: y for name, y in labelled.items() if y.dtype.kind in "iu"}
+    if not whole or not look_like_counts(np.concatenate([np.unique(y) for y in whole.values()])):
+        return
+    for name, y in whole.items():
+        text = f"Its labels are {len(np.unique(y))} different whole numbers, each of which is a class. If they are "
+        text += "amounts, such as ages or days, divide them into classes first, for example with pandas.cut; if they "
+        yield Finding("integer-target", name, text + "are codes of classes, all is well.")
+
+
 def _balance(parts: dict[str, _Part], learners: dict[str, Any]) -> Iterator[Finding]:
     """Which classes each site has, and how many rows of them."""
     counts: dict[str, Counter[Any]] = {}
@@ -184,18 +222,22 @@ def _balance(parts: dict[str, _Part], learners: dict[str, Any]) -> Iterator[Find
         y = parts[name].y
         if y is not None and len(y):
             counts[name] = Counter(y.tolist())
-    every = sorted({value for own in counts.values() for value in own}, key=str)
+    # Another spelling of a class is no other class, and is found elsewhere.
+    every = sorted({plain_spelling(value): value for own in counts.values() for value in own}.values(), key=str)
     if len(every) > _MANY_CLASSES:
         return  # which is not about balance
     for name, own in counts.items():
-        missing, few = [v for v in every if v not in own], [v for v in every if 0 < own[v] < _FEW]
+        there = {plain_spelling(value) for value in own}
+        missing, few = [v for v in every if plain_spelling(v) not in there], [v for v in own if own[v] < _FEW]
         share = max(own.values()) / sum(own.values())
         if len(own) == 1 and len(every) > 1:
             yield Finding("one-class", name, f"All of its rows are of one class, {str(next(iter(own)))!r}.")
         elif share > _NEARLY_ALL:
             yield Finding("imbalance", name, f"{share:.0%} of its rows are of one class: look at balanced_accuracy.")
         if missing and len(own) > 1:
-            yield Finding("missing-class", name, f"It has no rows of {_some(missing)}: consider voters=cg.Familiar().")
+            yield Finding(
+                "missing-class", name, f"It has no rows of {_some(missing)}: let sites abstain, by voters Familiar."
+            )
         if few:
             yield Finding("few-rows", name, f"It has fewer than {_FEW} rows of {_some(few)}.")
 
@@ -211,7 +253,7 @@ def _cells(parts: dict[str, _Part], learners: dict[str, Any]) -> Iterator[Findin
             refusing = [site for site in refusing if site == name]
         if blank and refusing:
             who = "its learner does" if name in learners else f"the learner of {refusing[0]} does"
-            text = f"It has blank or infinite cells, which {who} not take: use make_pipeline(SimpleImputer(), learner)."
+            text = f"It has blank or infinite cells, which {who} not take: put an imputer in front of it."
             yield Finding("missing-values", name, text)
         constant = _constant(part.X)
         if constant:

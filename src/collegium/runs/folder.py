@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from collegium.errors import ConfigError, StorageError
+from collegium.runs import locks, trail
 from collegium.runs.results import Run
 from collegium.site.ledger import storage_errors
 
@@ -20,6 +20,8 @@ _SECONDS_BETWEEN_SNAPSHOTS: Final = 2.0
 _PAUSE: Final = 20.0
 """Snapshots take at most one part in so many of a run's time."""
 _LOCK: Final = "lock"
+_TRACES: Final = {_LOCK, trail.FILE, trail.STOP}
+"""What a run leaves that came to nothing."""
 
 
 class RunFolder:
@@ -39,6 +41,8 @@ class RunFolder:
                 "choose another folder."
             )
         self.path = path
+        self.trail = trail.Trail(path)
+        """What is written for whoever watches the run."""
         self._next = 0.0
         with storage_errors(path, StorageError):
             path.mkdir(parents=True, exist_ok=True)
@@ -48,16 +52,13 @@ class RunFolder:
             self._take()
 
     def _take(self) -> None:
-        # Of this process, not of the file: workers that outlive a killed run do not keep it.
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
+        if not locks.take(self._lock):
             self._lock.seek(0)
             pid = self._lock.read().strip() or "unknown"
             self._lock.close()
             raise ConfigError(
                 f"{self.path} is being run by process {pid}: wait for it, or stop it (kill {pid}) and resume."
-            ) from None
+            )
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
@@ -72,8 +73,9 @@ class RunFolder:
         """Let other processes have it. Where nothing came of the run, the folder is left as it was."""
         self._lock.close()
         with suppress(OSError):
-            if [file.name for file in self.path.iterdir()] == [_LOCK]:
-                (self.path / _LOCK).unlink()
+            if {file.name for file in self.path.iterdir()} <= _TRACES:
+                for name in _TRACES:
+                    (self.path / name).unlink(missing_ok=True)
 
     def snapshot(self, so_far: Callable[[], Run], *, now: bool = False) -> None:
         """The tables so far, every few seconds (or `now`), and more seldom where they have become long."""
@@ -91,6 +93,7 @@ class RunFolder:
         """Everything, and the report."""
         run.save(self.path, overwrite=True)
         run.report(self.path / "report.html")
+        self.trail.finish()
 
 
 def remove_earlier_run(folder: Path) -> None:

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.auditing.result import Audit, read_audits
+from collegium.core.federation import COORDINATOR
 from collegium.core.labels import Labels
 from collegium.core.meeting import attendance_in_words
 from collegium.core.observations import COST_COLUMNS, Observations
@@ -26,7 +27,7 @@ from collegium.core.site import Exam
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
 from collegium.runs.environment import environment
-from collegium.runs.verdict import Alone, answered_right, concerns, judge
+from collegium.runs.verdict import Alone, answered_right, concerns, in_html, judge
 from collegium.site.ledger import storage_errors
 
 if TYPE_CHECKING:
@@ -43,9 +44,11 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "orders": ("round", "party", "steps", "bytes"),
 }
 _FORMAT: Final = 1
+_SURE: Final = "consensus_confidences.npy"
+_MADE: Final = "public.parquet"
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Run:
     """The results of one run.
 
@@ -62,6 +65,8 @@ class Run:
         labels: The last consensus, as class codes (None where the algorithm makes none). Of a method that labels the
             sites' own unlabeled points: by site, the user's own label values in the order of those points.
         confidences: How sure each of those labels is, 0 to 1, by site. In a real run only the site itself has either.
+        consensus_confidences: How sure the rule was of each label of the last consensus, 0 to 1: the share of votes,
+            or the probability of the class (None where the algorithm does not use such a rule).
         logs: The sites' own logs, in a simulation; not saved with the run.
         study: The study file's text, for a run of a study.
         environment: Versions of Python and libraries, and the kind of machine.
@@ -78,18 +83,21 @@ class Run:
     classes: NDArray[Any]
     class_counts: pd.DataFrame
     labels: Labels | dict[str, NDArray[Any]] | None
-    _models: Mapping[str, Any] = field(repr=False)
-    _global_models: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    confidences: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
-    logs: dict[str, list[str]] = field(default_factory=dict, repr=False)
+    _models: Mapping[str, Any]
+    _global_models: Mapping[str, Any] = field(default_factory=dict)
+    confidences: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    consensus_confidences: NDArray[np.float64] | None = None
+    logs: dict[str, list[str]] = field(default_factory=dict)
     study: str | None = None
-    environment: dict[str, Any] = field(default_factory=dict, repr=False)
+    environment: dict[str, Any] = field(default_factory=dict)
     finished: bool = True
-    audits: tuple[Audit, ...] = field(default=(), repr=False)
-    known_verdict: pd.DataFrame | None = field(default=None, repr=False)
+    audits: tuple[Audit, ...] = ()
+    made: pd.DataFrame | None = None
+    """The public set that the sites have made together, of a run that makes one."""
+    known_verdict: pd.DataFrame | None = None
     """The verdict, if it was measured already."""
-    _alone: Alone | None = field(default=None, repr=False)
-    _exam: Exam | None = field(default=None, repr=False)
+    _alone: Alone | None = None
+    _exam: Exam | None = None
 
     @classmethod
     def from_observations(
@@ -104,7 +112,9 @@ class Run:
         logs: dict[str, list[str]],
         class_counts: dict[str, list[int]],
         found: Mapping[str, Labelled] | None = None,
+        consensus_confidences: NDArray[np.float64] | None = None,
         study: str | None = None,
+        made: Any = None,
     ) -> Run:
         """Build from what the coordinator noted."""
         costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
@@ -124,11 +134,13 @@ class Run:
             class_counts=counts,
             labels={party: classes[each.codes] for party, each in found.items()} if found else labels,
             confidences={party: each.confidences for party, each in (found or {}).items()},
+            consensus_confidences=consensus_confidences,
             _models=models,
             _global_models=global_models,
             logs=logs,
             study=study,
             environment=environment(),
+            made=made,
         )
 
     @cached_property
@@ -183,6 +195,18 @@ class Run:
         return wide.reindex(columns=[party for party in self.about["parties"] if party in wide.columns])
 
     @property
+    def consensus(self) -> pd.DataFrame:
+        """Size, quality and changes of the consensus by round; a column is missing where it was not measured."""
+        return self._consensus.copy()
+
+    @cached_property
+    def _consensus(self) -> pd.DataFrame:
+        rows = self.metrics[(self.metrics["split"] == "public") & (self.metrics["party"] == COORDINATOR)]
+        rows = rows[rows["metric"].isin(["consensus_size", "consensus_quality", "consensus_changed"])]
+        latest = rows.dropna(subset="value").drop_duplicates(["round", "metric"], keep="last")
+        return latest.pivot(index="round", columns="metric", values="value")
+
+    @property
     def verdict(self) -> pd.DataFrame:
         """Did it help? One row per site: site, alone, together, difference, low, high, helped.
 
@@ -206,6 +230,12 @@ class Run:
         """What to know first, in sentences: sites that lost, a consensus of one class, models that were not tested."""
         return concerns(self)
 
+    def judged(self) -> pd.DataFrame | None:
+        """The verdict, if it was measured already or takes no more than one fit per site; else None."""
+        if self.known_verdict is None and self._alone is not None and self._alone.is_cheap:
+            return self.verdict
+        return self.known_verdict
+
     @property
     def final_codes(self) -> NDArray[Any] | None:
         """The labels of the last consensus, without the samples that have none; None where there is no consensus."""
@@ -223,10 +253,23 @@ class Run:
         overall = shared.dropna(how="all").rename(columns=lambda name: name.removeprefix("global_"))
         return pd.concat([table, overall.rename(index=lambda name: f"global model ({name})")]).rename_axis("party")
 
+    def __repr__(self) -> str:
+        """In one line: the method, the sites and rounds, and how good it ended."""
+        method, sites = self.about["algorithm"].split("(")[0], len(self.about["parties"])
+        said = [f"{sites} site{'s' if sites != 1 else ''}"]
+        if len(self.metrics):
+            rounds = int(self.metrics["round"].max()) + 1
+            said.append(f"{rounds} round{'s' if rounds != 1 else ''}")
+        mean = self.accuracy.iloc[-1].mean() if len(self.accuracy) else np.nan
+        said += [] if np.isnan(mean) else [f"mean accuracy {mean:.3f}"]
+        return f"<Run of {method}: {', '.join(said)}{'' if self.finished else ', not finished'}>"
+
     def _repr_html_(self) -> str:
-        """In a notebook: what to know first, and the summary."""
-        notes = "".join(f"<p><b>{escape(text)}</b></p>" for text in self.concerns)
-        return f"{notes}{self.summary().to_html(float_format='{:.3f}'.format)}"
+        """In a notebook: what to know first, whom it helped (those that lost are red), and the summary."""
+        judged = self.judged()
+        notes = "".join(f'<p style="color:#b00020"><b>{escape(text)}</b></p>' for text in self.concerns)
+        helped = "" if judged is None or judged.empty else in_html(judged)
+        return f"{notes}{helped}{self.summary().to_html(float_format='{:.3f}'.format)}"
 
     @property
     def one_shot(self) -> pd.DataFrame:
@@ -296,6 +339,10 @@ class Run:
             elif self.labels is not None:
                 _write_by_site(folder / "labels.npz", self.labels)
                 _write_by_site(folder / "confidences.npz", self.confidences)
+            if (sure := self.consensus_confidences) is not None:
+                write_file(folder / _SURE, lambda file: np.save(file, sure, allow_pickle=False))
+            if self.made is not None:
+                write_file(folder / _MADE, self.made.to_parquet)
             self.write_about(folder, files, shared, finished=True)
         return folder
 
@@ -377,6 +424,7 @@ def load(path: str | Path) -> Run:
             classes=classes,
             labels=own or (None if codes is None else Labels(codes, len(classes))),
             confidences=_read_by_site(folder / "confidences.npz"),
+            consensus_confidences=np.load(folder / _SURE, allow_pickle=False) if (folder / _SURE).is_file() else None,
             _models={party: folder / "models" / file for party, file in stored["models"].items()},
             _global_models={name: folder / "models" / file for name, file in stored["global"].items()},
             study=_text(folder / "study.toml"),
@@ -384,6 +432,7 @@ def load(path: str | Path) -> Run:
             finished=stored["finished"],
             audits=read_audits(folder / "audits"),
             known_verdict=pd.read_parquet(judged) if judged.is_file() else None,
+            made=pd.read_parquet(folder / _MADE) if (folder / _MADE).is_file() else None,
         )
     except StorageError:
         raise

@@ -11,13 +11,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.federation import COORDINATOR, Federation
-from collegium.core.labels import Labels
+from collegium.core.labels import Labels, look_like_counts, other_spellings
 from collegium.core.meeting import Attendance, Cohort, resumed
 from collegium.core.observations import Disclosure
 from collegium.core.samples import LabelledData
@@ -41,12 +41,24 @@ from collegium.runs.computing import Computing, used
 from collegium.runs.folder import RunFolder
 from collegium.runs.record import Record
 from collegium.runs.results import Run
+from collegium.runs.tracing import Tracer
 from collegium.runs.verdict import Alone, faults
 from collegium.site.ledger import verify_ledger
 from collegium.wire import tables
 
 if TYPE_CHECKING:
     from collegium.study.study import Study
+
+MANY_NUMBERS: Final = (
+    "The labels are {} different whole numbers, each of which is a class. If they are amounts, such as ages or days, "
+    "divide them into classes first, for example with pandas.cut. If they are codes of classes, all is well."
+)
+
+
+SPELLINGS: Final = (
+    "Some labels differ only by case or blanks, and are different classes: {}. If they mean the same, strip blanks and "
+    "use one case."
+)
 
 
 def run(
@@ -83,14 +95,16 @@ def run(
     Args:
         algorithm: For example ``cg.FedCT(rounds=5)``.
         sites: The sites, each with data and a learner.
-        public: The unlabeled set that everybody may see (X only; ``(X, y)`` for FedMD, which learns from its labels).
+        public: The unlabeled set that everybody may see, or what `cg.public_together` has made (X only; ``(X, y)`` for
+            FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site is tested (False saves time: only the common model of each round is).
         metrics: What to measure on the test set beside accuracy: names of scikit-learn's scorers, sensitivity,
             specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
             ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.
         alone: Whether each site's learner is trained alone, too, for `run.verdict`: at the end of the run, or never
-            (default: when `run.verdict` is looked at; of a study at the end, where that takes one fit per site).
+            (default: when `run.verdict` is looked at; of a study or with `out` at the end, where that takes one fit per
+            site).
         public_truth: True labels of the public set, where known, to measure the consensus. They train nothing.
         seed: Same seed, same result, bit for bit, whatever `workers` and `link` are.
         workers: 0 keeps the sites in this process, in threads; N puts them into N worker processes.
@@ -116,6 +130,7 @@ def run(
     checks.check_algorithm(algorithm)
     checked = checks.check_sites(sites, algorithm)
     public, labels = checks.check_labelled(algorithm, public)
+    checked, public, test = checks.in_one_order(checked, public, test)
     all_classes = checks.find_classes(checked, classes, labels)
     shared = checks.check_public(algorithm, public, checked)
     exam = checks.check_test(test, all_classes)
@@ -127,6 +142,10 @@ def run(
     checks.check_privacy(algorithm, checked, shared, len(all_classes))
     if advice := algorithm.advice(checked):
         warnings.warn(advice, Advice, stacklevel=2)
+    if study is None and (alike := other_spellings(all_classes)):  # a study's data is looked at as a whole
+        warnings.warn(SPELLINGS.format(alike), Advice, stacklevel=2)
+    if (classes is None or study is not None) and look_like_counts(all_classes):
+        warnings.warn(MANY_NUMBERS.format(len(all_classes)), Advice, stacklevel=2)
     seed = check(NonNegativeInt, seed, "seed")
     workers = check(NonNegativeInt, workers, "workers")
     cohort = check(Cohort, cohort, "cohort")
@@ -156,6 +175,7 @@ def run(
         record = None
         if folder is not None:
             stack.callback(folder.close)
+            stack.enter_context(folder.trail)
             ledger = folder.path / "ledger.db"
             if resume and ledger.exists():
                 verify_ledger(ledger)
@@ -202,7 +222,7 @@ def run(
 
     beside = None if alone is False else Alone.of(algorithm, hosting, test_set)
     outcome._alone, outcome._exam = beside, test_set
-    if beside is not None and (alone or (study is not None and beside.is_cheap)):
+    if beside is not None and (alone or (not (study is None and folder is None) and beside.is_cheap)):
         _ = outcome.verdict
     warn_of_failures(outcome, site_log)
     for fault in faults(outcome):
@@ -242,6 +262,7 @@ class Course:
             "samples": {site.name: len(site) for site in sites},
             "study": None if study is None else study.name,
         }
+        self._tracer = Tracer(fed.observed, lambda: fed.parties)
 
     def add(self, **about: Any) -> None:
         """Say more about the run."""
@@ -254,6 +275,8 @@ class Course:
         self._fed.observed.on_round_end = self._round_ends
         if self._callbacks:
             self._fed.observed.on_disclosure = self._disclosed
+        if self._folder is not None:
+            self._folder.trail.start(self._about, self._tracer)
         self._snapshot()
 
     def _snapshot(self, *, now: bool = False) -> None:
@@ -329,7 +352,10 @@ class Course:
                     self._fed.note(metric, value, split="callback")
             elif answer is not None and bool(answer):
                 stop = True
+        self._tracer.ended(number, of)
         self._snapshot()
+        if self._folder is not None and self._folder.trail.stop_asked:
+            raise KeyboardInterrupt
         return stop
 
     def outcome(
@@ -354,7 +380,9 @@ class Course:
             logs=logs,
             class_counts=counts,
             found=found,
+            consensus_confidences=self._fed.confidences,
             study=self._study,
+            made=self._fed.made,
         )
 
 
@@ -367,6 +395,7 @@ def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str
         "classes": [str(value) for value in hosting.classes.tolist()],
         "public_sha256": None if hosting.public is None else hosting.public.digest,
         "public_size": 0 if hosting.public is None else len(hosting.public),
+        "public_made": None if hosting.public is None else hosting.public.made,
         "quorum": quorum,
     }
 

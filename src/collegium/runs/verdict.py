@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import cloudpickle
@@ -174,7 +175,7 @@ def verdict_over(runs: Sequence[Run]) -> pd.DataFrame:
 def concerns(run: Run) -> list[str]:
     """What somebody who looks at a run should know first, a sentence each: nothing, if all is well."""
     said = faults(run)
-    judged = run.known_verdict
+    judged = run.judged()
     if judged is not None and len(judged):
         lost, lower = judged["high"] < 0, (judged["difference"] < 0) & (judged["high"] >= 0)
         if lost.any():
@@ -182,6 +183,18 @@ def concerns(run: Run) -> list[str]:
         if lower.any():
             said.append(f"Lower than alone, but within the error of the test set: {_named(judged[lower])}.")
     return said
+
+
+def in_html(judged: pd.DataFrame) -> str:
+    """A verdict as a table for notebooks: sites that lost are red, those that it helped are green."""
+    head = "".join(f"<th>{name}</th>" for name in ("site", "alone", "together", "difference", "95% interval"))
+    rows = []
+    for row in judged.to_dict("records"):
+        color = "#b00020" if row["high"] < 0 else "#00703c" if row["helped"] else "inherit"
+        numbers = (f"{row['alone']:.3f}", f"{row['together']:.3f}", f"{row['difference']:+.3f}")
+        cells = (escape(str(row["site"])), *numbers, f"{row['low']:+.3f} {row['high']:+.3f}")
+        rows.append(f'<tr style="color:{color}">{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>')
+    return f"<table><caption>Did it help?</caption><tr>{head}</tr>{''.join(rows)}</table>"
 
 
 def _named(judged: pd.DataFrame) -> str:

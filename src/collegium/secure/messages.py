@@ -131,10 +131,45 @@ class MaskedVotes(Release):
             raise WireError("MaskedVotes that are not a table of classes and samples.")
         if len(self.counts) != n_classes or (public_size is not None and self.counts.shape[1] != public_size):
             raise WireError("MaskedVotes for other classes, or for another number of public samples.")
-        if not _are_envelopes(self.letters) or not isinstance(self.digests, dict):
-            raise WireError("MaskedVotes without shares of their mask.")
-        if not all(isinstance(text, str) and len(text) == 64 for text in (*self.digests.values(), self.key_digest)):
-            raise WireError("MaskedVotes whose mask has no digests.")
+        _check_mask(self, self.letters, self.digests, self.key_digest)
+
+
+@dataclass(frozen=True)
+class MaskedCounts(Release):
+    """A site's counts with its share of noise, masked so that only the sum over all sites means anything.
+
+    With them go shares of the mask's key, sealed for the other sites, and what shares and key must hash to.
+    """
+
+    coordinator_learns: ClassVar[str | None] = "the noisy sum over all sites, and no site's counts"
+    counts: NDArray[np.unsignedinteger[Any]]
+    letters: dict[str, NDArray[np.uint8]]
+    digests: dict[str, str]
+    key_digest: str
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not _is_table(self.counts, 1, "u"):
+            raise WireError("MaskedCounts that are not a list of masked numbers.")
+        _check_mask(self, self.letters, self.digests, self.key_digest)
+
+
+@dataclass(frozen=True)
+class MaskedWords(Release):
+    """What a site spells of its values, blinded, and masked so that only the sum over all sites means anything.
+
+    With it go shares of the mask's key, sealed for the other sites, and what shares and key must hash to.
+    """
+
+    coordinator_learns: ClassVar[str | None] = "values that many records of all sites have, not who has them"
+    counts: NDArray[np.unsignedinteger[Any]]
+    letters: dict[str, NDArray[np.uint8]]
+    digests: dict[str, str]
+    key_digest: str
+
+    def check(self, n_classes: int, public_size: int | None) -> None:
+        if not _is_table(self.counts, 1, "u"):
+            raise WireError("MaskedWords that are not a list of masked numbers.")
+        _check_mask(self, self.letters, self.digests, self.key_digest)
 
 
 @dataclass(frozen=True)
@@ -169,6 +204,13 @@ class OpenPoints(Release):
             raise WireError("OpenPoints that are not points.")
         if not 0 <= self.labelled <= len(self.points) or not np.isfinite(self.points).all():
             raise WireError("OpenPoints with more labels than points, or with values that are NaN or infinite.")
+
+
+def _check_mask(release: Release, letters: object, digests: object, key_digest: object) -> None:
+    if not _are_envelopes(letters) or not isinstance(digests, dict):
+        raise WireError(f"{release.kind} without shares of their mask.")
+    if not all(isinstance(text, str) and len(text) == 64 for text in (*digests.values(), key_digest)):
+        raise WireError(f"{release.kind} whose mask has no digests.")
 
 
 def _is_table(array: object, dimensions: int, kinds: str) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,26 +104,57 @@ def _counts(release: Release) -> NDArray[np.uint8]:
 class SecretVotes:
     """This way of masking: at a site's gate, and at the coordinator."""
 
+    protocol: ClassVar[str] = PROTOCOL
+    """The name under which it is registered."""
+    what: ClassVar[str] = "Secret votes"
+    """What is summed, in errors."""
+    message: ClassVar[type[Any]] = MaskedVotes
+    """The kind of release that leaves a site."""
+    most: ClassVar[int | None] = 1
+    """The largest number that a site adds; None where sums of words wrap around."""
+
     def totals(self, fed: Federation) -> SecretTotals:
         """The coordinator's side, for one run."""
-        return SecretTotals(fed)
+        return SecretTotals(fed, self)
+
+    def numbers(self, release: Release) -> NDArray[Any]:
+        """At a gate: a release as the whole numbers 0 .. `most` that are summed."""
+        return _counts(release)
+
+    def require_fit(self, site: ActiveSite, mask: Mask, release: Release) -> None:
+        """At a gate: a ConfigError where this release must not go into this sum."""
+        if mask.again is None:
+            _require_new_votes(site)
+
+    def shape(self, fed: Federation, order: Order[Any]) -> tuple[int, ...]:
+        """At the coordinator: the shape of the sum of what answers an order."""
+        return fed.n_classes, len(fed.public)
+
+    def summed(self, counts: NDArray[Any], order: Order[Any], parties: Sequence[str]) -> Any:
+        """At the coordinator: what the algorithm gets of the sum of all numbers."""
+        answer = order.answer
+        if issubclass(answer, HardLabels) and counts.sum(axis=0, dtype=np.int64).max(initial=0) > len(parties):
+            raise ProtocolError(parties, "sent more votes than one for a sample.")
+        total: Any = answer.empty_sum(len(parties))
+        total.add_counts(counts, len(parties))
+        return total
 
     def masked(self, site: ActiveSite, mask: Mask, release: Release) -> Release:
         """At a gate: votes, masked for the round that the coordinator names. No other round can be opened then."""
         try:
             _require_company(mask.participants)
-            if mask.again is None:
-                _require_new_votes(site)
+            self.require_fit(site, mask, release)
             sums = _sums_of(site, mask.circle)
             for other in site.secret_state[_SUM].values():
                 other.forget()
-            sent = sums.submit(mask.round, _counts(release), mask.participants)
+            sent = sums.submit(mask.round, self.numbers(release), mask.participants, most=self.most)
         except (ConfigError, ProtocolError) as error:
-            raise Refused("mask-denied", f"{site.name} cannot mask its votes: {error}") from None
+            raise Refused("mask-denied", f"{site.name} cannot mask its release: {error}") from None
         if mask.again is not None:
             kept = site.secret_state[_KEPT]
             site.secret_state[_KEPT] = replace(kept, participants=frozenset(mask.participants))
-        return MaskedVotes(sent.words, sent.letters, sent.digests, sent.key_digest)
+        left: Release = self.message(sent.words, sent.letters, sent.digests, sent.key_digest)
+        return left
 
     def keep(self, site: ActiveSite, mask: Mask, release: Release, charges: Sequence[Charge] | None) -> None:
         """At a gate: remember votes that may leave and are paid for, in case they have to be masked again."""
@@ -145,26 +176,28 @@ class SecretVotes:
 class SecretTotals:
     """At the coordinator: one circle for all rounds of a run; sites join it when they are first asked."""
 
-    def __init__(self, fed: Federation) -> None:
-        self._fed = fed
-        self._circle = Circle(fed, f"{fed.run} secret totals", aside=True)
+    def __init__(self, fed: Federation, way: SecretVotes) -> None:
+        self._fed, self._way = fed, way
+        name = "secret totals" if way.protocol == PROTOCOL else f"totals of {way.protocol}"
+        self._circle = Circle(fed, f"{fed.run} {name}", aside=True)
         self._rounds = 0
 
     def total(self, orders: Mapping[str, Order[Any]], deadline: float | None, quorum: float) -> Any:
         """The sum over the parties that answered, of the kind that these orders' votes have."""
         if len(orders) < FEWEST_SITES:
             raise ConfigError(
-                f"Secret votes need at least {FEWEST_SITES} sites in every communication, not {len(orders)}: the sum "
-                "of so few reveals what each voted. Let more sites take part, or use plain votes."
+                f"{self._way.what} need at least {FEWEST_SITES} sites in every communication, not {len(orders)}: the "
+                "sum of so few reveals what each of them sent. Let more sites take part."
             )
         here, first = self._circle.gather(orders), None
         while True:
             self._require(len(here), len(orders), quorum)
             self._rounds += 1
             name = f"sum {self._rounds}"
-            server = masked_sum.SumServer(here, (self._fed.n_classes, len(self._fed.public)))
-            mask = Mask(PROTOCOL, self._circle.name, name, here, first)
-            secret = {party: replace(orders[party], mask=mask, gives=MaskedVotes.kind) for party in here}
+            order = orders[here[0]]
+            server = masked_sum.SumServer(here, self._way.shape(self._fed, order), most=self._way.most)
+            mask = Mask(self._way.protocol, self._circle.name, name, here, first)
+            secret = {party: replace(orders[party], mask=mask, gives=self._way.message.kind) for party in here}
             for party, sent in self._fed.stream(secret, deadline=deadline, quorum=0, aside=first is not None):
                 try:
                     server.add(party, masked_sum.Submission(sent.counts, sent.letters, sent.digests, sent.key_digest))
@@ -175,12 +208,7 @@ class SecretTotals:
                 break
             here, first = left, first or name
         with self._fed.timed("consensus"):
-            answer, counts = orders[here[0]].answer, server.total()
-            if issubclass(answer, HardLabels) and counts.sum(axis=0, dtype=np.int64).max(initial=0) > len(here):
-                raise ProtocolError(here, "sent more votes than one for a sample.")
-            total: Any = answer.empty_sum(len(here))
-            total.add_counts(counts, len(here))
-        return total
+            return self._way.summed(server.total(), order, here)
 
     def _open(self, server: masked_sum.SumServer, name: str, deadline: float | None) -> list[str]:
         """Have the participants open their masks: all of them, if the sum can be read now.

@@ -46,7 +46,9 @@ def columns_of(site: ActiveSite, embed: bool) -> dict[str, Any]:
     table = next(rows.X for rows in (site.data, site.unlabeled) if len(rows))
     first = tables.take(table, [0])
     width = as_points(site.embed(first) if embed else first, f"Site {site.name!r}").shape[1]
-    names = [] if embed or not isinstance(table, pd.DataFrame) else list(table.columns)
+    names = list(table.columns) if isinstance(table, pd.DataFrame) and not embed else []
+    if embed and site.backbone is not None:
+        names = [site.backbone]  # features of two nets cannot be compared, however many there are
     if not names or not all(isinstance(name, str) for name in names):
         return {"width": width, "names": None}
     return {"width": width, "names": hashlib.sha256(bind("collegium columns v1", *names)).hexdigest()}

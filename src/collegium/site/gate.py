@@ -114,6 +114,8 @@ class Gate:
             checked, charge = self._protect(request, request.mechanism, checked, site)
             charges = site.exposure.bill(charge)
         bare = checked
+        if bare.masked_only and mask is None:
+            raise Refused("mask-denied", f"{self.site} releases {bare.kind} in a masked sum only.")
         if mask is not None and masks is not None:
             checked = masks.masked(site, mask, bare)
         self._require_claim(checked, charges)

@@ -149,6 +149,11 @@ class Ledger:
             raise LedgerError(f"{self.path}: the last rows of {self.party!r} were changed or removed.")
         return seq, digest
 
+    def length(self) -> int:
+        """How many rows the file has, of all parties."""
+        with self._lock, storage_errors(self.path, LedgerError):
+            return int(self._db.execute("SELECT COALESCE(SUM(seq), 0) FROM head").fetchone()[0])
+
     def bytes_of(self, run: str) -> int:
         """All content bytes released in a run."""
         return int(self._fetch("SELECT COALESCE(SUM(bytes), 0) FROM ledger WHERE party = ? AND run = ?", run)[0])
@@ -235,19 +240,19 @@ def genesis(party: str) -> str:
 
 def read_ledger(path: str | Path) -> list[dict[str, Any]]:
     """All rows of a ledger file, of every party in it, without their salts."""
-    with _reading(Path(path)) as db:
+    with reading(Path(path)) as db:
         return [unsalted(row) for row in _rows(db)]
 
 
 def read_refusals(path: str | Path) -> list[dict[str, Any]]:
     """What was refused, of every party in a ledger file, oldest first."""
-    with _reading(Path(path)) as db:
+    with reading(Path(path)) as db:
         return _refusals(db)
 
 
 def verify_ledger(path: str | Path) -> dict[str, int]:
     """Check every party's chain; returns the number of rows per party, or raises LedgerError."""
-    with _reading(Path(path)) as db:
+    with reading(Path(path)) as db:
         if db.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
             raise LedgerError(f"{path} is damaged (SQLite's integrity check fails): restore it from a backup.")
         for _ in _checked_rows(path, db):
@@ -319,8 +324,8 @@ def open_ledger(path: Path | None, *, durable: bool) -> sqlite3.Connection:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A ledger file that is there already."""
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A ledger file that is there already, for questions that no function here answers."""
     if not path.is_file():
         raise LedgerError(f"There is no ledger at {path}.")
     with (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,24 @@ from collegium.errors import ConfigError
 from collegium.learners.prepare import with_preparation
 from collegium.privacy.budget import Budget
 from collegium.privacy.learners.base import PrivateLearner
+from collegium.registry import nearest
 from collegium.site.policy import Policy
+from collegium.study.site_files import (
+    TOGETHER,
+    Dealt,
+    check_dropped,
+    columns_of,
+    read_public_file,
+    read_site_files,
+    read_test_file,
+    without_columns,
+)
+from collegium.together.columns import read_columns, template_of
+from collegium.together.making import like, stand_ins
 from collegium.wire import tables
 
 if TYPE_CHECKING:
+    from collegium.core.public_set import PublicSet
     from collegium.study.study import BudgetSection, Study
 
 
@@ -44,52 +59,103 @@ class Prepared:
         return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
 
 
-def prepare_study(study: Study, base: Path | None = None, folder: Path | None = None) -> Prepared:
-    """Load the data and build everything that `cg.run` takes."""
+def prepare_study(
+    study: Study, base: Path | None = None, folder: Path | None = None, made: PublicSet | None = None
+) -> Prepared:
+    """Load the data and build everything that `cg.run` takes; `made` is a public set that the sites have made."""
     if study.federation.classes is not None:
         raise ConfigError(
             "federation.classes: the sites of this study bring their own data. Run it between organizations, by "
             "`collegium coordinate`; for a simulation leave this setting out, and let data.source hold all rows."
         )
-    dataset = load_source(study.data.source, target=study.data.target, folder=folder, base=base)
+    dealt = read_site_files(study, base) if study.data.source is None else _deal(study, study.data.source, base, folder)
+    test = None if dealt.test is None else (_rescaled(study, dealt.test[0]), dealt.test[1])
+    public = _rescaled(study, dealt.public)
+    if unknown := [site.name for site in study.sites if site.name is not None and site.name not in dealt.sites]:
+        hint = nearest(unknown[0], dealt.sites)
+        raise ConfigError(f"sites: there is no site {unknown[0]!r}.{hint} The sites are {', '.join(dealt.sites)}.")
+    rows = {name: (_rescaled(study, X), y) for name, (X, y) in dealt.sites.items()}
+    if study.data.public == TOGETHER:
+        public = _made_or_any(study, next(iter(rows.values()))[0], made)
+    sites = [
+        _without_labels(_site(study, number, name, *own, base or Path(), public, test and test[0]), study, number, rows)
+        for number, (name, own) in enumerate(rows.items())
+    ]
+    algorithm, learner = study.build_algorithm(), global_learner(study, public, test and test[0])
+    if algorithm.needs_public and public is None:
+        what = f"{type(algorithm).__name__} shares opinions on a public set"
+        raise ConfigError(f"data.public: {what}: name a file of public rows, or the share of all rows that is public.")
+    return Prepared(algorithm, sites, made or public, dealt.truth, test, dealt.classes, learner)
+
+
+def _deal(study: Study, source: str, base: Path | None, folder: Path | None) -> Dealt:
+    """The rows of one source, dealt to sites."""
+    dataset = load_source(source, target=study.data.target, folder=folder, base=base)
     wanted: Any = 0.2 if study.data.test is None else study.data.test
     own_test = study.data.test in ("own", None) and dataset.test is not None
     if study.data.test == "own" and dataset.test is None:
-        raise ConfigError(f"data.test: {dataset.name} has no test rows of its own. Give a count or a fraction.")
+        raise ConfigError(f"data.test: {dataset.name} has no test rows of its own. Give a count, a fraction or a file.")
+    public: Any = 0.5 if study.data.public is None else study.data.public
+    X, y = _all_rows(dataset, own_test=own_test)
+    check_dropped(study.data.drop, columns_of(X))
+    X = without_columns(X, study.data.drop)
     try:
         parts = split(
-            *_rows(study, dataset, own_test=own_test),
+            X,
+            y,
             sites=study.partition.sites,
-            public=0 if study.data.public_source else study.data.public,
-            test=0 if own_test else wanted,
+            public=0 if study.data.public_source or isinstance(public, str) else public,
+            test=0 if own_test or isinstance(wanted, str) else wanted,
             train=study.data.train,
             partition=study.build_partition(),
             seed=study.seed,
         )
     except ConfigError as error:
         raise ConfigError(f"data, partition: {error}") from None
-    test = (_rescaled(study, dataset.test[0]), dataset.test[1]) if dataset.test and own_test else parts.test
-    public: Any = parts.public
+    shared, test = parts.public, parts.test
     truth: NDArray[Any] | None = parts.public_truth
+    if own_test and dataset.test is not None:
+        test = without_columns(dataset.test[0], study.data.drop), dataset.test[1]
+    elif isinstance(wanted, str):
+        test = read_test_file(study, wanted, base, parts.sites[0][0])
     if study.data.public_source:
-        public, truth = _public_from(study, study.data.public_source, base, folder), None
-    sites = [
-        _without_labels(_site(study, number, name, X, y, base or Path(), public, test and test[0]), study, number)
-        for number, (name, (X, y)) in enumerate(zip(parts.names, parts.sites, strict=True))
-    ]
-    classes, learner = np.unique(dataset.y), global_learner(study, public, test and test[0])
-    return Prepared(study.build_algorithm(), sites, public, truth, test, classes, learner)
+        shared, truth = _public_from(study, study.data.public_source, base, folder), None
+    elif public == TOGETHER:
+        truth = None  # its rows are yet to be made
+    elif isinstance(public, str):
+        shared, truth = read_public_file(study, public, base, parts.sites[0][0])
+    sites = dict(zip(parts.names, parts.sites, strict=True))
+    return Dealt(sites, shared, truth, test, np.unique(dataset.y))
+
+
+def _made_or_any(study: Study, rows: Any, made: PublicSet | None) -> Any:
+    """The public set that the sites have made, or any rows with its columns."""
+    if study.build_algorithm().learns_public_labels:
+        raise ConfigError(
+            "data.public: this algorithm learns from labels of the public set, and made-up rows have none."
+        )
+    if made is not None:
+        return made.X
+    columns = read_columns(study.together.columns, template_of(rows, "data"))
+    any_rows = stand_ins(columns, study.together.rows, np.random.default_rng(study.seed))
+    return like(any_rows, rows)
 
 
 def _public_from(study: Study, source: str, base: Path | None, folder: Path | None) -> Any:
     """Public rows of another source, drawn by the study's seed."""
     rows, wanted = load_source(source, folder=folder, base=base).X, study.data.public
     n = tables.n_rows(rows)
-    many = wanted if isinstance(wanted, int) else round(wanted * n)
+    if isinstance(wanted, str):
+        raise ConfigError(
+            'data.public_source: with data.public = "together" the sites make the public set themselves.'
+            if wanted == TOGETHER
+            else "data.public, data.public_source: name a file of public rows, or a source to draw them from."
+        )
+    many = wanted if isinstance(wanted, int) else round((0.5 if wanted is None else wanted) * n)
     if not 0 < many <= n:
         raise ConfigError(f"data.public: {source} has {n} rows, but {many} were asked for.")
     drawn = np.random.default_rng(study.seed).permutation(n)[:many]
-    return _rescaled(study, tables.take(rows, np.sort(drawn)))
+    return tables.take(rows, np.sort(drawn))
 
 
 def global_learner(study: Study, public: Any, *others: Any) -> Any:
@@ -99,18 +165,17 @@ def global_learner(study: Study, public: Any, *others: Any) -> Any:
     return with_preparation(build("learner", study.global_learner, "global_learner"), public, *others)
 
 
-def _rows(study: Study, dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
+def _all_rows(dataset: Dataset, *, own_test: bool) -> tuple[Any, Any]:
     """All rows to split: the data set's own test rows are among them, unless they are kept for testing."""
     if dataset.test is None or own_test:
-        return _rescaled(study, dataset.X), dataset.y
-    every = tables.stack([dataset.X, dataset.test[0]])
-    return _rescaled(study, every), np.concatenate([dataset.y, dataset.test[1]])
+        return dataset.X, dataset.y
+    return tables.stack([dataset.X, dataset.test[0]]), np.concatenate([dataset.y, dataset.test[1]])
 
 
 def _rescaled(study: Study, X: Any) -> Any:
     """The rows in numbers of 0 .. 1 where they are images and, if the study says so, standardized."""
     values, by = scaled(X), study.data.standardize
-    if by is None:
+    if by is None or values is None:
         return values
     channels = 1 if values.ndim == 3 else values.shape[1]
     if values.ndim < 3 or not len(by.mean) == len(by.std) == channels:
@@ -120,14 +185,11 @@ def _rescaled(study: Study, X: Any) -> Any:
     return (values - mean) / std
 
 
-def site_learner(study: Study, number: int, rows: Any, public: Any, *others: Any) -> Any:
-    """The learner of a study's n-th site, with what prepares its rows: the sections are cycled over the sites.
-
-    `others` are more tables that it will answer about.
-    """
-    place = number % len(study.sites)
-    learner = build("learner", study.sites[place].learner, f"sites[{place}].learner")
-    if study.sites[place].prepare == "none":
+def site_learner(study: Study, number: int, party: str, rows: Any, public: Any, *others: Any) -> Any:
+    """The learner of a study's n-th site, with what prepares its rows and `others` that it will answer about."""
+    where, section = study.section_for(number, party)
+    learner = build("learner", section.learner, f"{where}.learner")
+    if section.prepare == "none":
         return learner
     # What stands before a private learner is chosen by public rows: even that a column has gaps may be private.
     shown = (public,) if isinstance(learner, PrivateLearner) else (rows, public, *others)
@@ -135,15 +197,14 @@ def site_learner(study: Study, number: int, rows: Any, public: Any, *others: Any
 
 
 def _site(study: Study, number: int, name: str, X: Any, y: Any, base: Path, public: Any, test: Any) -> Site:
-    section, learner = study.sites[number % len(study.sites)], site_learner(study, number, X, public, test)
+    (_, section), learner = study.section_for(number, name), site_learner(study, number, name, X, public, test)
     policy = Policy(**section.policy.model_dump())
     return Site(name, X, y, learner=learner, policy=policy, budget=_budget(name, section.budget, base))
 
 
-def _without_labels(site: Site, study: Study, number: int) -> Site:
+def _without_labels(site: Site, study: Study, number: int, all_sites: Sized) -> Site:
     """The same site, a share of whose rows has lost its labels; or all of them."""
-    all_sites = study.partition.sites or 1
-    has_labels = number < max(1, round(study.data.labeled_sites * all_sites))
+    has_labels = number < max(1, round(study.data.labeled_sites * len(all_sites)))
     share = study.data.unlabeled if has_labels else 1.0
     if not share:
         return site
@@ -185,6 +246,15 @@ def coordinators_part(study: Study, base: Path | None = None) -> Prepared:
     if study.federation.classes is None:
         return replace(study.prepare(base), sites=[])
     classes = np.unique(np.asarray(study.federation.classes))
+    if study.data.public == TOGETHER:
+        raise ConfigError(
+            'data.public = "together" is for simulations. Between organizations, first coordinate a study with the '
+            "algorithm together, which writes public.parquet, and then this one with that file as data.source."
+        )
+    if algorithm.makes_public:
+        return Prepared(algorithm, [], None, None, None, classes, None)
+    if study.data.source is None:
+        raise ConfigError("data.source: between organizations this is the file of public rows, and required.")
     file = (base or Path.cwd()) / Path(study.data.source).expanduser()
     target = study.data.target
     rows, truth = (read_rows(file), None) if target is None else read_table(file, target, least_classes=1)

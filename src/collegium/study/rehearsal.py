@@ -20,7 +20,7 @@ from sklearn.dummy import DummyClassifier
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, HardLabels, Nothing
 from collegium.core.site import Site
-from collegium.errors import CollegiumWarning, ConfigError
+from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.runs.callbacks import Callback, RoundReport
@@ -152,7 +152,7 @@ def rehearse_federation(
     labels = all_classes[np.arange(size) % len(all_classes)]
     unlabeled = rows if algorithm.labels_own_points else None
     sites = [
-        Site(party, rows, labels, learner=site_learner(study, number, X, X), unlabeled=unlabeled)
+        Site(party, rows, labels, learner=site_learner(study, number, party, X, X), unlabeled=unlabeled)
         for number, party in enumerate(parties)
     ]
     prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner(study, X))
@@ -204,7 +204,8 @@ def _rehearse(
         extra: dict[str, Any] = {"policy": real.policy, "budget": budget, "unlabeled": unlabeled}
         sites.append(Site(real.name, X, rng.permutation(labels), learner=learner_for(real), **extra))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CollegiumWarning)
+        for kind in (CollegiumWarning, Advice):  # which would be about made-up rows
+            warnings.simplefilter("ignore", kind)
         return run(
             prepared.algorithm,
             sites=sites,

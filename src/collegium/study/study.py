@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,20 +14,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import tomli_w
 from pydantic import ConfigDict, Field, model_validator
 
-from collegium import registry
 from collegium.core import own_files
-from collegium.core.building import build, needed_of, nested_kind, settings_of
+from collegium.core.building import build
 from collegium.core.meeting import Cohort
-from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, schema_of
+from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat
 from collegium.core.terms import Precision
-from collegium.errors import ConfigError
+from collegium.errors import Advice, ConfigError
 from collegium.study.sections import File, Section, located, read_toml, validate
 
 if TYPE_CHECKING:
+    from collegium.runs.making import PublicSet
     from collegium.runs.results import Run
+    from collegium.study.grid import Grid
     from collegium.study.preparing import Prepared
 
 Count = int | float
+LearnerTable = dict[str, Any] | str | list[dict[str, Any] | str]
+"""A name, a table of a name and settings, or a list of transformers that ends with a learner: a pipeline."""
 _COMPONENTS: Final = ("algorithm", "learner", "consensus", "voters", "mechanism", "pretrain", "global_learner")
 
 
@@ -38,19 +44,29 @@ class StandardizeSection(Section):
 class DataSection(Section):
     """Where the data comes from, and how much of it is public and for testing."""
 
-    source: str = Field(
-        description="breast_cancer, digits, iris, wine, a benchmark set, or a path to CSV, Parquet, npz"
+    source: str | None = Field(
+        None,
+        description="breast_cancer, digits, iris, wine, a benchmark set, or a path to CSV, Parquet, npz; none where "
+        "every site has a file of its own",
     )
     target: str | None = Field(None, description="the column (or array) that holds the labels")
-    public: Count = Field(0.5, description="rows of the public set: a count, or a fraction of all rows")
+    drop: list[str] = Field([], description="columns that are not used, such as a patient's number")
+    public: Count | str | None = Field(
+        None,
+        description="rows of the public set: a count, a fraction of all rows, or a file of them (default: half of the "
+        "rows of source; none where sites have files of their own); 'together': the sites make one, see the section "
+        "together",
+    )
     public_source: str | None = Field(
         None, description="where the public rows come from, if not from source; their labels, if any, are not used"
     )
     standardize: StandardizeSection | None = Field(
         None, description="images in 0 .. 1 minus this mean, divided by this standard deviation, channel by channel"
     )
-    test: Count | Literal["own"] | None = Field(
-        None, description="rows for testing: a count, a fraction, or 'own' for the data set's own test rows"
+    test: Count | str | None = Field(
+        None,
+        description="rows for testing: a count, a fraction, a file of them, or 'own' for the data set's own test rows "
+        "(default: those, or a fifth of all rows)",
     )
     train: Count | None = Field(None, description="private rows in all sites together (default: the rest)")
     unlabeled: float = Field(
@@ -62,6 +78,22 @@ class DataSection(Section):
     labeled_sites: float = Field(
         1.0, gt=0, le=1, description="share of the sites that keep labels; all rows of the others lose theirs"
     )
+
+
+class TogetherSection(Section):
+    """How sites make a public set that they do not have; see `cg.public_together`."""
+
+    epsilon: PositiveFloat = 1.0
+    delta: OpenProbability = 1e-5
+    rows: int = Field(8000, ge=1, description="how many rows to make")
+    columns: dict[str, Any] = Field(
+        {}, description="by name: a range [17, 90], categories, or a table of low, high, bins, categories and missing"
+    )
+    dropouts: float = Field(
+        0.2, ge=0, lt=1, description="share of the sites that may drop out without losing the claim"
+    )
+    relation: Literal["add_remove", "replace"] = "add_remove"
+    model: Literal["tree", "adaptive"] = Field("tree", description="adaptive: needs the extra together")
 
 
 class PartitionSection(Section):
@@ -95,14 +127,25 @@ class BudgetSection(Section):
 
 
 class SiteSection(Section):
-    """What a site brings besides data. The sections are cycled over the sites."""
+    """What a site brings. A section with a name is for that site; those without are cycled over the others."""
 
-    learner: dict[str, Any] | str = "random_forest"
+    name: str | None = Field(None, description="the site's name (default: that of its file, or any site)")
+    data: str | None = Field(None, description="the site's own rows: a path to CSV, Parquet, npz")
+    learner: LearnerTable = Field(
+        "random_forest", description="a learner, or a list of transformers and, last, a learner: a pipeline"
+    )
     prepare: Literal["auto", "none"] = Field(
         "auto", description="auto: encode categories, fill missing values and scale where the learner needs it"
     )
     policy: PolicySection = PolicySection()
     budget: BudgetSection | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_called_like_its_file(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("data"), str):
+            return {"name": Path(values["data"]).name.partition(".")[0]} | values
+        return values
 
 
 class EngineSection(Section):
@@ -138,24 +181,44 @@ class FederationSection(Section):
 
 
 class Study(File):
-    """One experiment: data, partition, algorithm, sites, engine."""
+    """One experiment: data, partition, algorithm, sites, engine. Several algorithms or seeds make it a grid of runs."""
 
     name: str = "study"
     seed: int = Field(0, ge=0)
+    seeds: list[NonNegativeInt] | None = Field(None, min_length=1, description="each algorithm runs once with each")
     data: DataSection
+    together: TogetherSection = TogetherSection()
     partition: PartitionSection = PartitionSection()
-    algorithm: dict[str, Any] | str
+    algorithm: dict[str, Any] | str = Field(description="the algorithm; of several, the first")
+    algorithms: list[dict[str, Any] | str] | None = Field(
+        None, min_length=1, description="several algorithms to compare; `label` is what results call one"
+    )
     sites: list[SiteSection] = Field([SiteSection()], min_length=1)
-    global_learner: dict[str, Any] | str | None = None
-    metrics: list[str] = Field([], description="what a simulation measures on the test set beside accuracy")
+    global_learner: LearnerTable | None = None
+    metrics: list[str] = Field(
+        [], description="what is measured beside accuracy: on the test set, and by sites on held-out rows"
+    )
+    alone: bool | None = Field(
+        None, description="train every site alone, too, to see whom it helped (default: where that is one fit per site)"
+    )
     engine: EngineSection = EngineSection()
     federation: FederationSection = FederationSection()
 
     @model_validator(mode="before")
     @classmethod
-    def _one_site_may_stand_alone(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(values.get("sites"), dict):
-            return values | {"sites": [values["sites"]]}
+    def _in_one_form(cls, values: Any) -> Any:
+        """`[sites]` for all sites, or `[sites.north]` by name; `algorithm` is the first of `algorithms`."""
+        if not isinstance(values, dict):
+            return values
+        values, sites = dict(values), values.get("sites")
+        if isinstance(sites, dict):
+            by_name = sites and not sites.keys() & SiteSection.model_fields.keys()
+            values["sites"] = [{"name": name} | dict(own) for name, own in sites.items()] if by_name else [sites]
+        several = values.pop("algorithm") if isinstance(values.get("algorithm"), list) else values.get("algorithms")
+        if isinstance(several, list) and several:
+            if "algorithm" in values and values["algorithm"] != _unlabelled(several[0]):
+                raise ValueError("give algorithm or algorithms, not both.")
+            values |= {"algorithms": several, "algorithm": _unlabelled(several[0])}
         return values
 
     @classmethod
@@ -190,8 +253,18 @@ class Study(File):
         from collegium.learners.metrics import read_metrics
         from collegium.links.simulated import link_class
 
-        self.build_algorithm()
+        self._check_sites()
+        for number, algorithm in enumerate(self.algorithms or []):
+            build("algorithm", _unlabelled(algorithm), f"algorithms[{number}]")
+        build("algorithm", self.algorithm, "algorithm")
+        for label, _ in self.cells():
+            if re.fullmatch(r"[^./\\\0][^/\\\0]*", label) is None:
+                raise ConfigError(f"algorithms: {label!r} cannot name a folder: choose another label.")
+        if len(set(self.seeds or [])) < len(self.seeds or []):
+            raise ConfigError("seeds: the same seed stands there twice.")
         self.build_partition()
+        if self.together != TogetherSection() and self.data.public != "together":
+            raise ConfigError('together: these settings are for data.public = "together".')
         read_metrics(self.metrics)
         for number, site in enumerate(self.sites):
             build("learner", site.learner, f"sites[{number}].learner")
@@ -202,20 +275,95 @@ class Study(File):
         except ConfigError as error:
             raise located(error, "engine.link") from None
 
+    def _check_sites(self) -> None:
+        """That every site has rows from somewhere, and a name of its own."""
+        names = [site.name for site in self.sites if site.name is not None]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(f"sites: two sections are for {twice[0]!r}: give each site a name of its own.")
+        files = [site.data is not None for site in self.sites]
+        if not any(files):
+            if self.data.source is None:
+                raise ConfigError("data.source: this setting is required, or a file for every site: sites[0].data.")
+            return
+        if not all(files):
+            raise ConfigError(f"sites[{files.index(False)}].data: the other sites have a file of their own; name one.")
+        data = self.data
+        given = {"data.source": data.source, "data.train": data.train, "data.public_source": data.public_source}
+        dealt = [name for name, value in given.items() if value is not None]
+        dealt += ["partition"] if self.partition != PartitionSection() else []
+        if dealt:
+            raise ConfigError(f"{dealt[0]}: the sites have files of their own, and no rows are dealt; leave it out.")
+
+    def section_for(self, number: int, party: str) -> tuple[str, SiteSection]:
+        """Where a site's section stands, and the section: the one with its name, or one of those without, in turn."""
+        named = {site.name: place for place, site in enumerate(self.sites) if site.name is not None}
+        free = [place for place, site in enumerate(self.sites) if site.name is None]
+        if party not in named and not free:
+            raise ConfigError(
+                f"sites: no section is for {party!r}. Add one with that name, or one without a name for all others."
+            )
+        place = named[party] if party in named else free[number % len(free)]
+        return f"sites[{place}]", self.sites[place]
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether it is more than one run."""
+        return len(self.algorithms or [""]) * len(self.seeds or [0]) > 1
+
+    def single(self) -> Study:
+        """The study of one algorithm and one seed; a ConfigError if there are several."""
+        if self.is_grid:
+            raise ConfigError(
+                "The study has several algorithms or seeds. Run all with `collegium run`, or study.run_grid(out) in "
+                "Python; here, keep one algorithm and one seed."
+            )
+        return next(iter(self.cells().values()))
+
+    def cells(self) -> dict[tuple[str, int], Study]:
+        """The study of each single run, by the algorithm's label and the seed."""
+        cells, seen = {}, Counter[str]()
+        for table in self.algorithms or [self.algorithm]:
+            named = {"name": table} if isinstance(table, str) else table
+            label = str(named.get("label", named["name"]))
+            seen[label] += 1
+            label += f"-{seen[label]}" if seen[label] > 1 else ""
+            for seed in self.seeds or [self.seed]:
+                one = {"algorithm": _unlabelled(table), "algorithms": None, "seed": seed, "seeds": None}
+                cells[label, seed] = self.model_copy(update=one)
+        return cells
+
+    def by_algorithm(self) -> dict[str, Study]:
+        """The study of each algorithm with the first seed, by label."""
+        found: dict[str, Study] = {}
+        for (label, _), cell in self.cells().items():
+            found.setdefault(label, cell)
+        return found
+
     def build_algorithm(self) -> Any:
-        """The algorithm."""
-        return build("algorithm", self.algorithm, "algorithm")
+        """The algorithm, where there is one."""
+        return build("algorithm", self.single().algorithm, "algorithm")
 
     def build_partition(self) -> Any:
         """The partition."""
         settings = {"name": self.partition.name} | (self.partition.model_extra or {})
         return build("partition", settings, "partition")
 
-    def prepare(self, base: Path | None = None, folder: Path | None = None) -> Prepared:
-        """Load the data and build everything. Relative paths are looked up in `base`."""
+    def prepare(self, base: Path | None = None, folder: Path | None = None, made: PublicSet | None = None) -> Prepared:
+        """Load the data and build everything. Relative paths are looked up in `base`.
+
+        Where sites make the public set together, it is `made`; without it, any rows with the same columns stand in.
+        """
         from collegium.study.preparing import prepare_study
 
-        return prepare_study(self, base, folder)
+        return prepare_study(self, base, folder, made)
+
+    def make_public(
+        self, out: str | Path | None = None, *, base: Path | None = None, resume: bool = False, overwrite: bool = False
+    ) -> PublicSet:
+        """Have the study's sites make their public set together; `out` is a folder for that run."""
+        from collegium.study.making import make_public
+
+        return make_public(self, out, base=base, resume=resume, overwrite=overwrite)
 
     def run(
         self,
@@ -229,81 +377,55 @@ class Study(File):
     ) -> Run:
         """Run the study; `out` is the run's folder, where `overwrite` removes an earlier run. Returns a `Run`."""
         from collegium.runs.checks import refuse_measurements
+        from collegium.runs.findings import doubts
         from collegium.runs.runner import run
+        from collegium.study.making import sites_with_public
 
-        prepared = self.prepare(base)
-        for site in prepared.sites:
-            refuse_measurements(site)
-        return run(
-            prepared.algorithm,
-            sites=prepared.sites,
-            public=prepared.shared,
-            test=prepared.test,
-            metrics=self.metrics,
-            public_truth=prepared.public_truth,
-            classes=prepared.classes,
-            global_learner=prepared.global_learner,
-            seed=self.seed,
-            **self.engine.model_dump(),
-            out=out,
-            resume=resume,
-            overwrite=overwrite,
-            progress=progress,
-            callbacks=callbacks,
-            study=self,
-        )
+        study = self.single()
+        with sites_with_public(study, out, base=base, resume=resume, overwrite=overwrite) as prepared:
+            refuse_measurements(prepared.sites)
+            if doubt := doubts(prepared.sites, prepared.shared, prepared.test):
+                warnings.warn(doubt, Advice, stacklevel=2)
+            return run(
+                prepared.algorithm,
+                sites=prepared.sites,
+                public=prepared.shared,
+                test=prepared.test,
+                metrics=study.metrics,
+                alone=study.alone,
+                public_truth=prepared.public_truth,
+                classes=prepared.classes,
+                global_learner=prepared.global_learner,
+                seed=study.seed,
+                **study.engine.model_dump(),
+                out=out,
+                resume=resume,
+                overwrite=overwrite,
+                progress=progress,
+                callbacks=callbacks,
+                study=study,
+            )
 
+    def run_grid(
+        self,
+        out: str | Path | None = None,
+        *,
+        base: Path | None = None,
+        overwrite: bool = False,
+        progress: bool | None = None,
+        callbacks: Sequence[Any] = (),
+    ) -> Grid:
+        """Run every algorithm with every seed; in `out`, only what is not there yet. Returns a `Grid`."""
+        from collegium.study.grid import run_grid
 
-def json_schema() -> dict[str, Any]:
-    """A JSON Schema of study files, with the settings of every registered component and the values that they take."""
-    schema = Study.model_json_schema()
-    kinds = ("algorithm", "consensus", "voters", "learner", "mechanism", "pretraining")
-    schema["$defs"] |= {kind: _component_schema(kind) for kind in kinds}
-    schema["properties"]["algorithm"] = {"$ref": "#/$defs/algorithm"}
-    schema["properties"]["global_learner"] = {"$ref": "#/$defs/learner"}
-    schema["$defs"]["SiteSection"]["properties"]["learner"] = {"$ref": "#/$defs/learner"}
-    schema["$defs"]["PartitionSection"] = _partition_schema(schema["$defs"]["PartitionSection"]["properties"])
-    schema["$defs"]["EngineSection"]["properties"]["link"]["enum"] = ["auto", *registry.names("link")]
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
-
-
-def _component_schema(kind: str) -> dict[str, Any]:
-    """A name, or a table of a name and settings."""
-    own = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "my_file:MyClass, of a file beside the study"}
-    table = {"type": "object", "properties": {"name": own}, "required": ["name"]}
-    known = registry.names(kind)
-    return {"anyOf": [{"enum": known}, own, table, *(_table_schema(kind, name) for name in known)]}
+        return run_grid(self, out, base=base, overwrite=overwrite, progress=progress, callbacks=callbacks)
 
 
-def _table_schema(kind: str, name: str) -> dict[str, Any]:
-    try:
-        cls = registry.lookup(kind, name)
-    except ConfigError:  # an extra that is not installed: its settings are not known here
-        return {"type": "object", "properties": {"name": {"const": name}}, "required": ["name"]}
-    properties = {key: _type_schema(hint) for key, hint in settings_of(cls).items()}
-    return {
-        "type": "object",
-        "title": name,
-        "properties": {"name": {"const": name}} | properties,
-        "required": ["name", *needed_of(cls)],
-        "additionalProperties": False,
-    }
-
-
-def _partition_schema(common: Mapping[str, Any]) -> dict[str, Any]:
-    """A table in which the settings of the section stand beside those of the partition; without a name it is iid."""
-    tables = [_table_schema("partition", name) for name in registry.names("partition")]
-    for table in tables:
-        table["properties"] = {**common, **table["properties"]}
-        if table["title"] == common["name"]["default"]:
-            table["required"].remove("name")
-    return {"anyOf": tables}
-
-
-def _type_schema(hint: Any) -> dict[str, Any]:
-    nested = nested_kind(hint)
-    return schema_of(hint) if nested is None else {"$ref": f"#/$defs/{nested}"}
+def _unlabelled(algorithm: Any) -> Any:
+    """An algorithm's table without what results call it."""
+    if not isinstance(algorithm, dict):
+        return algorithm
+    return {key: value for key, value in algorithm.items() if key != "label"}
 
 
 def _apply(table: dict[str, Any], change: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,6 +28,9 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 PLAIN_KINDS: Final = "biufMmUS"
 # Wider floats have padding bytes, and differ from machine to machine.
 WIDEST_FLOAT: Final = 8
+
+# Bytes of an array of texts of fixed width: all are as wide as the widest.
+MOST_FIXED: Final = 2**24
 
 TEXT, NONE, NAN, NA, FALSE, TRUE, INTEGER, FLOAT = range(8)
 CONSTANTS: Final[dict[int, Any]] = {NONE: None, NAN: float("nan"), NA: pd.NA, FALSE: False, TRUE: True}
@@ -47,6 +51,14 @@ def row_shape(X: Table) -> tuple[int, ...]:
     return tuple(int(length) for length in X.shape[1:])
 
 
+def in_order_of(first: Any, X: Any) -> Any:
+    """The same rows, with the columns in the order of `first`, where both are DataFrames with the same columns."""
+    both = isinstance(first, pd.DataFrame) and isinstance(X, pd.DataFrame)
+    if not both or list(first.columns) == list(X.columns) or not X.columns.is_unique:
+        return X
+    return X[list(first.columns)] if set(first.columns) == set(X.columns) else X
+
+
 def as_table(X: Any, where: str) -> Table:
     """`X` as a table of the supported types; `where` names it in the error if it cannot be one."""
     if isinstance(X, pd.DataFrame):
@@ -55,6 +67,8 @@ def as_table(X: Any, where: str) -> Table:
         return _as_csr(X, where)
     if isinstance(X, np.ma.MaskedArray):
         raise ConfigError(f"{where}: a masked array would lose its mask; fill it first, e.g. X.filled(numpy.nan).")
+    if isinstance(X, pd.Series | np.ndarray | list | tuple) and (texts := _as_texts(X)) is not None:
+        return texts
     if isinstance(X, np.ndarray | list | tuple):
         array = np.asarray(X) if isinstance(X, np.ndarray) else _array_of_cells(X, where)
         if array.ndim < 2:
@@ -64,14 +78,16 @@ def as_table(X: Any, where: str) -> Table:
             )
         return array
     if isinstance(X, pd.Series):
-        raise ConfigError(
-            f'{where}: a pandas Series is one column, not a table; use series.to_frame("text"). A learner of texts '
-            'then begins with make_column_transformer((TfidfVectorizer(), "text")).'
-        )
+        raise ConfigError(f"{where}: a pandas Series is one column, not a table; use series.to_frame().")
     raise ConfigError(
         f"{where}: a {type(X).__name__} is not a table; "
         "give a numpy array, a scipy sparse matrix or a pandas DataFrame."
     )
+
+
+def texts_of(X: Any) -> Any:
+    """The only column of a table, for whoever takes texts; anything else as it is."""
+    return X.iloc[:, 0] if isinstance(X, pd.DataFrame) and X.shape[1] == 1 else X
 
 
 def take(X: Table, rows: ArrayLike) -> Table:
@@ -157,6 +173,19 @@ def digest(X: Table) -> str:
     return sha.hexdigest()
 
 
+def _as_texts(X: pd.Series | Sequence[Any] | NDArray[Any]) -> pd.DataFrame | None:
+    """Texts, one per case, as a table with the one column "text"; None if these are no texts."""
+    if getattr(X, "ndim", 1) != 1 or not all(isinstance(cell, str) or _is_blank(cell) for cell in X):
+        return None
+    if not any(isinstance(cell, str) for cell in X):
+        return None
+    return pd.DataFrame({"text": np.asarray(X, dtype=object).tolist()}, dtype=object)
+
+
+def _is_blank(cell: Any) -> bool:
+    return cell is None or cell is pd.NA or (isinstance(cell, float) and cell != cell)
+
+
 def _array_of_cells(rows: Sequence[Any], where: str) -> NDArray[Any]:
     try:
         array = np.array(rows)
@@ -224,17 +253,34 @@ def _inexpressible(where: str, what: object) -> ConfigError:
     )
 
 
-def _text(values: list[str], where: str) -> NDArray[Any]:
+def _text(values: list[str], where: str) -> Arrays:
+    """Texts as an array of fixed width or, where one long text would make that large, as one run of bytes."""
     if any(value.endswith("\0") for value in values):
         raise ConfigError(f"{where}: holds text that ends in a NUL character; strip it, e.g. with .str.rstrip('\\0').")
-    return np.array(values, dtype=str)
+    widest = max(map(len, values), default=0)
+    if 4 * widest * len(values) <= MOST_FIXED:
+        return {"text": np.array(values, dtype=str)}
+    pieces = [value.encode("utf-8", "surrogatepass") for value in values]
+    ends = np.cumsum([len(piece) for piece in pieces], dtype=np.int64)
+    return {"utf8": np.frombuffer(b"".join(pieces), dtype=np.uint8), "ends": ends}
+
+
+def _texts(arrays: Arrays) -> list[str]:
+    """What `_text` took apart."""
+    if "utf8" not in arrays:
+        texts: list[str] = arrays["text"].tolist()
+        return texts
+    whole, ends = arrays["utf8"].astype(np.uint8, casting="equiv").tobytes(), arrays["ends"].tolist()
+    if [0, *ends] != sorted([0, *ends]) or (ends[-1] if ends else 0) != len(whole):
+        raise ValueError("texts that do not follow each other")
+    return [whole[start:end].decode("utf-8", "surrogatepass") for start, end in pairwise([0, *ends])]
 
 
 def _encode_cells(cells: NDArray[Any], where: str) -> Arrays:
     kinds = np.array([_cell_kind(cell, where) for cell in cells], dtype=np.uint8)
     pairs = list(zip(cells, kinds, strict=True))
     texts = [str(cell) if kind == TEXT else str(int(cell)) if kind == INTEGER else "" for cell, kind in pairs]
-    arrays = {"kind": kinds, "text": _text(texts, where)}
+    arrays = {"kind": kinds, **_text(texts, where)}
     if FLOAT in kinds:
         arrays["number"] = np.array([cell if kind == FLOAT else 0.0 for cell, kind in pairs], dtype=np.float64)
     return arrays
@@ -258,9 +304,9 @@ def _cell_kind(cell: Any, where: str) -> int:
 
 
 def _decode_cells(arrays: Arrays) -> NDArray[Any]:
-    kinds, texts = arrays["kind"], arrays["text"]
+    kinds, texts = arrays["kind"], _texts(arrays)
     cells = np.empty(len(kinds), dtype=object)
-    for row, (kind, text) in enumerate(zip(kinds.tolist(), texts.tolist(), strict=True)):
+    for row, (kind, text) in enumerate(zip(kinds.tolist(), texts, strict=True)):
         if kind == TEXT:
             cells[row] = text
         elif kind == INTEGER:
@@ -334,7 +380,7 @@ def _encode_column(column: Any, where: str) -> tuple[Header, Arrays]:
         missing = column.isna().to_numpy(dtype=bool)
         texts = column.to_numpy(dtype=object, na_value="").tolist()
         spec = {"kind": "string", "missing": "NA" if dtype.na_value is pd.NA else "nan", "storage": dtype.storage}
-        return spec, {"text": _text(texts, where), "mask": missing}
+        return spec, {**_text(texts, where), "mask": missing}
     if isinstance(column.array, pd.arrays.IntegerArray | pd.arrays.FloatingArray | pd.arrays.BooleanArray):
         values = column.to_numpy(dtype=dtype.numpy_dtype, na_value=dtype.numpy_dtype.type(0))
         return {"kind": "nullable"}, {"values": values, "mask": column.isna().to_numpy(dtype=bool)}
@@ -356,7 +402,7 @@ def _decode_column(spec: Header, arrays: Arrays) -> pd.Series[Any]:
             return pd.Series(makers.get(values.dtype.kind, pd.arrays.IntegerArray)(values, arrays["mask"]))
         case "string":
             missing = {"na_value": np.nan} if spec["missing"] == "nan" else {}
-            texts = arrays["text"].astype(object)
+            texts = np.array(_texts(arrays), dtype=object)
             texts[arrays["mask"].astype(bool)] = None
             column: pd.Series[Any] = pd.Series(texts, dtype=_string_dtype(spec["storage"], missing))
             return column

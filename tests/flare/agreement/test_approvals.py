@@ -9,8 +9,10 @@ import pytest
 
 from collegium.errors import CollegiumError, ConfigError, Refused
 from collegium.flare.agreement import approvals as module
-from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.agreement import orders
+from collegium.flare.agreement.approvals import Approvals, Denial, PlanDenied
 from collegium.flare.agreement.planning import Plan, PlannedStep
+from collegium.flare.agreement.signed_words import APPROVAL, DENIAL, write_signed
 from collegium.protocols.keys import SiteKeys, new_secret
 
 RUN, SHA, OTHER = "ab" * 16, "1" * 64, "2" * 64
@@ -25,7 +27,7 @@ def approvals(tmp_path: Path) -> Approvals:
 
 
 def propose_order(approvals: Approvals, number: int = 7, sha256: str = SHA) -> None:
-    approvals.propose_order(RUN, number, sha256, steps=["fedct.train", "fedct.label"], kinds=["Nothing", "HardLabels"])
+    approvals.orders.propose(RUN, number, sha256, steps=["fedct.train", "fedct.label"], kinds=["Nothing", "HardLabels"])
 
 
 def test_a_plan_waits_until_it_is_signed(approvals, tmp_path):
@@ -53,8 +55,10 @@ def test_files_are_the_owners_alone(approvals, tmp_path):
     approvals.propose(PLAN)
     approvals.approve(PLAN.digest)
     propose_order(approvals)
+    approvals.orders.deny(RUN, 7, SHA, reason="no")
+    propose_order(approvals, 8)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) == 3
+    assert len(files) == 5, "a plan, an order, an approval, a denial, the journal"
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o700}
 
@@ -106,7 +110,7 @@ def test_damaged_files_are_none(approvals, tmp_path):
         (tmp_path / "plans" / f"{OTHER}.json").write_bytes(content)
         assert not approvals.approved(PLAN.digest)
         assert approvals.pending() == [PLAN]
-        assert approvals.pending_orders() == []
+        assert approvals.orders.pending() == []
 
 
 def test_the_approval_of_one_plan_is_not_that_of_another(approvals, tmp_path):
@@ -132,7 +136,7 @@ def test_the_approval_of_another_site_or_key_is_none(approvals, tmp_path):
 def test_an_approval_without_a_count_and_an_end_is_none(approvals, tmp_path):
     """As the first version signed them."""
     approvals.propose(PLAN)
-    approvals._sign(tmp_path / "approvals" / f"{PLAN.digest}.json", {"plan": PLAN.digest})
+    write_signed(tmp_path / "approvals" / f"{PLAN.digest}.json", KEYS, APPROVAL, {"plan": PLAN.digest})
     assert approvals.approval(PLAN.digest) is None
     assert approvals.pending() == [PLAN]
 
@@ -163,6 +167,7 @@ def test_a_plan_that_was_never_proposed_cannot_be_signed(approvals):
 
 def test_too_many_undecided_plans_and_orders_are_refused(approvals, monkeypatch):
     monkeypatch.setattr(module, "MOST_PENDING", 3)
+    monkeypatch.setattr(orders, "MOST_PENDING", 3)
     plans = [replace(PLAN, seed=seed) for seed in range(4)]
     for plan in plans[:3]:
         approvals.propose(plan)
@@ -176,7 +181,7 @@ def test_too_many_undecided_plans_and_orders_are_refused(approvals, monkeypatch)
         propose_order(approvals, number)
     with pytest.raises(Refused):
         propose_order(approvals, 3)
-    assert [order.number for order in approvals.pending_orders()] == [0, 1, 2]
+    assert [order.number for order in approvals.orders.pending()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +191,7 @@ def test_names_that_could_be_paths_never_touch_the_disk(approvals, name):
     for call in (approvals.approved, approvals.approve, approvals.withdraw, approvals.plan):
         with pytest.raises(ConfigError):
             call(name)
-    for call in (approvals.order_approved, approvals.approve_order):
+    for call in (approvals.orders.approved, approvals.orders.approve):
         with pytest.raises(ConfigError):
             call(name if name != "0" * 63 else "x", 1, SHA)
         with pytest.raises(ConfigError):
@@ -196,20 +201,20 @@ def test_names_that_could_be_paths_never_touch_the_disk(approvals, name):
 @pytest.mark.parametrize("number", [-1, True, 1.5, "1", 1 << 64])
 def test_numbers_that_are_none(approvals, number):
     with pytest.raises(ConfigError):
-        approvals.order_approved(RUN, number, SHA)
+        approvals.orders.approved(RUN, number, SHA)
 
 
 def test_an_order_waits_until_it_is_signed(approvals, tmp_path):
-    assert not approvals.order_approved(RUN, 7, SHA)
+    assert not approvals.orders.approved(RUN, 7, SHA)
     propose_order(approvals)
     propose_order(approvals)
-    (waiting,) = approvals.pending_orders()
+    (waiting,) = approvals.orders.pending()
     assert (waiting.run, waiting.number, waiting.sha256) == (RUN, 7, SHA)
     assert waiting.kinds == ("Nothing", "HardLabels")
-    approvals.approve_order(RUN, 7, SHA)
-    assert approvals.order_approved(RUN, 7, SHA)
-    assert approvals.pending_orders() == []
-    assert Approvals(tmp_path, KEYS).order_approved(RUN, 7, SHA)
+    approvals.orders.approve(RUN, 7, SHA)
+    assert approvals.orders.approved(RUN, 7, SHA)
+    assert approvals.orders.pending() == []
+    assert Approvals(tmp_path, KEYS).orders.approved(RUN, 7, SHA)
 
 
 def test_another_order_under_the_same_number_is_not_what_was_signed(approvals):
@@ -218,11 +223,11 @@ def test_another_order_under_the_same_number_is_not_what_was_signed(approvals):
         propose_order(approvals, sha256=OTHER)
     assert refusal.value.code == "other-order"
     with pytest.raises(ConfigError, match="has changed"):
-        approvals.approve_order(RUN, 7, OTHER)
-    approvals.approve_order(RUN, 7, SHA)
-    assert not approvals.order_approved(RUN, 7, OTHER)
-    assert not approvals.order_approved(RUN, 8, SHA)
-    assert not approvals.order_approved("cd" * 16, 7, SHA)
+        approvals.orders.approve(RUN, 7, OTHER)
+    approvals.orders.approve(RUN, 7, SHA)
+    assert not approvals.orders.approved(RUN, 7, OTHER)
+    assert not approvals.orders.approved(RUN, 8, SHA)
+    assert not approvals.orders.approved("cd" * 16, 7, SHA)
 
 
 def test_a_full_or_closed_folder_is_said_in_one_line(tmp_path):
@@ -246,3 +251,81 @@ def test_what_begins_to_wait_is_announced_once(tmp_path: Path) -> None:
         approvals.propose(PLAN)
         propose_order(approvals)
     assert told == [(PLAN.digest,), (RUN, 7)]
+
+
+def test_a_denied_plan_waits_no_longer_and_is_refused(approvals, tmp_path):
+    approvals.propose(PLAN)
+    approvals.deny(PLAN.digest, reason="  no \n legal basis ", by="A. Officer")
+    assert approvals.pending() == []
+    assert not approvals.approved(PLAN.digest)
+    assert approvals.denial(PLAN.digest) == Denial(PLAN.digest, "no legal basis", "A. Officer", False)
+    with pytest.raises(PlanDenied) as refusal:
+        Approvals(tmp_path, KEYS).require(PLAN, RUN)
+    assert (refusal.value.code, refusal.value.reason) == ("plan-denied", ""), "the reason stays here"
+    approvals.propose(PLAN)
+    assert approvals.pending() == [], "proposed again, it is still denied"
+
+
+def test_the_coordinator_is_told_why_only_if_the_owner_wants_that(approvals):
+    approvals.propose(PLAN)
+    approvals.deny(PLAN.digest, reason="ask the ward first", tell=True)
+    with pytest.raises(PlanDenied) as refusal:
+        approvals.require_not_denied(PLAN)
+    assert refusal.value.reason == "ask the ward first"
+
+
+def test_a_denial_ends_an_approval_and_an_approval_a_denial(approvals, tmp_path):
+    approvals.propose(PLAN)
+    signed = approvals.approve(PLAN.digest, runs=3, reason="board of 3 May", by="A. Officer")
+    assert (signed.reason, signed.by) == ("board of 3 May", "A. Officer")
+    assert approvals.approval(PLAN.digest) == signed
+    kept = (tmp_path / "approvals" / f"{PLAN.digest}.json").read_bytes()
+    approvals.deny(PLAN.digest, reason="second thoughts")
+    assert approvals.approval(PLAN.digest) is None
+    (tmp_path / "approvals" / f"{PLAN.digest}.json").write_bytes(kept)
+    assert not approvals.approved(PLAN.digest), "an old approval that somebody puts back does not undo a denial"
+    with pytest.raises(PlanDenied):
+        approvals.require(PLAN, RUN)
+    approvals.approve(PLAN.digest)
+    assert approvals.require(PLAN, RUN)
+    assert [each.act for each in approvals.journal.entries()] == ["approved", "denied", "approved"]
+
+
+def test_a_denial_needs_a_reason_that_can_be_read(approvals):
+    approvals.propose(PLAN)
+    for reason in ("", "  \n", "x" * 501, "\x1b[2J", "\u202eevil"):
+        with pytest.raises(ConfigError):
+            approvals.deny(PLAN.digest, reason=reason)
+    assert approvals.pending() == [PLAN]
+    assert approvals.journal.entries() == []
+
+
+def test_a_denial_that_somebody_else_wrote_counts_for_nothing(approvals, tmp_path):
+    approvals.propose(PLAN)
+    said = {"plan": PLAN.digest, "reason": "no", "by": "", "told": True}
+    file = tmp_path / "denials" / f"{PLAN.digest}.json"
+    write_signed(file, SiteKeys("north", new_secret()), DENIAL, said)
+    assert approvals.denial(PLAN.digest) is None
+    write_signed(file, KEYS, APPROVAL, said)
+    assert approvals.denial(PLAN.digest) is None, "words count for what they were signed for"
+    approvals.approve(PLAN.digest)
+    (tmp_path / "denials" / f"{PLAN.digest}.json").write_bytes(
+        (tmp_path / "approvals" / f"{PLAN.digest}.json").read_bytes()
+    )
+    assert approvals.approved(PLAN.digest)
+
+
+def test_a_denied_order_is_not_asked_about_again(approvals, tmp_path):
+    propose_order(approvals)
+    with pytest.raises(ConfigError, match="needs a reason"):
+        approvals.orders.deny(RUN, 7, SHA, reason=" ")
+    with pytest.raises(ConfigError, match="has changed"):
+        approvals.orders.deny(RUN, 7, OTHER, reason="no")
+    approvals.orders.deny(RUN, 7, SHA, reason="no")
+    assert approvals.orders.pending() == []
+    assert approvals.orders.denied(RUN, 7, SHA)
+    assert not approvals.orders.denied(RUN, 7, OTHER)
+    assert not approvals.orders.approved(RUN, 7, SHA)
+    denial = (tmp_path / "denials" / f"{RUN}-7.json").read_bytes()
+    (tmp_path / "approvals" / f"{RUN}-7.json").write_bytes(denial)
+    assert not approvals.orders.approved(RUN, 7, SHA), "a denial does not pass for an approval"

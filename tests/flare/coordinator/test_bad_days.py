@@ -18,7 +18,7 @@ from tests.flare.offices import OfficeHost, OfficeSession
 
 from collegium.flare.site.file import SiteNotify
 from collegium.flare.site.notices import Notices
-from collegium.flare.supervise.processes import _hear_notice
+from collegium.flare.supervise.news import hear_notice
 from collegium.study.study import Study
 
 pytestmark = pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning")
@@ -126,7 +126,7 @@ def test_what_an_agent_tells_its_owner_reaches_the_console(capsys: pytest.Captur
     console: list[str] = []
     Notices("site-1", Path("kit"), SiteNotify(), console.append).agent_says("cannot store what it does.")
     for line in [*capsys.readouterr().out.splitlines(), "Traceback (most recent call last):"]:
-        _hear_notice(line, console.append)
+        hear_notice(line, console.append)
     assert console == ["the agent cannot store what it does."]
 
 

@@ -18,7 +18,8 @@ import collegium as cg
 from collegium import wire
 from collegium.errors import QuorumLost
 from collegium.flare.coordinator.coordinate import coordinate
-from collegium.flare.coordinator.link import SessionLost
+from collegium.flare.coordinator.link import SessionLost, reason_in
+from collegium.flare.site.desk import open_desk
 from collegium.flare.site.file import load_site
 from collegium.runs.callbacks import Callback
 from collegium.runs.results import Run
@@ -312,3 +313,44 @@ def test_private_labels_and_weights_do_not_reach_the_coordinator(host: OfficeHos
     for file in (kits / "out").rglob("*"):
         if file.is_file() and file.suffix in (".json", ".html", ".toml"):
             assert "train.csv" not in file.read_text(errors="replace")
+
+
+def test_a_paused_site_is_left_out_and_comes_back(host: OfficeHost, kits: Path) -> None:
+    desk, said = open_desk(kits / "site-2"), list[str]()
+    desk.pause_site(reason="audit")
+
+    class Resume(Callback):
+        def on_round(self, report: Any) -> None:
+            if report.round == 0:
+                desk.resume_site()
+
+    run = carry_out(host, kits, say=said.append, callbacks=[Resume()])
+    assert set(run.refusals.query("party == 'site-2'")["code"]) == {"paused"}
+    assert set(run.releases.query("party == 'site-2' and step == 'fedct.label'")["round"]) == {1, 2}
+    assert any("site-2 is paused by its owner" in text for text in said)
+    assert not any("audit" in text for text in said), "why it is paused stays there"
+
+
+@pytest.mark.parametrize("tell", [False, True])
+def test_a_denied_plan_is_said_once_with_the_reason_only_if_its_owner_wants_that(
+    host: OfficeHost, kits: Path, tell: bool
+) -> None:
+    write_site(kits / "site-2", "site-2", approval="plan")
+    host.restart("site-2")
+    approvals, said = host.offices["site-2"]._approvals, list[str]()
+
+    def say(text: str) -> None:
+        said.append(text)
+        if "approve the plan" in text:
+            approvals.deny(approvals.pending()[0].digest, reason="ask the ward first", tell=tell)
+
+    run = carry_out(host, kits, say=say)
+    assert set(run.refusals.query("party == 'site-2'")["code"]) == {"plan-denied"}
+    (line,) = (text for text in said if "plan-denied" in text)
+    assert ("ask the ward first" in line) == tell
+    assert set(run.releases["party"]) == {"site-1", "site-3"}
+
+
+@pytest.mark.parametrize("reason", ["\x1b[2Jhello", "x" * 501, 7, None, ["a"]])
+def test_a_reason_that_is_no_plain_text_is_not_shown(reason: object) -> None:
+    assert reason_in({"reason": reason}) == ""

@@ -282,7 +282,7 @@ def test_a_certificate_that_is_over_is_named_with_its_date(copy, monkeypatch):
             return later
 
     monkeypatch.setattr(kits, "datetime", Later)
-    with pytest.raises(ConfigError, match=r"the certificate expired on \d{4}-\d\d-\d\d: .*--renew"):
+    with pytest.raises(ConfigError, match=r"the certificate expired on \d{4}-\d\d-\d\d: .*site renew"):
         read_kit(copy / "kits" / "site-1")
 
 

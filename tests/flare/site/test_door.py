@@ -271,7 +271,7 @@ def test_a_site_distrusts_a_lead_in_the_middle_of_a_session(host: SignedHost, ki
     with pytest.raises(PartyBarred, match="did not accept this lead: revoked"):
         ask(host)
     distrusted.remove(LEADS[0])
-    serial = f"{int(host.signature._self.serial, 16):X}"
+    serial = f"{int(host.signature.signer.member.serial, 16):X}"
     distrusted.add(":".join(serial[i : i + 2] for i in range(0, len(serial), 2)))
     assert wire.cut(session.request("site-1", CLOSE, 5.0))[0]["code"] == "revoked"
     distrusted.file.write_text("garbage")

@@ -63,6 +63,12 @@ def write(kit: Path, text: str) -> Path:
     return kit
 
 
+def test_the_learner_may_be_a_pipeline(kit: Path) -> None:
+    text = TOML[: TOML.index("[learner]")].replace("[data]", 'learner = ["scaler", "svm"]\n[data]')
+    learner = load_site(write(kit, text)).site.learner
+    assert [type(step).__name__ for _, step in learner.steps] == ["StandardScaler", "SVC"]
+
+
 def with_data(kit: Path, data: str) -> Path:
     return write(kit, f'name = "north"\n[data]\n{data}\n[learner]\nname = "decision_tree"\n')
 

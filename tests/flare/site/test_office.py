@@ -247,8 +247,8 @@ def test_each_release_waits_for_its_owner(kits: Path, plan: Plan, public: Any) -
     assert give(office, frame(1, fedct.train(None, None, None), sha256=plan.public_sha256))["kind"] == "Nothing"
     asked = frame(2, fedct.label(), sha256=plan.public_sha256)
     assert give(office, asked, name="b")["code"] == "waiting"
-    waiting = office._approvals.pending_orders()[0]
-    office._approvals.approve_order(waiting.run, waiting.number, waiting.sha256)
+    waiting = office._approvals.orders.pending()[0]
+    office._approvals.orders.approve(waiting.run, waiting.number, waiting.sha256)
     other = frame(2, fedct.train(None, None, None), fedct.label(), sha256=plan.public_sha256)
     assert give(office, other, name="c")["code"] == "waiting", "the approval is of that order, and of no other"
     assert give(office, asked, name="d")["kind"] == "HardLabels"

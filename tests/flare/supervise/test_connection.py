@@ -45,3 +45,19 @@ def test_a_new_process_starts_afresh(heard: Connection) -> None:
     assert heard.up
     heard.hear(CLOSED.replace("23924", "99"))
     assert not heard.up
+
+
+LATE = "WARNING CoreCell: [ME=site-1 D=server] timeout on Request 4fae91c5-2480 for ['heart_beat'] after 30.0 secs"
+
+
+def test_a_server_that_has_another_key_does_not_answer_and_the_site_registers_again() -> None:
+    connection = Connection()
+    connection.hear("Successfully registered client")
+    connection.hear(LATE)
+    assert not connection.disowned, "one that is busy is given more time"
+    connection.hear("Connection [CN00010 N/A => localhost:8002] is created: PID: 5")
+    assert not connection.disowned
+    connection.hear(LATE)
+    assert connection.disowned
+    connection.forget()
+    assert not connection.disowned

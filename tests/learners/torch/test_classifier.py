@@ -833,3 +833,32 @@ def test_batch_norms_may_use_the_statistics_of_each_batch_and_keep_their_own() -
         np.testing.assert_allclose(by_batch[part], expected, atol=1e-4)
     np.testing.assert_array_equal(fitted.predict_logits(X), usual)  # the running statistics are as they were
     assert np.abs(by_batch - usual).max() > 1e-3
+
+
+def test_a_net_that_many_sites_begin_with_is_copied_and_each_copy_is_its_own() -> None:
+    calls = []
+
+    def made(input_shape: Any, n_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(*input_shape, 4), nn.Dropout(), nn.Linear(4, n_classes))
+
+    X, y = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32), np.arange(40) % 2
+
+    def counted(input_shape: Any, n_classes: int) -> nn.Module:
+        calls.append(n_classes)  # it has a memory of its own
+        return made(input_shape, n_classes)
+
+    def trained(net: Any, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        model = TorchClassifier(net, random_state=seed, steps=3).initialize(X, [0, 1])
+        before = model.get_weights()
+        return before, model.update(X, y, classes=[0, 1]).get_weights()
+
+    first = trained(made, 5)
+    for _ in range(3):
+        for one, other in zip(first, trained(made, 5), strict=True):  # weights, batches and dropout
+            for name, value in one.items():
+                np.testing.assert_array_equal(other[name], value)
+    assert not np.array_equal(trained(made, 6)[0]["0.weight"], first[0]["0.weight"])
+    np.testing.assert_array_equal(trained(made, 5)[0]["0.weight"], first[0]["0.weight"])
+    for _ in range(4):
+        trained(counted, 5)
+    assert len(calls) == 4

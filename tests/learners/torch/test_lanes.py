@@ -233,3 +233,38 @@ def test_a_net_keeps_the_few_places_where_it_is_trained_in_turns() -> None:
     assert list(training._kept) == [own, others]
     training.forget()
     assert not training._kept
+
+
+def test_a_place_is_made_on_the_stream_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy GPU may carry out what another stream was told first after what this one was told later."""
+    current: list[Any] = ["main"]
+    made_on = []
+    monkeypatch.setattr(lanes, "_streams", lambda _device: ["one", "two"])
+    monkeypatch.setattr(torch.cuda, "set_stream", current.append)
+    monkeypatch.setattr(lanes, "Lane", lambda _update, stream: made_on.append((stream, current[-1])) or stream)
+    model = TorchClassifier(convolutions, random_state=0)
+    work: list[Update] = []
+    monkeypatch.setattr(TorchClassifier, "_carry_out", lambda _model, update: work.append(update))
+    model.update(*rows(20), classes=range(CLASSES), epochs=1)
+    places = lanes.Lanes()
+    assert [places.take(work[0]) for _ in range(3)] == ["one", "two", None]
+    assert made_on == [("one", "one"), ("two", "two")]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_a_place_made_on_a_busy_gpu_trains_its_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(lane: Lane, update: Update, stream: Any, make: Any = Lane.__init__) -> None:
+        torch.cuda._sleep(10**9)
+        make(lane, update, stream)
+
+    def learned() -> dict[str, Any]:
+        lanes._lanes.clear()
+        model = TorchClassifier(convolutions, batch_size=8, random_state=0, device="cuda")
+        model.update(X, y, classes=range(CLASSES), epochs=2)
+        return model.get_weights()
+
+    X, y = rows(40)
+    quickly = learned()
+    monkeypatch.setattr(Lane, "__init__", slowly)
+    for name, value in learned().items():
+        np.testing.assert_array_equal(value, quickly[name])

@@ -107,8 +107,19 @@ def updating(**how: Any) -> Callable[[TorchClassifier, Any, Any], Any]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "momentum"])
-@pytest.mark.parametrize("pseudo", [None, (U, L)])
+@pytest.mark.parametrize(
+    ("optimizer", "pseudo"),
+    [
+        ("adam", None),
+        ("adamw", (U, L)),
+        ("sgd", None),
+        ("momentum", (U, L)),
+        pytest.param("adam", (U, L), marks=pytest.mark.slow),
+        pytest.param("adamw", None, marks=pytest.mark.slow),
+        pytest.param("sgd", (U, L), marks=pytest.mark.slow),
+        pytest.param("momentum", None, marks=pytest.mark.slow),
+    ],
+)
 def test_fifty_steps_round_after_round(optimizer: str, pseudo: Any, device: str) -> None:
     sites = Sites([40, 50, 60, 33], device, optimizer=optimizer, lr=0.01)
     for _ in range(3):
@@ -202,8 +213,9 @@ def test_confidences_and_sample_weights_work_in_a_cohort() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("ask", ["predict", "predict_logits", "predict_proba", "embed"])
-def test_nets_are_asked_together(ask: str, device: str) -> None:
-    sites = Sites([40, 50, 48], device)
+def test_nets_are_asked_together_a_few_at_a_time(ask: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collegium.learners.torch.answers.NETS_AT_ONCE", 2)
+    sites = Sites([40, 50, 48, 44, 46], device)
     sites.both(updating(steps=5))
     alone, asked = sites.both(lambda model, X, y: getattr(model, ask)(U))
     for one, other in zip(alone, asked, strict=True):
@@ -222,7 +234,7 @@ def test_nets_are_asked_together(ask: str, device: str) -> None:
         (with_dropout, SHAPE, {}),
         (small, SHAPE, {"augment": True}),
         ("lenet", (1, 20, 20), {}),
-        ("resnet8", (3, 8, 8), {"lr": 1e-4}),
+        pytest.param("resnet8", (3, 8, 8), {"lr": 1e-4}, marks=pytest.mark.slow),  # the last one does more
         ("cnn_cifar10", (3, 8, 8), {"lr": 1e-4}),
         ("resnet8", (3, 8, 8), {"augment": True, "lr": 1e-4}),
     ],

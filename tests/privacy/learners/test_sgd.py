@@ -160,7 +160,7 @@ def test_the_sum_of_all_records_is_clipped_record_by_record(blobs: Data) -> None
 
 def test_parts_of_a_batch_give_the_same_step(blobs: Data, monkeypatch: Any) -> None:
     _, whole = train(blobs, multiplier=0.1)
-    monkeypatch.setattr(dp_training, "_VALUES_AT_ONCE", 7 * 80)
+    monkeypatch.setattr(dp_training, "VALUES_AT_ONCE", 7 * 80)
     _, parts = train(blobs, multiplier=0.1)
     for a, b in pairs(whole, parts):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4)

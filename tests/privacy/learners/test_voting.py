@@ -165,7 +165,7 @@ def test_the_whole_learner_answers_alike_on_neighbouring_data(noise: Any) -> Non
     rows = np.array([[i, i] for i in range(40)], dtype=float)
     place = teacher_of(rows, 2)
     X = rows[[np.flatnonzero(place == 0)[0], np.flatnonzero(place == 1)[0]]]
-    y, epsilon, delta, runs = np.array([1, 1]), 0.5, 0.01, 1000
+    y, epsilon, delta, runs = np.array([1, 1]), 0.5, 0.01, 500
     counts = []
     for n in (2, 1):
         ones = 0

@@ -8,7 +8,7 @@ What can only be the coordinator's words says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,7 +17,7 @@ from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing
-from collegium.core.scores import score
+from collegium.core.scores import measure, score
 from collegium.errors import CollegiumError
 from collegium.flare.agreement.bounded import Overrun, bounded
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep
@@ -28,7 +28,7 @@ from collegium.wire import tables
 
 COORDINATOR: Final = "the coordinator's words"
 FOUND, ENFORCED = "found here", "enforced here"
-_MOST_ROUNDS: Final = 20
+MOST_ROUNDS: Final = 20
 _MOST_PARTIES: Final = 5
 _SHOWN: Final = 20
 _Rehearsed: TypeAlias = tuple[tuple[PlannedStep, ...], str | None]
@@ -44,29 +44,59 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Leaving:
+    """One kind of release that would leave the site."""
+
+    kind: str
+    what: str
+    """What such a release is, by the code that is installed here."""
+    step: str
+    most: int
+    """How often in one run, at most: more is refused here."""
+    noise: str
+    """The mechanism on it; empty where there is none."""
+    bytes: int | None = None
+    """About how large each is; None where nobody knows."""
+    source: str = FOUND
+    """Who says how large it is."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Consent:
     """A plan in plain words."""
 
     lines: tuple[Line, ...]
     warnings: tuple[str, ...]
     """Where the plan says less than this site found, or asks for more."""
+    leaves: tuple[Leaving, ...] = ()
+    learns: tuple[tuple[str, str], ...] = ()
+    """Who gets to know what."""
 
 
 def consent(
-    plan: Plan, file: SiteFile, public: PublicSet | None, terms: str, *, seconds: float | None = None
+    plan: Plan,
+    file: SiteFile,
+    public: PublicSet | None,
+    terms: str = "",
+    *,
+    seconds: float | None = None,
+    unrehearsed: str | None = None,
 ) -> Consent:
     """What the owner of this file would agree to by signing a plan; `public` is the set that the plan names.
 
     With `seconds` the plan is rehearsed in a process of its own, which has so much time: whoever proposes a plan
-    chooses how long its rehearsal takes, and how much memory.
+    chooses how long its rehearsal takes, and how much memory. `unrehearsed` says why it is not to be rehearsed.
     """
     algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-    found, problem = _rehearsed_within(seconds, plan, file, public)
+    found, problem = _rehearsed_within(seconds, plan, file, public) if unrehearsed is None else ((), unrehearsed)
     settings = ", ".join(f"{name} = {value!r}" for name, value in plan.algorithm.items() if name != "name")
     about = (algorithm.__doc__ or "").strip().split("\n", 1)[0]
     sites = "any site of the federation" if ANY_PARTY in plan.parties else _few(plan.parties)
     own = {(step.step, step.kind): step for step in found}
-    leaves = [step for step in plan.steps if step.kind != Nothing.kind]
+    steps = [step for step in plan.steps if step.kind != Nothing.kind]
+    leaves = [_leaving(step, own.get((step.step, step.kind)), rehearsed=problem is None) for step in steps]
+    learns = who_learns(algorithm, steps)
     lines = [
         Line("plan", plan.digest, FOUND),
         Line("study", repr(plan.study), COORDINATOR),
@@ -75,18 +105,16 @@ def consent(
         Line("sites", sites, COORDINATOR),
         Line("classes", _few(plan.classes), COORDINATOR),
         _public_line(plan, public),
-        *[
-            line
-            for step in leaves
-            for line in _leaving(step, own.get((step.step, step.kind)), rehearsed=problem is None)
-        ],
+        *([Line("metrics on held-out rows", _few(plan.metrics), ENFORCED)] if plan.metrics else []),
+        *[line for each in leaves for line in _lines(each)],
         *([] if leaves else [Line("would leave this site", "nothing", ENFORCED)]),
         *([] if problem is None else [Line("not found out here", f"how often and how much: {problem}", FOUND)]),
-        *[Line(f"learned by {who}", what, FOUND) for who, what in who_learns(algorithm, leaves).items()],
-        Line("you would approve", terms, ENFORCED),
+        *[Line(f"learned by {who}", what, FOUND) for who, what in learns.items()],
+        *([Line("you would approve", terms, ENFORCED)] if terms else []),
     ]
     failed = None if public is None else problem
-    return Consent(tuple(lines), tuple(_warnings(plan, public, own if problem is None else None, failed)))
+    warnings = _warnings(plan, public, own if problem is None else None, failed)
+    return Consent(tuple(lines), tuple(warnings), tuple(leaves), tuple(learns.items()))
 
 
 def who_learns(algorithm: Algorithm, steps: Sequence[PlannedStep]) -> dict[str, str]:
@@ -121,34 +149,54 @@ def _rehearsed_within(seconds: float | None, plan: Plan, file: SiteFile, public:
 
 
 def _rehearsed(plan: Plan, file: SiteFile, X: Any) -> _Rehearsed:
-    learner = SiteSection(learner=file.learner, prepare=file.prepare)
     try:
-        algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-        study = Study(seed=plan.seed, data=DataSection(source="-"), algorithm=plan.algorithm, sites=[learner])
-        classes = np.asarray(plan.classes)
-        made_up = classes[np.arange(tables.n_rows(X)) % len(classes)]  # sizes do not depend on them
-        rows = (X, made_up) if algorithm.learns_public_labels else X
-        parties = plan.parties if len(plan.parties) <= _MOST_PARTIES else plan.parties[:_MOST_PARTIES]
-        return plan_of(study, rows, plan.classes, parties, most_rounds=_MOST_ROUNDS).steps, None
+        return plan_of(*rehearsable(plan, file, X), most_rounds=MOST_ROUNDS).steps, None
     except CollegiumError as error:
         return (), str(error)
     except Exception as error:  # settings that somebody else chose meet code that did not expect them
         return (), f"the rehearsal failed ({type(error).__name__})"
 
 
-def _leaving(step: PlannedStep, found: PlannedStep | None, *, rehearsed: bool) -> Iterator[Line]:
-    noise = "" if step.mechanism is None else f", through {step.mechanism['name']}"
-    yield Line(
-        "would leave this site", f"{step.kind} by {step.step}, at most {step.most} times in a run{noise}", ENFORCED
-    )
+def rehearsable(plan: Plan, file: SiteFile, X: Any) -> tuple[Study, Any, Sequence[Any], Sequence[str]]:
+    """What a plan would run with this site's learner: a study, public rows, classes and names of sites."""
+    algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
+    learner = SiteSection(learner=file.learner, prepare=file.prepare)
+    study = Study(
+        seed=plan.seed, data=DataSection(source="-"), algorithm=plan.algorithm, sites=[learner],
+        metrics=list(plan.metrics),
+    )  # fmt: skip
+    classes = np.asarray(plan.classes)
+    made_up = classes[np.arange(tables.n_rows(X)) % len(classes)]  # sizes do not depend on them
+    rows = (X, made_up) if algorithm.learns_public_labels else X
+    parties = plan.parties if len(plan.parties) <= _MOST_PARTIES else plan.parties[:_MOST_PARTIES]
+    return study, rows, plan.classes, parties
+
+
+def _leaving(step: PlannedStep, found: PlannedStep | None, *, rehearsed: bool) -> Leaving:
+    kind = KINDS.get(step.kind)
+    what = " ".join(str(kind.__doc__ or "").split("\n\n")[0].split()) if kind is not None else "unknown here"
+    noise = "" if step.mechanism is None else str(step.mechanism["name"])
+    leaving = Leaving(step.kind, what, step.step, step.most, noise)
     if found is not None and found.rehearsed:
-        yield Line("", f"about {found.bytes} bytes each", FOUND)
-    elif step.step == score.name:
-        yield Line("", "when a round ends, unless the study does without", FOUND)
-    elif found is not None:
-        yield Line("", "not asked for in the rehearsal: perhaps never", FOUND)
-    elif not rehearsed and step.rehearsed:
-        yield Line("", f"about {step.bytes} bytes each", COORDINATOR)
+        return replace(leaving, bytes=found.bytes)
+    if step.step in (score.name, measure.name):
+        return replace(leaving, note="when a round ends, unless the study does without")
+    if found is not None:
+        return replace(leaving, note="not asked for in the rehearsal: perhaps never")
+    if not rehearsed and step.rehearsed:
+        return replace(leaving, bytes=step.bytes, source=COORDINATOR)
+    return leaving
+
+
+def _lines(each: Leaving) -> Iterator[Line]:
+    noise = f", through {each.noise}" if each.noise else ""
+    yield Line(
+        "would leave this site", f"{each.kind} by {each.step}, at most {each.most} times in a run{noise}", ENFORCED
+    )
+    if each.bytes is not None:
+        yield Line("", f"about {each.bytes} bytes each", each.source)
+    elif each.note:
+        yield Line("", each.note, FOUND)
 
 
 def _public_line(plan: Plan, public: PublicSet | None) -> Line:

@@ -17,10 +17,11 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, StrictBool, TypeAdapter, ValidationError
 
 from collegium import __version__
+from collegium.core.releases import BlindedSpellings, NoisyCounts, Release
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError, WireError
 from collegium.flare import PROTOCOL
-from collegium.secure.messages import MaskedVotes
+from collegium.secure.messages import MaskedCounts, MaskedVotes, MaskedWords
 from collegium.wire.limits import PLAN
 
 ANY_PARTY: Final = "*"
@@ -127,11 +128,16 @@ class Plan:
     """The coordinator's version of Collegium."""
     protocol: _Count = PROTOCOL
     """What it says to sites; both must mean the same."""
+    metrics: Annotated[tuple[_Name, ...], Field(max_length=50), AfterValidator(_distinct)] = ()
+    """What sites are asked to measure on their held-out rows, beside accuracy."""
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""
-        lists = {"classes": list(self.classes), "parties": list(self.parties)}
-        return {**asdict(self), **lists, "steps": [asdict(step) for step in self.steps]}
+        lists = {"classes": list(self.classes), "parties": list(self.parties), "metrics": list(self.metrics)}
+        plain = {**asdict(self), **lists, "steps": [asdict(step) for step in self.steps]}
+        if not self.metrics:
+            del plain["metrics"]
+        return plain
 
     def to_json(self) -> str:
         """In the one form that is hashed: the same plan is the same text everywhere."""
@@ -189,15 +195,16 @@ def answer_kind(step: str, mechanism: Mapping[str, Any] | None, *, masked: bool)
     """The kind of release that answers a step through this noise or a mask; None where there is no such answer."""
     from collegium.privacy.mechanisms.named import build_mechanism
 
-    if masked:
-        return MaskedVotes.kind
     if mechanism is not None:
         try:
-            return build_mechanism(dict(mechanism)).gives.kind
+            bare: type[Release] | None = build_mechanism(dict(mechanism)).gives
         except ConfigError:
             return None
-    installed = INSTALLED.get(step)
-    return None if installed is None else installed.releases.kind
+    else:
+        bare = INSTALLED[step].releases if step in INSTALLED else None
+    if masked:
+        return _MASKED.get(bare, MaskedVotes).kind
+    return None if bare is None else bare.kind
 
 
 def same_setting(asked: Any, planned: Any) -> bool:
@@ -219,5 +226,7 @@ def same_setting(asked: Any, planned: Any) -> bool:
     return type(asked) is type(planned) and bool(asked == planned)
 
 
+_MASKED: Final[dict[type[Release] | None, type[Release]]] = {NoisyCounts: MaskedCounts, BlindedSpellings: MaskedWords}
+"""What leaves of a release that is masked, where that is not votes."""
 _PLAN: Final = TypeAdapter(Plan)
 _FIELDS: Final = {field.name for cls in (Plan, PlannedStep) for field in fields(cls)}

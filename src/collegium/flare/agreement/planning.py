@@ -12,7 +12,7 @@ import numpy as np
 from collegium import registry
 from collegium.core.algorithm import Algorithm
 from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Nothing
-from collegium.core.scores import score
+from collegium.core.scores import measure, score
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
@@ -35,8 +35,8 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str], *, 
     """What a study would ask of these sites, found by rehearsing it on made-up ones.
 
     Listed are the steps that the rehearsal asked for, and as not rehearsed all others that the algorithm declares:
-    those that it falls back to when sites fail, and the score on held-out rows, unless the study asks for none. Where
-    nets are needed, only one round is rehearsed.
+    those that it falls back to when sites fail, and the score and metrics on held-out rows, as the study asks for them.
+    Where nets are needed, only one round is rehearsed.
 
     Parameters
     ----------
@@ -77,6 +77,8 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str], *, 
         seen = _seen(rehearsed, algorithm)
         limits = _limits(rehearsed, counted)
     settings = {"name": study.algorithm} if isinstance(study.algorithm, str) else dict(study.algorithm)
+    asked = [score.name, *([measure.name] if study.metrics else [])] if study.federation.metrics else []
+    never = {score.name, measure.name}.difference(asked)
     plan = Plan(
         study=study.name,
         algorithm=settings,
@@ -88,9 +90,10 @@ def plan_of(study: Study, public: Any, classes: Any, parties: Sequence[str], *, 
         steps=tuple(
             _limited(each, limits, counted.all or algorithm.most_rounds)
             for each in (*seen, *_unseen(algorithm, seen))
-            if study.federation.metrics or each.step != score.name
+            if each.step not in never
         ),
         complete=bool(seen) and (rounds is None or counted.rehearsed >= counted.all),
+        metrics=tuple(study.metrics) if asked and algorithm.trains_sites else (),
     )
     return Plan.from_plain(plan.to_plain())  # what no site would take is an error here
 
@@ -159,6 +162,10 @@ def _unseen(algorithm: Algorithm, seen: Sequence[PlannedStep]) -> list[PlannedSt
     for name in sorted(declared.keys() - {each.step for each in seen}):
         step = declared[name]
         mechanism = noise_on(step, algorithm)
-        kind = answer_kind(name, mechanism, masked=is_secret and step.releases in (HardLabels, ApprovalBits))
+        noisy = algorithm.noise_on(step)
+        masked = (is_secret and step.releases in (HardLabels, ApprovalBits)) or (
+            noisy is not None and noisy.gives.masked_only
+        )
+        kind = answer_kind(name, mechanism, masked=masked)
         planned.append(PlannedStep(name, step.digest, str(kind), mechanism, False))
     return planned

@@ -210,20 +210,36 @@ def _of_data(plan: Plan, algorithm: Algorithm, setup: SiteSetup) -> Iterator[Ver
         yield from _of_budget(plan, algorithm, setup, site.budget)
 
 
+def planned_charges(
+    plan: Plan, algorithm: Algorithm, setup: SiteSetup, *, at_most: bool = False
+) -> list[tuple[str, Charge, int]]:
+    """What a run of the plan costs, by step, and how often; `at_most`: if each is asked for as often as it may be.
+
+    Steps that the rehearsal did not ask for are not counted: a method falls back to them when sites fail.
+    """
+    charges = []
+    for step in plan.steps:
+        kind = KINDS.get(step.kind, Nothing)
+        charged = kind.holds_data and kind is not Nothing and not kind.never_protected
+        charge = _charge(step, plan, algorithm, setup) if charged else None
+        times = step.most if at_most and step.rehearsed else step.releases
+        if charge is not None and times:
+            charges.append((step.step, charge, times))
+    learner = setup.site.learner
+    if not charges and isinstance(learner, PrivateLearner) and plan.public_rows:
+        one = learner.charge(len(setup.site), plan.public_rows, len(plan.classes))
+        charges.append(("", one, learner.fits if at_most else 1))
+    return charges
+
+
 def _of_budget(plan: Plan, algorithm: Algorithm, setup: SiteSetup, budget: Budget) -> Iterator[Verdict]:
     """Is there enough left for all that the plan is known to cost?"""
     # to add more up would keep this site busy, and the coordinator writes these numbers
     if sum(step.releases for step in plan.steps if step.kind != Nothing.kind) > _MOST_RELEASES:
         yield Verdict("", "", "budget-exhausted", f"the plan has more than {_MOST_RELEASES} releases of this site")
         return
-    charges: list[Charge] = []
     try:
-        for step in plan.steps:
-            charge = None if step.kind == Nothing.kind else _charge(step, plan, algorithm, setup)
-            charges += [] if charge is None else [charge] * step.releases
-        learner = setup.site.learner
-        if not charges and isinstance(learner, PrivateLearner) and plan.public_rows:
-            charges.append(learner.charge(len(setup.site), plan.public_rows, len(plan.classes)))
+        charges = [charge for _, charge, times in planned_charges(plan, algorithm, setup) for _ in range(times)]
         path = None if budget.ledger is None or not Path(budget.ledger).exists() else Path(budget.ledger)
         with closing(Ledger(setup.site.name, path)) as ledger:
             budget.require(ledger.charges(of_all=True), [charge for charge in charges if charge.kind == "dp"])

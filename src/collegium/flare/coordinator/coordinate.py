@@ -16,19 +16,23 @@ import numpy as np
 
 from collegium.core.building import build
 from collegium.core.federation import Federation
-from collegium.core.labels import Labels
+from collegium.core.labels import Labels, as_labels
 from collegium.core.public_set import PublicSet
-from collegium.core.scores import ask_scores
+from collegium.core.scores import ask_measures, ask_scores
 from collegium.core.site import Exam, Site
 from collegium.core.workbench import Workbench
 from collegium.errors import QuorumLost, StorageError
 from collegium.flare.agreement.plan import ANY_PARTY
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.coordinator.link import Host, RemoteLink, SessionLost
+from collegium.flare.coordinator.presence import Attentive
+from collegium.flare.coordinator.progress import Progress
+from collegium.flare.coordinator.reporting import reporting
 from collegium.flare.coordinator.run_key import FILE as KEY_FILE
 from collegium.flare.coordinator.run_key import run_key, wipe_key
 from collegium.flare.kits.identity import write_private
 from collegium.flare.site.public_store import pack_public
+from collegium.learners.metrics import part_names, read_metrics
 from collegium.learners.prepare import with_preparation
 from collegium.links.hosting import Hosting
 from collegium.links.replay import ReplayLink
@@ -58,11 +62,18 @@ def coordinate(
     progress: bool | None = None,
     callbacks: Sequence[Callback] = (),
     say: Callable[[str], None] = lambda text: None,
+    tell: Callable[[Progress], None] = lambda progress: None,
 ) -> Run:
-    """Run a study over the sites that a host reaches; `out` keeps the record, from which the run can be resumed."""
+    """Run a study over the sites that a host reaches; `out` keeps the record, from which the run can be resumed.
+
+    `say` is called with lines for people, `tell` now and then with how far the run has come.
+    """
     part = coordinators_part(study, base)
-    with closing(RunFolder(Path(out), resume=resume, private=True)) as folder:
-        return _carry_out(study, part, host, folder, resume, progress, callbacks, say)
+    part = replace(part, classes=as_labels(part.classes, "classes"))  # a table's texts are objects
+    with closing(RunFolder(Path(out), resume=resume, private=True)) as folder, folder.trail as trail:
+        attentive, aloud = Attentive(host, trail.heard), trail.speaking(say)
+        with attentive.listening():
+            return _carry_out(study, part, attentive, folder, resume, progress, callbacks, aloud, tell)
 
 
 def _carry_out(
@@ -74,12 +85,14 @@ def _carry_out(
     progress: bool | None,
     callbacks: Sequence[Callback],
     say: Callable[[str], None],
+    tell: Callable[[Progress], None],
 ) -> Run:
     settings = study.federation
     parties = _parties(folder.path, study, host, say)
     shared = check_public(part.algorithm, part.public, ())
     truth = check_truth(part.public_truth, shared, part.classes)
-    exam = None if part.test is None else Exam(part.test[0], np.searchsorted(part.classes, part.test[1]))
+    measures = read_metrics(study.metrics)
+    exam = None if part.test is None else Exam(part.test[0], np.searchsorted(part.classes, part.test[1]), measures)
     sites = tuple(Site(party, _no_rows(shared), np.zeros(0, dtype=np.int64)) for party in parties)
     hosting = Hosting(sites, part.classes, shared, exam, study.seed, uuid.uuid4().hex, folder.path)
     about = about_run(part.algorithm, hosting, study.engine.quorum)
@@ -105,6 +118,7 @@ def _carry_out(
             outage=settings.outage,
             instances=instances,
             say=say,
+            note=folder.trail.site,
         )
         stack.callback(live.close)
         learners = _learners(study, parties, shared)
@@ -124,9 +138,11 @@ def _carry_out(
             secret=secret,
         )
         scored = settings.metrics and part.algorithm.trains_sites
-        watchers = [*([_Scores(fed)] if scored else []), *callbacks]
-        course = Course(fed, hosting, about | {"run": record.run, "plan": plan.digest}, folder, watchers, study)
+        watchers = [*([_Scores(fed, study.metrics, part_names(measures, part.classes))] if scored else []), *callbacks]
+        about |= {"run": record.run, "plan": plan.digest, "metrics": study.metrics}
+        course = Course(fed, hosting, about, folder, watchers, study)
         choice = (part.global_learner, part.algorithm.final_learner(), public_part(learners[0].learner))
+        stack.enter_context(reporting(fed.observed, record.run, tell))
         global_models = course.complete(part.algorithm, choice, progress=progress, most_rows=_MOST_ROWS, say=say)
         live.farewell()
         outcome = course.outcome({}, global_models, {})
@@ -140,16 +156,20 @@ def _carry_out(
 
 
 class _Scores(Callback):
-    """Asks the sites for their accuracy when a round ends; a site that did not answer is not asked again."""
+    """Asks sites how good their models are when a round ends; one that does not tell is not asked again."""
 
-    def __init__(self, fed: Federation) -> None:
-        self._fed = fed
+    def __init__(self, fed: Federation, metrics: Sequence[str], names: Sequence[str]) -> None:
+        self._fed, self._metrics, self._names = fed, metrics, names
         self._silent: set[str] = set()
+        self._mute: set[str] = set()
 
     def on_round(self, report: Any) -> None:
         asked = [party for party in self._fed.parties if party not in self._silent]
         if asked:
             self._silent |= set(asked) - set(ask_scores(self._fed, asked))
+        asked = [party for party in asked if party not in self._silent | self._mute]
+        if asked and self._metrics:
+            self._mute |= set(asked) - set(ask_measures(self._fed, asked, self._metrics, self._names))
 
 
 class _Instances(dict[str, str]):
@@ -210,8 +230,8 @@ def _learners(study: Study, parties: Sequence[str], public: PublicSet | None) ->
     """Sites as the study describes them, for nets that the coordinator works with: names and learners, no rows."""
     sites = []
     for number, party in enumerate(parties):
-        section = study.sites[number % len(study.sites)]
-        learner = build("learner", section.learner, f"sites[{number % len(study.sites)}].learner")
+        where, section = study.section_for(number, party)
+        learner = build("learner", section.learner, f"{where}.learner")
         if section.prepare == "auto" and public is not None:
             learner = with_preparation(learner, public.X)
         sites.append(Site(party, _no_rows(public), np.zeros(0, dtype=np.int64), learner=learner))

@@ -22,9 +22,11 @@ from collegium.core.federation import BAD_REPLY
 from collegium.core.link import Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL
-from collegium.flare.agreement.approvals import EXPIRED
+from collegium.flare.agreement.approvals import DENIED, EXPIRED
+from collegium.flare.agreement.journal import MOST_REASON
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.agreement.usage import SPENT
+from collegium.flare.site.pause import PAUSED
 from collegium.flare.site.public_store import PIECE
 from collegium.wire.replies import UNREAD, Refusal, write_refusal
 
@@ -33,6 +35,7 @@ _REQUEST_SECONDS: Final = 60.0
 _FRESH_SECONDS: Final = 30.0
 _TRIES: Final = 3
 _LOOK_AT_CLOCKS: Final = 0.2
+_LONGEST_VERSION: Final = 32
 _UNSTORED: Final = "storage-failed"
 """The code of a site whose disk is full: it did nothing, and is asked again as one that is away."""
 _LEAST_LIMIT, _REHEARSED = 64 << 20, 8
@@ -132,6 +135,8 @@ class RemoteLink:
     """Which installation of each site took part first."""
     say: Callable[[str], None] = lambda text: None
     """Called with short messages for a person."""
+    note: Callable[..., None] = lambda party, **facts: None
+    """Called with what becomes known of a site: ``note("north", state="busy")``, ``note("north", version="0.1.0")``."""
 
     def __post_init__(self) -> None:
         self._session: Session | None = None
@@ -218,6 +223,7 @@ class RemoteLink:
         while not stop.is_set() and not clock.over:
             session = self._session_with(party)
             if session is None:
+                self.note(party, state="away")
                 away = away or time.monotonic()
                 if time.monotonic() - away > self.patience:
                     return None
@@ -231,6 +237,8 @@ class RemoteLink:
                     words = {"do": "await" if given else "order", "run": self.run, "order": name, "wait": wait}
                     header, payload = self._ask(session, party, words, b"" if given else frame)
                     state = state_of(header)
+                    if state in (PAUSED, DENIED):
+                        self._tell_once(f"{party} {self._explained(state, reason_in(header))}")
             except PartyBarred as error:
                 self._tell_once(str(error))
                 state, payload = error.code, b""
@@ -246,6 +254,7 @@ class RemoteLink:
                 state, payload = "away", b""
             except WireError:  # that site's own affair: it is there, and says something that cannot be read
                 return write_refusal(Refusal(UNREAD, BAD_REPLY, ""))
+            self.note(party, state=state)
             if state == "done":
                 self._unstored.discard(party)
                 return payload if len(payload) <= self._most_bytes else write_refusal(Refusal(UNREAD, BAD_REPLY, ""))
@@ -253,13 +262,13 @@ class RemoteLink:
                 self._tell_of_storage(party)
             if state == "busy":
                 away = 0.0
-            elif state in ("away", "waiting", _UNSTORED):
+            elif state in ("away", "waiting", PAUSED, _UNSTORED):
                 away = away or time.monotonic()
                 if state == "waiting":  # for a person, who has as long as the study says
                     clock.start()
                 elif time.monotonic() - away > self.patience:
                     return None if state == "away" else write_refusal(Refusal(UNREAD, state, ""))
-            if state in ("not-open", "away", _UNSTORED):
+            if state in ("not-open", "away", PAUSED, _UNSTORED):
                 clock.reset()
                 with self._lock:
                     self._opened.discard(party)
@@ -287,6 +296,7 @@ class RemoteLink:
             if party in self._opened:
                 return None
         header, _ = self._ask(session, party, {"do": "hello"})
+        self.note(party, version=str(header.get("version"))[:_LONGEST_VERSION])
         if header.get("party") != party or header.get("protocol") != PROTOCOL:
             return "other-version"
         pinned = self.instances.setdefault(party, str(header.get("instance")))
@@ -302,20 +312,22 @@ class RemoteLink:
                 return None
             if header.get("state") != "needs-public" or self.public is None:
                 code = state_of(header)
-                self._tell_once(f"{party} {self._explained(code)}")
+                self._tell_once(f"{party} {self._explained(code, reason_in(header))}")
                 return code
             refusal = self._send_public(session, party, header.get("have"))
             if refusal is not None:
                 return refusal
         return "no-public-set"  # it was sent, and the site still asks for it
 
-    def _explained(self, code: str) -> str:
+    def _explained(self, code: str, reason: str = "") -> str:
         """What a site's answer to the plan means, and what its owner can do about it."""
         again = f"its owner can sign the plan again: collegium site approve KIT {self.plan.digest[:12]}"
         return {
             "waiting": "waits for its owner to approve the plan",
             SPENT: f"refused: {SPENT}; all runs that its owner approved have begun, and {again} --runs N",
             EXPIRED: f"refused: {EXPIRED}; the day until which its owner approved is over, and {again} --until DATE",
+            DENIED: f"refused: {DENIED}; its owner does not agree to the plan" + (f": {reason!r}" if reason else ""),
+            PAUSED: f"is paused by its owner; asking again for up to {self.patience:.0f} s in each exchange",
         }.get(code, f"refused: {code}")
 
     def _send_public(self, session: Session, party: str, have: object) -> str | None:
@@ -406,6 +418,12 @@ class RemoteLink:
                 self.say(f"{party} is away")
                 self._gone[party] = time.time()
                 self._opened.discard(party)
+
+
+def reason_in(header: Mapping[str, Any]) -> str:
+    """Why a site's owner says no, where that is to be told. It is shown to people, so only plain text will do."""
+    reason = header.get("reason")
+    return reason if isinstance(reason, str) and reason.isprintable() and len(reason) <= MOST_REASON else ""
 
 
 def state_of(header: Mapping[str, Any]) -> str:

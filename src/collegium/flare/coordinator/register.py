@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from collegium.errors import ConfigError, MissingExtra, StorageError
-from collegium.flare.kits.identity import write_private
-from collegium.site.ledger import storage_errors
+from collegium.flare.coordinator.progress import Progress
 
 try:
     import psutil
@@ -31,6 +30,7 @@ class Coordinator:
     study: str
     folder: str
     since: str
+    progress: Progress | None = None
 
     @property
     def alive(self) -> bool:
@@ -41,17 +41,25 @@ class Coordinator:
 
 
 @contextmanager
-def registered(server: Path, study: str, folder: Path) -> Iterator[None]:
-    """Be listed while a study is run."""
+def registered(server: Path, study: str, folder: Path) -> Iterator[Callable[[Progress], None]]:
+    """Be listed while a study is run; what is given says how far it has come."""
+    # not for those who read: a server's supervisor stays small
+    from collegium.flare.kits.identity import write_private
+    from collegium.site.ledger import storage_errors
+
     place = _place(server)
     with storage_errors(place, StorageError):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
     own, now = os.getpid(), datetime.now(UTC).isoformat(timespec="seconds")
     about = Coordinator(own, psutil.Process(own).create_time(), study, str(folder.resolve()), now)
     file = place / f"{own}.json"
-    write_private(file, json.dumps(asdict(about)).encode())
+
+    def tell(progress: Progress | None) -> None:
+        write_private(file, json.dumps(asdict(replace(about, progress=progress))).encode())
+
+    tell(None)
     try:
-        yield
+        yield tell
     finally:
         file.unlink(missing_ok=True)
 
@@ -61,7 +69,9 @@ def coordinators(server: Path) -> list[Coordinator]:
     found = []
     for file in _place(server).glob("*.json"):
         with suppress(OSError, ValueError, TypeError):
-            found.append(Coordinator(**json.loads(file.read_text(encoding="utf-8"))))
+            plain = json.loads(file.read_text(encoding="utf-8"))
+            told = plain.get("progress")
+            found.append(Coordinator(**plain | {"progress": None if told is None else Progress(**told)}))
     return sorted(found, key=lambda each: each.since)
 
 

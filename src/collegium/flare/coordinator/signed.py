@@ -24,7 +24,7 @@ from collegium.flare.coordinator.link import PartyBarred, PartyLost, Session, st
 from collegium.flare.kits.identity import Installation
 from collegium.flare.kits.kit import Kit
 from collegium.flare.kits.revoked import Revoked
-from collegium.flare.kits.vouching import Authority, Member, Voucher
+from collegium.flare.kits.vouching import Authority, Member, OwnVoucher, Voucher
 from collegium.protocols.primitives import ed25519_public
 
 _GREETING_SECONDS, _TRIES = 30.0, 5
@@ -32,30 +32,59 @@ _PLACE: Final = re.compile(r"[0-9a-f]{64}")
 _TURN: Final = re.compile(r"([0-9a-f]{32})?")
 
 
+@dataclass(frozen=True)
+class _Signer:
+    """A key that signs messages, for which the lead's certificate vouches."""
+
+    secret: bytes
+    public: bytes
+    own: OwnVoucher
+    member: Member
+
+
 class LeadSignature:
-    """A key for as long as this program runs, for which the lead's certificate vouches.
+    """A key for as long as this program runs, or until the lead's certificate was renewed: then there is another.
 
     `folder` has the book of installations, and `server` the list of who is not trusted any more.
     """
 
     def __init__(self, lead: Kit, server: Path, folder: Path) -> None:
-        self._secret = secrets.token_bytes(32)
-        self.public = ed25519_public(self._secret)
-        self.voucher = Voucher.of(lead, self.public)
+        self._lead = lead
         self.authority, self.installations = Authority(lead), Installations(folder)
         self._revoked = Revoked(server)
-        self._self = self.authority.check(self.voucher, self.public)
         self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._signer = self._new_signer()
+
+    @property
+    def signer(self) -> _Signer:
+        """Who signs now."""
+        with self._lock:
+            if self._signer.own.renewed():
+                self._signer = self._new_signer()
+            return self._signer
 
     def require_trusted(self, member: Member | None = None) -> None:
         """Refuse a member, or this lead itself, whom the server's list names."""
-        self._revoked.require_trusted(member or self._self)
+        self._revoked.require_trusted(member or self._signer.member)
 
-    def enclose(self, party: str, challenge: str, words: Mapping[str, Any], message: bytes) -> tuple[bytes, bytes]:
+    def is_revoked(self, member: Member) -> bool:
+        """Whether the list names a member's certificate, and not the member: it may have another one by now."""
+        return member.serial in self._revoked and member.name not in self._revoked
+
+    def enclose(
+        self, party: str, challenge: str, words: Mapping[str, Any], message: bytes, signer: _Signer | None = None
+    ) -> tuple[bytes, bytes]:
         """A request to one site, and its signature."""
-        number = next(self._numbers)
-        head = {"to": party, "key": self.public.hex(), "challenge": challenge, "number": number, **words}
-        return enclose(REQUEST, self._secret, head, message)
+        by, number = signer or self._signer, next(self._numbers)
+        head = {"to": party, "key": by.public.hex(), "challenge": challenge, "number": number, **words}
+        return enclose(REQUEST, by.secret, head, message)
+
+    def _new_signer(self) -> _Signer:
+        secret = secrets.token_bytes(32)
+        public = ed25519_public(secret)
+        own = OwnVoucher(self._lead, public)
+        return _Signer(secret, public, own, self.authority.check(own.voucher, public))
 
 
 @dataclass(frozen=True)
@@ -65,6 +94,8 @@ class _Site:
     identity: bytes
     challenge: str
     member: Member
+    signer: _Signer
+    """Whom it was greeted by."""
 
 
 class SignedSession:
@@ -87,9 +118,14 @@ class SignedSession:
     def request(self, party: str, message: bytes, timeout: float) -> bytes:
         """One question to one site. Raises PartyBarred where it is not to be asked."""
         try:
+            signer = self._lead.signer
             self._lead.require_trusted()
             shut_out = self._lead.installations.is_shut_out(party)
-            site = self._greeted(party, self._sites.get(party) if shut_out else None)
+            known = self._sites.get(party)
+            is_stale = shut_out or (
+                known is not None and (known.signer is not signer or self._lead.is_revoked(known.member))
+            )
+            site = self._greeted(party, known if is_stale else None)
             for _ in range(_TRIES):
                 self._lead.require_trusted(site.member)
                 letter = self._ask(party, site, {}, message, timeout)
@@ -119,8 +155,9 @@ class SignedSession:
 
     def _give_turn(self, party: str) -> tuple[_Site, str, str]:
         """Greet a site and give it the next turn; and what it says to that."""
-        words = {"voucher": self._lead.voucher.to_plain()}
-        raw, name = self._lead.enclose(party, "", words, b"")
+        signer = self._lead.signer
+        words = {"voucher": signer.own.voucher.to_plain()}
+        raw, name = self._lead.enclose(party, "", words, b"", signer)
         reply = self._session.request(party, raw, _GREETING_SECONDS)
         try:
             letter = Envelope.read(REPLY, reply)
@@ -136,7 +173,7 @@ class SignedSession:
         if member.kind != "site" or member.name != party or not _answers(letter, party, identity, name):
             raise PartyLost(f"{party} was answered for by somebody else")
         self._lead.require_trusted(member)
-        site = _Site(identity, letter.word("challenge"), member)
+        site = _Site(identity, letter.word("challenge"), member, signer)
         found = Installation(identity.hex(), letter.word("place"), letter.word("turn"))
         if not _PLACE.fullmatch(found.place) or not _TURN.fullmatch(found.turn):
             raise WireError(f"{party} does not say which installation it is.")
@@ -150,7 +187,7 @@ class SignedSession:
         return site, turn, state_of(said)
 
     def _ask(self, party: str, site: _Site, words: Mapping[str, Any], message: bytes, timeout: float) -> Envelope:
-        raw, name = self._lead.enclose(party, site.challenge, words, message)
+        raw, name = self._lead.enclose(party, site.challenge, words, message, site.signer)
         try:
             letter = Envelope.read(REPLY, self._session.request(party, raw, timeout))
         except WireError:

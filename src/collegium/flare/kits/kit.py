@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import stat
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,7 +28,10 @@ _COMMANDS: Final[dict[Kind, str]] = {
     "site": "collegium site join",
     "lead": "collegium coordinate",
 }
-_SOON_DAYS: Final = 30
+SOON_DAYS: Final = 30
+"""With fewer days left, whoever has a kit is told to have its certificate renewed."""
+_DAY: Final = 86400
+_ROOT: Final = "rootCA.pem"
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,13 @@ class Kit:
     federation: str
     host: str
     port: int
-    days_left: float
+    expires: float
+    """When its certificate does, or its authority if that is sooner, in seconds since 1970."""
+
+    @property
+    def days_left(self) -> float:
+        """Days until the certificate expires."""
+        return (self.expires - time.time()) / _DAY
 
     @property
     def certificate(self) -> Path:
@@ -56,7 +66,7 @@ class Kit:
     @property
     def root(self) -> Path:
         """The certificate of the federation's authority."""
-        return self.folder / "startup" / "rootCA.pem"
+        return self.folder / "startup" / _ROOT
 
     @property
     def address(self) -> str:
@@ -66,10 +76,10 @@ class Kit:
     def warnings(self) -> list[str]:
         """What works, but needs attention."""
         lines = []
-        if self.days_left < _SOON_DAYS:
+        if self.days_left < SOON_DAYS:
             lines.append(
                 f"the certificate of {self.name} expires in {self.days_left:.0f} days: "
-                "ask whoever provisioned the federation for a new one (collegium provision --renew)"
+                "have it renewed (collegium site renew, server renew)"
             )
         private = (self.folder, self.folder / "startup", self.key)
         exposed = [path for path in private if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
@@ -78,19 +88,22 @@ class Kit:
         return lines
 
 
-def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
-    """The kit in a folder, with its certificate checked; `kind` is the kind that is needed."""
+def read_kit(folder: str | Path, kind: Kind | None = None, *, valid: bool = True) -> Kit:
+    """The kit in a folder, with its certificate checked; `kind` is the kind that is needed.
+
+    With `valid` false, a certificate that is over, or not valid yet, is no error: to look at a kit, or to renew it.
+    """
     root = Path(folder).resolve()
     if not root.is_dir():
         raise ConfigError(f"Kit {folder} not found: give the folder that you received from the coordinator.")
-    found = next((each for each, name in SETTINGS.items() if (root / "startup" / name).is_file()), None)
+    found = kind_of(root)
     if found is None:
         raise ConfigError(f"{root} is not a kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
     if kind is not None and found != kind:
         raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{_COMMANDS[found]}`.")
     file = root / "startup" / SETTINGS[found]
     settings = _read(file, "settings file", lambda text: dict(json.loads(text)))
-    certificate = check_certificate(root, found)
+    certificate = check_certificate(root, found, valid=valid)
     name, organisation = _subject(certificate)
     try:
         federation, host, port, claimed = _address(found, settings)
@@ -100,7 +113,14 @@ def read_kit(folder: str | Path, kind: Kind | None = None) -> Kit:
         raise ConfigError(
             f"{folder}: the kit is for {claimed!r}, but its certificate is for {name!r}: unpack it again."
         )
-    return Kit(root, found, name, organisation, federation, host, port, days_left(certificate))
+    authority = read_certificate(root / "startup" / _ROOT)
+    expires = min(certificate.not_valid_after_utc, authority.not_valid_after_utc).timestamp()
+    return Kit(root, found, name, organisation, federation, host, port, expires)
+
+
+def kind_of(kit: Path) -> Kind | None:
+    """Whose kit a folder is by its settings; None if it is no kit. Nothing is checked."""
+    return next((each for each, name in SETTINGS.items() if (kit / "startup" / name).is_file()), None)
 
 
 def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
@@ -114,13 +134,13 @@ def _address(kind: Kind, settings: dict[str, Any]) -> tuple[str, str, int, str]:
     return str(server["name"]), host, int(port), str(claimed)
 
 
-def check_certificate(kit: Path, kind: Kind) -> Certificate:
-    """A kit's certificate; an error if it is missing, expired, or from another federation."""
+def check_certificate(kit: Path, kind: Kind, *, valid: bool = True) -> Certificate:
+    """A kit's certificate; an error if it is missing, from another federation, or, with `valid`, expired."""
     try:
         from cryptography.exceptions import InvalidSignature
     except ImportError:
         raise MissingExtra("flare", "A federation") from None
-    path, authority = kit / "startup" / f"{stem(kind)}.crt", kit / "startup" / "rootCA.pem"
+    path, authority = kit / "startup" / f"{stem(kind)}.crt", kit / "startup" / _ROOT
     certificate, root = read_certificate(path), read_certificate(authority)
     try:
         certificate.verify_directly_issued_by(root)
@@ -129,11 +149,11 @@ def check_certificate(kit: Path, kind: Kind) -> Certificate:
             f"{path} was not signed by the authority in {authority}: "
             "files of two federations were mixed. Unpack the kit again."
         ) from None
-    for what, one in (("certificate", certificate), ("authority", root)):
+    for what, one in (("certificate", certificate), ("authority", root)) if valid else ():
         if days_left(one) <= 0:
             raise ConfigError(
-                f"{kit}: the {what} expired on {one.not_valid_after_utc:%Y-%m-%d}: ask whoever provisioned the "
-                "federation for a new one (collegium provision --renew)."
+                f"{kit}: the {what} expired on {one.not_valid_after_utc:%Y-%m-%d}: have it renewed (collegium "
+                "site renew, server renew), by whoever provisioned the federation."
             )
         if one.not_valid_before_utc > datetime.now(UTC):
             raise ConfigError(
@@ -166,7 +186,7 @@ def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
 
 def days_left(certificate: Certificate) -> float:
     """Days until a certificate expires."""
-    return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / 86400
+    return (certificate.not_valid_after_utc - datetime.now(UTC)).total_seconds() / _DAY
 
 
 def _check_key(path: Path, certificate: Certificate) -> None:

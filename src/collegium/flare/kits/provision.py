@@ -64,7 +64,7 @@ def add_site(federation: FederationFile, site: SiteSection, out: Path) -> Provis
     if (out / site.name).exists():
         raise ConfigError(f"Kit {out / site.name} already exists: --renew {site.name} makes a new certificate.")
     with _workshop(out) as work:
-        made, _ = issue(federation, [site], work, _read_authority(out))
+        made, _ = issue(federation, [site], work, read_authority(out))
         _take(made / site.name, work / "kit", "site", federation)
         (work / "kit").rename(out / site.name)
     return _described(out, site.name)
@@ -77,7 +77,7 @@ def renew(federation: FederationFile, name: str, out: Path) -> Provisioned:
         raise ConfigError(f"{name!r} is not in the federation: choose one of {', '.join(kinds)}.")
     kind = kinds[name]
     with _workshop(out) as work:
-        made, _ = issue(federation, federation.sites, work, _read_authority(out))
+        made, _ = issue(federation, federation.sites, work, read_authority(out))
         source = made / _source(federation, name, kind)
         check_certificate(source, kind)
         target = out / name
@@ -133,7 +133,8 @@ def _write_authority(folder: Path, authority: dict[str, str]) -> None:
         write_private(folder / name, authority[key].encode())
 
 
-def _read_authority(out: Path) -> dict[str, str]:
+def read_authority(out: Path) -> dict[str, str]:
+    """The authority's certificate and key, where they have been brought back."""
     try:
         return {key: (out / "ca" / name).read_text() for key, name in _AUTHORITY.items()}
     except OSError as error:

@@ -6,13 +6,15 @@ and site each show a voucher when a session begins, and the other checks it agai
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from collegium.errors import ConfigError, Refused, WireError
+from collegium.errors import CollegiumError, ConfigError, Refused, WireError
 from collegium.flare.kits.kit import Kind, Kit, read_certificate
 from collegium.protocols.primitives import bind
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 _WRONG = "untrusted-certificate"
+_TRY_SECONDS = 1.0
+"""Between two looks at a certificate that does not fit its key."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,39 @@ class Authority:
         if member.expired or certificate.not_valid_before_utc > datetime.now(UTC):
             raise Refused(_WRONG, f"The certificate of {member.name} is not valid today: check the clock, or renew it.")
         return member
+
+
+class OwnVoucher:
+    """What a kit's holder shows of itself; made anew when its certificate was renewed."""
+
+    def __init__(self, kit: Kit, public: bytes) -> None:
+        self._kit, self._public = kit, public
+        self._authority = Authority(kit)
+        self._stamp, self._tried = self._files(), 0.0
+        self.voucher = Voucher.of(kit, public)
+        self._lock = threading.Lock()
+
+    def renewed(self) -> bool:
+        """Look whether there is another certificate, which is then used; one that does not fit its key is none."""
+        with self._lock:
+            stamp = self._files()
+            if stamp == self._stamp or stamp is None or time.monotonic() < self._tried + _TRY_SECONDS:
+                return False
+            self._tried = time.monotonic()
+            try:
+                voucher = Voucher.of(self._kit, self._public)
+                self._authority.check(voucher, self._public)
+            except (CollegiumError, OSError, ValueError, TypeError):
+                return False
+            self._stamp, self.voucher, self._tried = stamp, voucher, 0.0
+            return True
+
+    def _files(self) -> tuple[tuple[int, int], ...] | None:
+        try:
+            found = (self._kit.certificate.stat(), self._kit.key.stat())
+        except OSError:  # being replaced
+            return None
+        return tuple((each.st_mtime_ns, each.st_ino) for each in found)
 
 
 def _member(certificate: Certificate) -> Member:

@@ -6,11 +6,13 @@ import contextlib
 import io
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from collegium.errors import ConfigError, MissingExtra
 from collegium.flare.kits.federation_file import FederationFile, SiteSection
+from collegium.flare.kits.kit import Kind
 
 ROOT_DAYS: Final = 3600
 
@@ -52,6 +54,42 @@ def issue(
         raise ConfigError(f"NVFlare could not make the kits: {why[-1].strip()}")
     kept = json.loads((state / "cert.json").read_text())
     return work / federation.name / "prod_00", {key: kept[key] for key in ("root_cert", "root_pri_key")}
+
+
+def certify(
+    federation: FederationFile,
+    name: str,
+    kind: Kind,
+    organisation: str,
+    public: Any,
+    authority: dict[str, str],
+) -> bytes:
+    """A certificate for a member's key, as NVFlare's provisioner would make it."""
+    try:
+        from nvflare.lighter.impl.cert import DEFAULT_CERT_VALID_DAYS
+        from nvflare.lighter.utils import Identity, generate_cert, serialize_cert
+    except ImportError:
+        raise MissingExtra("flare", "A federation") from None
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    from cryptography.x509 import load_pem_x509_certificate
+
+    root = load_pem_x509_certificate(authority["root_cert"].encode())
+    now = datetime.now(UTC)
+    if root.not_valid_after_utc <= now:
+        raise ConfigError(
+            f"The authority expired on {root.not_valid_after_utc:%Y-%m-%d}: provision a new federation (--force)."
+        )
+    made = generate_cert(
+        subject=Identity(name, organisation.replace("-", "_"), "lead" if kind == "lead" else None),
+        issuer=Identity(federation.name),
+        signing_pri_key=load_pem_private_key(authority["root_pri_key"].encode(), password=None),
+        subject_pub_key=public,
+        server_default_host=federation.server.host if kind == "server" else None,
+        not_valid_before=now,
+        not_valid_after=min(root.not_valid_after_utc, now + timedelta(days=DEFAULT_CERT_VALID_DAYS)),
+    )
+    pem: bytes = serialize_cert(made)
+    return pem
 
 
 def _root_days(authority: dict[str, str] | None) -> int:

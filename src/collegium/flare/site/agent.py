@@ -6,10 +6,13 @@ site's connection down nor its ledger, and the process that is started next goes
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,11 +22,13 @@ from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.envelopes import LONGEST_WRAPPING
 from collegium.flare.kits.identity import AGENT, instance, read_keys
 from collegium.flare.kits.kit import read_kit
+from collegium.flare.site.bulletin import Bulletin
 from collegium.flare.site.door import Door
 from collegium.flare.site.file import LEDGER, load_public, load_site
 from collegium.flare.site.notices import Notices
 from collegium.flare.site.office import Office
 from collegium.flare.supervise.peers import is_own_process
+from collegium.flare.supervise.renewed import Expiry
 from collegium.flare.supervise.sockets import LocalListener
 from collegium.links.hosting import threads_per_site
 from collegium.site.agent import SiteLog
@@ -31,6 +36,7 @@ from collegium.site.ledger import verify_ledger
 
 SOCKET: Final = "agent.sock"
 _TIDY_SECONDS: Final = 5.0
+_CERTIFICATE_SECONDS: Final = 600.0
 
 
 def main() -> None:
@@ -52,13 +58,14 @@ def serve(kit: Path) -> None:
     keys, here = read_keys(folder, setup.file.name), instance(kit)
     approvals = Approvals(folder, keys, notices)
     office = Office(folder, setup, approvals, here, load_public(kit, setup.file), notices.agent_says)
+    bulletin = Bulletin(kit, setup.file, approvals)
     door = Door(read_kit(kit, "site"), keys, here, office.answer, notices.door_says)
     listener = LocalListener(folder / SOCKET, admit=is_own_process)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: listener.close())
     try:
         with threads_per_site():
-            threading.Thread(target=_tidy, args=(office,), daemon=True).start()
+            threading.Thread(target=_tidy, args=(office, bulletin, _expiry(kit, notices)), daemon=True).start()
             listener.serve(door.answer, lambda: office.longest_message + LONGEST_WRAPPING)
     finally:
         listener.close()
@@ -78,8 +85,25 @@ def _verify(ledger: Path) -> None:
         ) from None
 
 
-def _tidy(office: Office) -> None:
+def _expiry(kit: Path, notices: Notices) -> Callable[[], None]:
+    """Tell the owner, a few times, that the certificate ends; one that was renewed is looked at anew."""
+    expiry = Expiry(notices.certificate_ends)
+
+    def look() -> None:
+        with suppress(CollegiumError):  # being replaced
+            certified = read_kit(kit, "site", valid=False)
+            expiry.look(certified.name, certified.days_left)
+
+    return look
+
+
+def _tidy(office: Office, bulletin: Bulletin, look_at_certificate: Callable[[], None]) -> None:
+    looked = -math.inf
     while True:
+        if time.monotonic() - looked > _CERTIFICATE_SECONDS:
+            looked = time.monotonic()
+            look_at_certificate()
+        bulletin.tell(office.work, office.problem)
         time.sleep(_TIDY_SECONDS)
         office.tidy()
 

@@ -22,7 +22,7 @@ from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, UNKN
 from collegium.flare.kits.identity import AGENT, RUN_LEAD, Installation, read_turn, write_private, write_turn
 from collegium.flare.kits.kit import Kit
 from collegium.flare.kits.revoked import Revoked
-from collegium.flare.kits.vouching import Authority, Member, Voucher
+from collegium.flare.kits.vouching import Authority, Member, OwnVoucher, Voucher
 from collegium.protocols.keys import SiteKeys
 from collegium.site.agent import SiteLog
 from collegium.site.ledger import storage_errors
@@ -60,7 +60,7 @@ class Door:
         self._keys, self._place = keys, place
         self._office, self._tell = answer, tell
         self._authority, self._revoked = Authority(kit), Revoked(kit.folder)
-        self._voucher = Voucher.of(kit, bytes.fromhex(keys.identity))
+        self._own = OwnVoucher(kit, bytes.fromhex(keys.identity))
         self._challenge = secrets.token_hex(16)
         self._callers: dict[bytes, _Caller] = {}
         self._lock = threading.Lock()
@@ -74,6 +74,8 @@ class Door:
             self._note("other-version", "a message came without a signature")
             return _refusal("other-version")
         words: dict[str, Any] = {}
+        if self._own.renewed():
+            self._forget_callers()
         try:
             reply = self._greeted(letter, words) if "voucher" in letter.head else self._served(letter, words)
         except Refused as refusal:
@@ -103,13 +105,21 @@ class Door:
         self._revoked.require_trusted(lead)
         with self._lock:
             if key not in self._callers and len(self._callers) >= _MOST_CALLERS:
-                # Who is forgotten greets again. What it said under the old challenge must not count a second time.
-                self._callers, self._challenge = {}, secrets.token_hex(16)
+                self._start_anew()
             self._callers.setdefault(key, _Caller(lead))  # a replayed hello must not forget used numbers
         here = self.installation
-        words |= {"voucher": self._voucher.to_plain(), "identity": here.identity, "place": here.place}
+        words |= {"voucher": self._own.voucher.to_plain(), "identity": here.identity, "place": here.place}
         words |= {"turn": here.turn}
         return self._office(HELLO)
+
+    def _forget_callers(self) -> None:
+        """This site has another certificate: whoever knows the old one must see the new one."""
+        with self._lock:
+            self._start_anew()
+
+    def _start_anew(self) -> None:
+        """Who is forgotten greets again. What it said under the old challenge must not count a second time."""
+        self._callers, self._challenge = {}, secrets.token_hex(16)
 
     def _served(self, letter: Envelope, words: dict[str, Any]) -> bytes:
         key = self._addressed(letter)

@@ -23,13 +23,17 @@ from collegium.core.labels import encode_labels
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import Nothing
 from collegium.core.samples import LabelledData
+from collegium.core.scores import measure
 from collegium.errors import Refused, StorageError, WireError
 from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.agreement.orders import ORDER_DENIED
 from collegium.flare.agreement.plan import answer_kind, same_setting
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.agreement.usage import Usage
+from collegium.flare.site.bulletin import Work
 from collegium.flare.site.file import SiteSetup, site_keyring
 from collegium.flare.site.report import SCORES, write_site_report
+from collegium.flare.site.turns import Turns
 from collegium.site.factory import open_site
 from collegium.site.ledger import storage_errors
 from collegium.wire.orders import Request
@@ -49,13 +53,24 @@ class Engagement:
     """One run at one site, from the first order to the last, over any number of sessions."""
 
     def __init__(
-        self, folder: Path, run: str, plan: Plan, setup: SiteSetup, public: PublicSet | None, *, records: int
+        self,
+        folder: Path,
+        run: str,
+        plan: Plan,
+        setup: SiteSetup,
+        public: PublicSet | None,
+        *,
+        records: int,
+        work: Work | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.plan = plan
         algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-        self._declared, self._fixed = algorithm.all_steps(), algorithm.fixed(plan.public_rows)
+        self._declared = algorithm.all_steps()
+        self._fixed = {**algorithm.fixed(plan.public_rows), measure.name: {"metrics": list(plan.metrics)}}
         self.folder = folder / "runs" / run
         self._run = run
+        self._work, self._turns = work or Work(), turns or Turns()
         classes = np.asarray(plan.classes)
         site = setup.site if public is None else setup.with_public(public.X)
         held_out = None
@@ -127,7 +142,8 @@ class Engagement:
         if requests is not None:
             admit(requests)
         self._agent.site.watch.seconds.clear()
-        reply = self._agent.serve(frame)
+        with self._turns.taken(self._run), self._work.counted():
+            reply = self._agent.serve(frame)
         if self._agent.unstored is not None:
             raise self._agent.unstored
         self._note_score()
@@ -170,8 +186,10 @@ class Engagement:
         if kinds[-1] == Nothing.kind:
             return
         digest = hashlib.sha256(frame).hexdigest()
-        if not approvals.order_approved(self._run, number, digest):
-            approvals.propose_order(self._run, number, digest, steps=steps, kinds=kinds)
+        if approvals.orders.denied(self._run, number, digest):
+            raise Refused(ORDER_DENIED, f"This site's owner has denied order {number} of run {self._run}.")
+        if not approvals.orders.approved(self._run, number, digest):
+            approvals.orders.propose(self._run, number, digest, steps=steps, kinds=kinds)
             raise Refused("waiting", f"Order {number} of run {self._run} is waiting for this site's approval.")
 
     def sleep(self) -> bool:

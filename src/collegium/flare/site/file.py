@@ -21,6 +21,7 @@ from collegium.core.building import build
 from collegium.core.site import Site
 from collegium.errors import ConfigError
 from collegium.flare.kits.identity import read_keys
+from collegium.flare.operations.settings import MetricsSection
 from collegium.learners.prepare import with_preparation
 from collegium.privacy.budget import Budget
 from collegium.privacy.learners.base import PrivateLearner, require_secret_noise
@@ -124,10 +125,13 @@ class SitePublic(Section):
 
 
 class SiteRuns(Section):
-    """How long a run stays open here when nobody asks for it."""
+    """How long a run stays open here when nobody asks for it, and how many compute at the same time."""
 
     idle_minutes: float = Field(
         60.0, gt=0, allow_inf_nan=False, description="a run that was not heard of for so long is put to sleep"
+    )
+    at_once: int | None = Field(
+        None, ge=1, description="so many runs compute at the same time, and orders of others wait (default: no limit)"
     )
 
 
@@ -150,12 +154,13 @@ class SiteFile(File):
         "auto", description="auto: encode categories, fill missing values and scale where the learner needs it"
     )
     data: SiteData
-    learner: dict[str, Any] | str = "random_forest"
+    learner: dict[str, Any] | str | list[dict[str, Any] | str] = "random_forest"
     policy: SitePolicy = SitePolicy()
     budget: SiteBudget | None = None
     public: SitePublic = SitePublic()
     runs: SiteRuns = SiteRuns()
     notify: SiteNotify = SiteNotify()
+    metrics: MetricsSection = MetricsSection()
     identities: dict[str, Hash] = Field({}, description="the other sites' identities, by name")
 
     @classmethod

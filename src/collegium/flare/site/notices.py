@@ -44,6 +44,10 @@ class Notices:
         """Somebody was turned away, or another installation answers in this site's name."""
         self.tell("door", text)
 
+    def certificate_ends(self, text: str) -> None:
+        """The certificate ends soon, or has ended."""
+        self.tell("certificate", text)
+
     def tell(self, event: str, text: str, **facts: Any) -> None:
         """Print the line now, and pass it on without keeping anybody waiting."""
         print(f"{NOTICE}{text}", flush=True)  # noqa: T201 - the agent is a program

@@ -19,19 +19,24 @@ from collegium import __version__, wire
 from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError, WireError
 from collegium.flare import PROTOCOL
-from collegium.flare.agreement.approvals import Approvals
+from collegium.flare.agreement.approvals import Approvals, PlanDenied
 from collegium.flare.agreement.planning import Plan, Review, review
 from collegium.flare.agreement.usage import BY_POLICY
+from collegium.flare.site.bulletin import Work
 from collegium.flare.site.engagement import Engagement
 from collegium.flare.site.file import SiteSetup
 from collegium.flare.site.open_runs import OpenRuns
+from collegium.flare.site.pause import PAUSED, require_not_paused
 from collegium.flare.site.public_store import PIECE, PublicStore
+from collegium.flare.site.turns import Turns
 from collegium.site.agent import SiteLog
 from collegium.site.ledger import Ledger
 from collegium.wire.limits import HEADER, PLAN
 from collegium.wire.orders import Request
 
 _LONGEST_WAIT: Final = 60.0
+_PAUSED_TOO: Final = ("hello", "cancel", "close")
+"""What a paused site still answers: nothing runs for it, and nothing leaves."""
 _ROUND: Final = 1 << 14
 """For the bytes that frame a header, a plan or a piece."""
 
@@ -55,7 +60,10 @@ class Office:
         self._setup = setup
         self._approvals = approvals
         self._instance = instance
-        self._tell, self._problem = tell, ""
+        self._tell, self.problem = tell, ""
+        self.work = Work()
+        """What was done for all runs together, since this office was opened."""
+        self._turns = Turns(setup.file.runs.at_once, self._wait_begins)
         self._public = PublicStore(folder / "public", setup.file.public.max_bytes, own_public)
         self._public.remove_parts()
         self._runs = OpenRuns(folder, 60 * setup.file.runs.idle_minutes, self._public.leave)
@@ -88,7 +96,7 @@ class Office:
 
     def answer(self, message: bytes) -> bytes:
         """One answer to one message, whatever it holds. Never raises."""
-        what, run = "", ""
+        what, run, words = "", "", dict[str, str]()
         try:
             if len(message) > self.longest_message:
                 raise Refused("too-large", f"A message of {len(message)} bytes exceeds what is accepted at present.")
@@ -98,9 +106,15 @@ class Office:
                 raise Refused("bad-message", "A message asks for something unknown.")
             if len(payload) > self._longest_payload(what):
                 raise Refused("too-large", f"A message of {len(payload)} bytes asks for {what}.")
-            return self._answers[what](header, payload)
+            if what in _PAUSED_TOO:
+                return self._answers[what](header, payload)
+            require_not_paused(self._folder)
+            reply = self._answers[what](header, payload)
+            require_not_paused(self._folder)  # what a step made meanwhile is kept, and leaves when the site is resumed
+            return reply
         except Refused as refusal:
             code, why = refusal.code, str(refusal)
+            words |= {"reason": refusal.reason} if isinstance(refusal, PlanDenied) and refusal.reason else {}
         except WireError as error:
             code, why = "bad-message", str(error)
         except (KeyError, TypeError, ValueError, AttributeError):
@@ -110,12 +124,12 @@ class Office:
             self._tell_of_storage(why)
         except Exception:
             code, why = "failed", traceback.format_exc()
-        if code not in ("waiting", "busy", "not-open"):  # not refusals: the coordinator asks again
+        if code not in ("waiting", "busy", "not-open", PAUSED):  # not refusals: the coordinator asks again
             with suppress(CollegiumError):
                 self._ledger.note_refusal(run, -1, what[:32], code)
         with suppress(OSError):  # a full disk must not keep the site from refusing
             self._log.write_again(f"{what[:32]!r}: {code}: {why}")
-        return wire.join({"state": "refused", "code": code}, b"")
+        return wire.join({"state": "refused", "code": code, **words}, b"")
 
     def _longest_payload(self, what: str) -> int:
         most = self._setup.file.policy.max_message_bytes
@@ -152,7 +166,10 @@ class Office:
                 self._log.write(f"run {run} leaves out {left_out} rows, whose labels are not classes of the plan")
             self._approvals.usage.begin(run, plan.digest, approval)
             try:
-                opened = Engagement(self._folder, run, plan, setup, public, records=len(self._setup.site))
+                records = len(self._setup.site)
+                opened = Engagement(
+                    self._folder, run, plan, setup, public, records=records, work=self.work, turns=self._turns
+                )
             except ConfigError as error:
                 raise Refused("wrong-data", str(error)) from None
             self._runs.open(run, opened)
@@ -163,6 +180,7 @@ class Office:
         """The approval under which a run may begin or go on; a refusal where the owner's is asked for and missing."""
         if self._approvals.usage.plan_of(run) not in (None, plan.digest):
             raise Refused("other-plan", f"Run {run} was begun with a different plan.")
+        self._approvals.require_not_denied(plan)
         return BY_POLICY if self._setup.file.policy.approval == "auto" else self._approvals.require(plan, run)
 
     def _take_public(self, header: dict[str, Any], payload: bytes) -> bytes:
@@ -180,13 +198,17 @@ class Office:
         engagement = self._engaged(run)
 
         def admit(requests: list[Request]) -> None:
+            require_not_paused(self._folder)  # perhaps since it was given
             engagement.require_planned(requests)
             if engagement.has_answered(requests):
                 return
             try:
                 self._require_approved(engagement.plan, run)
-            except Refused as refusal:  # withdrawn: the coordinator opens the run again, and learns that it waits
-                raise Refused("not-open" if refusal.code == "waiting" else refusal.code, str(refusal)) from None
+            except Refused as refusal:
+                if refusal.code != "waiting":
+                    raise
+                # withdrawn: the coordinator opens the run again, and learns that it waits
+                raise Refused("not-open", str(refusal)) from None
             engagement.require_left(requests, self._approvals.usage)
             if self._setup.file.policy.approval == "each":
                 engagement.require_approved(payload, requests, self._approvals)
@@ -213,11 +235,16 @@ class Office:
 
     def _tell_of_storage(self, problem: str) -> None:
         """Say when storing fails and when it works again, not once per message."""
-        before, self._problem = self._problem, problem
+        before, self.problem = self.problem, problem
         if problem and not before:
             self._tell(f"cannot store what it does: {problem} It refuses until it can.")
         if before and not problem:
             self._tell("can store what it does again.")
+
+    def _wait_begins(self, run: str, at_work: int) -> None:
+        """Say once for each wait why a run does not go on."""
+        with suppress(OSError):
+            self._log.write(f"run {run} waits for its turn: {at_work} at work, as many as runs.at_once lets")
 
     def _cancel(self, header: dict[str, Any], payload: bytes) -> bytes:
         return _reply("cancelled", done=self._engaged(_run_name(header)).cancel(str(header["order"])))

@@ -58,10 +58,15 @@ def end_run(kit: str | Path, run: str) -> None:
 
     A step that is running is finished, but what it would release does not leave.
     """
-    folder = Path(kit) / AGENT / "runs" / run
-    if not _RUN.fullmatch(run) or _read(folder) is None:
+    require_open(kit, run)
+    file = Path(kit) / AGENT / "runs" / run / RUN_ENDED
+    write_private(file, _now().isoformat(timespec="seconds").encode())
+
+
+def require_open(kit: str | Path, run: str) -> None:
+    """An error if a run is not open at the site of this kit."""
+    if not _RUN.fullmatch(run) or _read(Path(kit) / AGENT / "runs" / run) is None:
         raise ConfigError(f"No run {run!r} is open here: `collegium site status` lists those that are.")
-    write_private(folder / RUN_ENDED, _now().isoformat(timespec="seconds").encode())
 
 
 class OpenRuns:

@@ -52,8 +52,11 @@ def postpone(packages: dict[str, tuple[str, ...]]) -> None:
 def do_without_arrow(site_file: Path) -> None:
     """Load pandas without Arrow for a site whose tables are CSV or npz files: it takes 8 MB.
 
-    Arrow itself stays importable. Pandas keeps text in Python's strings, which changes no value.
+    Arrow itself stays importable. Pandas keeps text in Python's strings, which changes no value. Where either is loaded
+    already, there is nothing to save.
     """
+    if "pandas" in sys.modules or "pyarrow" in sys.modules:
+        return
     with suppress(OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):  # reading it for good says what is wrong
         text = site_file.read_text(encoding="utf-8")
         if "source" in tomllib.loads(text).get("data", {}) and ".parquet" not in text.lower():

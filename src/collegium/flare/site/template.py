@@ -44,12 +44,17 @@ max_bytes = 1073741824             # the largest set that is fetched; all togeth
 
 [runs]
 idle_minutes = 60                 # a run that was not heard of for so long sleeps on disk until the next order
+# at_once = 1                     # so many runs compute at the same time; orders of others wait for their turn
 
 [notify]                          # who is told that a plan or an order waits for approval
 # command = ["./tell-me.sh"]      # gets one JSON object on its standard input
 # mail = "data-protection@hospital.org"
 # smtp = "localhost:25"           # a mail server that needs no password
 # sender = "collegium@hospital.org"
+
+[metrics]                         # for Prometheus; without a port there is no endpoint
+# port = 9464                     # whoever can reach it can read it: how much left and was spent, no rows
+# host = "127.0.0.1"
 
 [identities]                      # of the other sites, by telephone or letter: never from the coordinator
 # other-hospital = "64 hexadecimal digits, as its `collegium site init` shows"

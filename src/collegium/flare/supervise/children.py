@@ -19,9 +19,11 @@ from typing import IO, Final
 
 from collegium.errors import ConfigError, MissingExtra
 from collegium.flare.nvflare.guarded import PARENT
+from collegium.flare.supervise.standing import Part
 
 MARK: Final = "COLLEGIUM_KIT"
 _LOG_BYTES, _LOG_FILES = 5_000_000, 3
+_TRIES, _TRY_SECONDS = 5, 0.05
 _FIRST_DELAY, _LONGEST_DELAY, _STEADY_SECONDS = 0.5, 30.0, 60.0
 _TOKEN: Final = re.compile(r"(?i)(token(?:_signature)?['\"]?\s*[:=]\s*['\"]?)[^\s'\",]{8,}")
 _KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*")
@@ -44,6 +46,7 @@ class Child:
     pid_file: Path | None = None
     restart_at: float | None = None
     last_line: str = ""
+    restarts: int = -1
 
     def __post_init__(self) -> None:
         self._delay = _FIRST_DELAY
@@ -75,9 +78,15 @@ class Child:
             errors="replace",
         )
         self.restart_at, self._started = None, time.monotonic()
+        self.restarts += 1
         if self.pid_file is not None:
             self.pid_file.write_text(f"{self._process.pid}\n")
         threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+
+    @property
+    def part(self) -> Part:
+        """What others are told about it."""
+        return Part(None if self._process is None else self._process.pid, max(0, self.restarts))
 
     def end(self) -> None:
         """Ask it to end; it is then started again."""
@@ -160,12 +169,10 @@ def locked(path: Path, kit: Path) -> Iterator[None]:
     """Hold a kit for this process: started twice, the second would silently push the first out of the federation."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _taken(file):
             file.seek(0)
             pid = file.read().strip() or "unknown"
-            raise ConfigError(f"{kit} is already running as process {pid}: stop that one first (kill {pid}).") from None
+            raise ConfigError(f"{kit} is already running as process {pid}: stop that one first (kill {pid}).")
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -173,3 +180,14 @@ def locked(path: Path, kit: Path) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+
+
+def _taken(file: IO[str]) -> bool:
+    """Whether the lock could be had. Whoever looks who has it, as probes do, has it for a moment: try again."""
+    for again in (True,) * _TRIES + (False,):
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if again:
+            time.sleep(_TRY_SECONDS)
+    return False

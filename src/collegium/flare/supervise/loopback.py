@@ -29,7 +29,8 @@ _STOP_SECONDS: Final = 15.0
 class LoopbackFederation:
     """Provisions on creation, so that site files can be written; starts everything on entry and stops it on exit.
 
-    Use it from the main thread: what it starts ends with the thread that started it.
+    `server_options` are further words of `collegium server start`. Use it from the main thread: what it starts ends
+    with the thread that started it.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class LoopbackFederation:
         sites: Sequence[str] = ("site-1", "site-2", "site-3"),
         port: int | None = None,
         host: str = "localhost",
+        server_options: Sequence[str] = (),
     ) -> None:
         self.sites = tuple(sites)
         self.port = free_port() if port is None else port
         self.kits = folder.resolve() / "kits"
+        self._server_options = tuple(server_options)
         self._consoles = folder.resolve() / "consoles"
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self.file = FederationFile(
@@ -87,12 +90,16 @@ class LoopbackFederation:
 
     def start(self, timeout: float = 60.0) -> None:
         """Start the server and all sites, and wait until every site is registered."""
-        self._launch("server", "server", "start", self.server_kit)
+        self.launch_server()
         for name in self.sites:
             self._launch(name, "site", "join", self.site_kit(name))
         self.wait_for("server", "started", 0, timeout)
         for name in self.sites:
             self._wait_for_site(name, 0, timeout)
+
+    def launch_server(self) -> None:
+        """Start the server, and do not wait for it."""
+        self._launch("server", "server", "start", self.server_kit, *self._server_options)
 
     def stop(self) -> None:
         """End everything that was started."""

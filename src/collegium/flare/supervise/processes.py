@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
 
+from collegium import __version__
 from collegium.errors import CollegiumError, ConfigError
-from collegium.flare import NOTICE
 from collegium.flare.kits.kit import SETTINGS, Kit
 from collegium.flare.kits.local_policy import server_resources
 from collegium.flare.nvflare.guarded import die_with_parent
 from collegium.flare.supervise.children import Child, end_members, locked
 from collegium.flare.supervise.connection import Connection
 from collegium.flare.supervise.dialling import check_port, why_unreachable
+from collegium.flare.supervise.news import ServerNews, hear_notice
+from collegium.flare.supervise.notifying import Notifier
+from collegium.flare.supervise.renewed import Expiry, Renewed
+from collegium.flare.supervise.standing import FILE, Standing, ToldFile
 
 Say = Callable[[str], None]
-_NEWS: Final = (
-    (r"root: Server started$", "started; waiting for sites"),
-    (r"New client (\S+?)@\S* joined", r"\1 connected"),
-    (r"Re-activate the client: (\S+)", r"\1 connected"),
-    (r"Remove the dead Client\. Name: (\S+?)\.", r"\1 lost"),
-    (r"Client (\S+) (disabled|enabled)\.", r"\1 \2"),
-    (r"authenticated as '(\S+)' but claimed (?:endpoint )?'(\S+?)'", r"refused: \1 claimed to be \2"),
-    (r"refused: ([^\s.]+)\S* sent a message for ([^\s.]+)", r"refused: \1 sent a message for \2"),
-)
-"""What NVFlare's server logs, and what the console says then."""
 _TICK_SECONDS: Final = 0.2
 _FIRST_DIAL_SECONDS, _DIAL_SECONDS = 4.0, 5.0
+_AGENT: Final = "agent"
 _OWNER_MUST_ACT: Final = 2  # the agent's exit code when site.toml or the data need a change
 
 
@@ -47,11 +41,16 @@ class Stopped(CollegiumError):
 class Supervisor:
     """Keeps children running until a signal comes, or one of them cannot go on."""
 
-    def __init__(self, kit: Kit, children: list[Child], say: Say) -> None:
+    def __init__(self, kit: Kit, children: list[Child], say: Say, notifier: Notifier) -> None:
         self.kit = kit
         self._children = children
-        self._say = say
+        self._say, self._notifier = say, notifier
         self._stop = threading.Event()
+        self._renewed = Renewed(kit, say)
+        self._file = ToldFile(kit.folder / FILE)
+        self._started = self._since = time.time()
+        self._was_up = False
+        self._reason = ""
 
     def run(self) -> None:
         """Start all, and end all."""
@@ -61,18 +60,56 @@ class Supervisor:
         try:
             for child in self._children:
                 child.start()
+            self._notifier.ready()  # a site may wait long for a server that is away: that is no reason to end it
             while not self._stop.wait(_TICK_SECONDS):
+                self._notifier.alive()
                 for child in self._children:
                     self._tend(child)
                 self.watch()
+                self._file.tell(self.standing())
             self._say("stopping")
+            self._notifier.stopping()
         finally:
             end_members(self.kit.folder)
             for child in self._children:
                 child.forget()
 
+    @property
+    def up(self) -> bool:
+        """A site: connected to the server. A server: it takes connections."""
+        return True
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Who is connected to a server."""
+        return ()
+
+    def standing(self) -> Standing:
+        """What it says of itself."""
+        return Standing(
+            os.getpid(), __version__, self._started, self.kit.expires, self._was_up, self._since, self._reason,
+            self.sites, {child.name: child.part for child in self._children},
+        )  # fmt: skip
+
     def watch(self) -> None:
         """Called at every tick."""
+        if (kit := self._renewed.look()) is not None:
+            self.kit = kit
+            self._say(f"has a new certificate, valid for {kit.days_left:.0f} days; connecting with it")
+            self.reconnect()
+        up = self.up
+        if up != self._was_up:
+            self._was_up, self._since = up, time.time()
+            self.turned(up)
+
+    def reconnect(self) -> None:
+        """Called when there is a new certificate: whatever holds the old one is started again."""
+        for child in self._children:
+            if child.name != _AGENT:  # which looks for itself, and goes on with what it does
+                child.end()
+
+    def turned(self, up: bool) -> None:
+        """Called when it is connected, and when it is no longer."""
 
     def on_end(self, child: Child, code: int) -> None:
         """Called when a child has ended; raises where starting it again would not help."""
@@ -88,72 +125,81 @@ class Supervisor:
 
 def run_server(kit: Kit, say: Say) -> None:
     """Run a federation's server until a signal comes."""
+    notifier = Notifier()
     _prepare(kit)
     with locked(kit.folder / "server.lock", kit.folder):
         check_port(kit)
         (kit.folder / "coordinator").mkdir(mode=0o700, exist_ok=True)
         resources = kit.folder / "local" / "resources.json"
         resources.write_text(json.dumps(server_resources(kit.folder), indent=1) + "\n", encoding="utf-8")
-        arguments, said = _nvflare_arguments(kit), set[str]()
-        server = Child("server", arguments, kit.folder, lambda line: _hear_server(line, said, say))
-        Supervisor(kit, [server], say).run()
+        _ServerSupervisor(kit, _telling(say, notifier), notifier).run()
 
 
-def _hear_server(line: str, said: set[str], say: Say) -> None:
-    _hear_notice(line, say)
-    for pattern, words in _NEWS:
-        if found := re.search(pattern, line):
-            text = found.expand(words)
-            if text not in said:
-                say(text)
-            if text.startswith("refused"):  # said once: whoever does that tries again and again
-                said.add(text)
-            return
+class _ServerSupervisor(Supervisor):
+    """Also knows which sites are connected."""
 
+    def __init__(self, kit: Kit, say: Say, notifier: Notifier) -> None:
+        self._news, self._expiry = ServerNews(say), Expiry(say)
+        super().__init__(kit, [Child("server", _nvflare_arguments(kit), kit.folder, self._news.hear)], say, notifier)
 
-def _hear_notice(line: str, say: Say) -> None:
-    if line.startswith(NOTICE):
-        say(line.removeprefix(NOTICE))
+    @property
+    def up(self) -> bool:
+        return self._news.started
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self._news.sites
+
+    def watch(self) -> None:
+        super().watch()
+        self._expiry.look("the server", self.kit.days_left)
+
+    def on_end(self, child: Child, code: int) -> None:
+        self._news.forget()
 
 
 def run_site(kit: Kit, say: Say) -> None:
     """Run a site until a signal comes, or the server has disabled it."""
+    notifier = Notifier()
     _prepare(kit)
     with locked(kit.folder / "agent" / "join.lock", kit.folder):
-        _SiteSupervisor(kit, say).run()
+        _SiteSupervisor(kit, _telling(say, notifier), notifier).run()
 
 
 class _SiteSupervisor(Supervisor):
     """Also says when a site's connection changes, and why it cannot connect."""
 
-    def __init__(self, kit: Kit, say: Say) -> None:
+    def __init__(self, kit: Kit, say: Say, notifier: Notifier) -> None:
         self._connection = Connection()
         self._nvflare = Child("nvflare", _nvflare_arguments(kit), kit.folder, self._connection.hear)
         pid_file = kit.folder / "agent" / "agent.pid"
-        agent = Child("agent", ["agent", str(kit.folder)], kit.folder, lambda line: _hear_notice(line, say), pid_file)
-        super().__init__(kit, [agent, self._nvflare], say)
-        self._was_up = False
-        self._reason = ""
+        agent = Child(_AGENT, ["agent", str(kit.folder)], kit.folder, lambda line: hear_notice(line, say), pid_file)
+        super().__init__(kit, [agent, self._nvflare], say, notifier)
         self._dial_at = time.monotonic() + _FIRST_DIAL_SECONDS
+
+    @property
+    def up(self) -> bool:
+        return self._connection.up
 
     def watch(self) -> None:
         self._check_rejected()
         if self._connection.disowned:
             self._connection.forget()
             self._nvflare.end()
-        up = self._connection.up
-        if up and not self._was_up:
-            self._say(f"connected to {self.kit.address}")
-            self._reason = ""
-        elif self._was_up and not up:
-            self._say(f"lost the connection to {self.kit.address}; reconnecting")
-            self._dial_at = time.monotonic() + 1.0
-        self._was_up = up
-        if not up and time.monotonic() >= self._dial_at:
+        super().watch()
+        if not self._was_up and time.monotonic() >= self._dial_at:
             self._explain()
 
+    def turned(self, up: bool) -> None:
+        if up:
+            self._say(f"connected to {self.kit.address}")
+            self._reason = ""
+        else:
+            self._say(f"lost the connection to {self.kit.address}; reconnecting")
+            self._dial_at = time.monotonic() + 1.0
+
     def on_end(self, child: Child, code: int) -> None:
-        if child.name == "agent" and code == _OWNER_MUST_ACT:
+        if child.name == _AGENT and code == _OWNER_MUST_ACT:
             raise ConfigError(child.last_line.removeprefix("collegium: "))
         if child is self._nvflare:
             self._check_rejected()
@@ -173,6 +219,16 @@ class _SiteSupervisor(Supervisor):
             raise Stopped(f"{name} was disabled at {address}: {undo}.")
         if reason:
             raise Stopped(f"{address} refused {name}: {reason}.")
+
+
+def _telling(say: Say, notifier: Notifier) -> Say:
+    """Say it on the console, and to systemd."""
+
+    def tell(text: str) -> None:
+        say(text)
+        notifier.status(text)
+
+    return tell
 
 
 def _prepare(kit: Kit) -> None:

@@ -23,7 +23,7 @@ from torch import nn
 
 from collegium.core.settings import checked
 from collegium.errors import ConfigError
-from collegium.learners.nets import images
+from collegium.learners.nets import efficientnet, images
 from collegium.learners.nets.images import UnitLength, WeightNormed, image_of
 from collegium.registry import nearest
 
@@ -185,6 +185,7 @@ NETS: Final[dict[str, NetFunction]] = {
     "mobilenetv2": images.mobilenetv2,
     "mobilenetv2_half": images.mobilenetv2_half,
     "shufflenet": images.shufflenet,
+    "efficientnet_lite0": efficientnet.efficientnet_lite0,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
@@ -21,9 +22,13 @@ from collegium.learners.torch.devices import computing, passing
 
 Said = Literal["logits", "features", "classes"]
 Answer = Callable[[torch.Tensor], torch.Tensor]
+Late = Callable[[], NDArray[Any]]
+"""An answer that is looked at when it is there: others are still being computed."""
 
 AT_ONCE: Final = 2**19
 """Rows times nets that are computed at a time."""
+NETS_AT_ONCE: Final = 5
+"""About so many nets answer in one computation: sites go on with the answers of some while others are computed."""
 AT_ONCE_VALUES: Final = 2**27
 """Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
@@ -75,7 +80,7 @@ def _batch_statistics(net: nn.Module) -> Iterator[None]:
             layer.eval().momentum = own
 
 
-def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[NDArray[Any]]:
+def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[Late]:
     """What several nets with the same layers say of the same rows; `layers` are prepared for several nets."""
     with _asking(asked):
         weights = _stacked([list(net.named_parameters()) for net in nets])
@@ -91,13 +96,40 @@ def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, 
                 return answer(X)
 
         every = vmap(one, in_dims=(0, 0, None))
-        most = max(1, AT_ONCE // len(nets))
-        if asked.device.type == "cpu":
-            chunks = asked.rows.chunks(min(most, CHUNK_ROWS))
-        else:
-            chunks = asked.rows.chunks(most, most_values=AT_ONCE_VALUES)
-        parts = [every(weights, buffers, asked.rows.tensor(chunk, asked.device)) for chunk in chunks]
-        return list(torch.cat(parts, dim=1).cpu().numpy())
+        groups = _even_slices(len(nets), NETS_AT_ONCE)
+        chunks = list(_chunks(asked, max(group.stop - group.start for group in groups)))
+        late: list[Late] = []
+        for group in groups:
+            own, its_buffers = ({name: value[group] for name, value in each.items()} for each in (weights, buffers))
+            parts = [every(own, its_buffers, asked.rows.tensor(chunk, asked.device)) for chunk in chunks]
+            late += _copied(torch.cat(parts, dim=1), lies_ready=asked.said == "classes")
+        return late
+
+
+def _chunks(asked: Question, nets: int) -> Iterator[slice]:
+    most = max(1, AT_ONCE // nets)
+    if asked.device.type == "cpu":
+        return asked.rows.chunks(min(most, CHUNK_ROWS))
+    return asked.rows.chunks(most, most_values=AT_ONCE_VALUES)
+
+
+def _copied(found: torch.Tensor, *, lies_ready: bool) -> list[Late]:
+    """By net, what was found. Where `lies_ready`, a GPU goes on while it is copied, and whoever wants it waits.
+
+    Memory for that takes long to get: it is for little that is soon read.
+    """
+    if not (lies_ready and found.is_cuda):
+        return [partial(np.asarray, each) for each in found.cpu().numpy()]
+    here = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
+    here.copy_(found, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record(torch.cuda.current_stream(found.device))
+
+    def of(place: int) -> NDArray[Any]:
+        copied.synchronize()
+        return here[place].numpy()
+
+    return [partial(of, place) for place in range(len(found))]
 
 
 def _stacked(given: Sequence[list[tuple[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:

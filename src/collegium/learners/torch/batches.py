@@ -41,6 +41,11 @@ class Rows:
     def __len__(self) -> int:
         return int(self._values.shape[0])
 
+    @property
+    def given_shape(self) -> tuple[int, ...]:
+        """The shape of a row for its user, where that is not the one that the net takes."""
+        return self.shape
+
     def take(self, rows: Indices | slice) -> Floats:
         """These rows as a new array; NaN and infinite values are refused."""
         block = self.block(rows)

@@ -6,7 +6,9 @@ import copy
 import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from functools import cache
 from math import prod
+from types import FunctionType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -45,6 +47,7 @@ from collegium.learners.torch.batches import (
     per_row,
     weights_of,
 )
+from collegium.learners.torch.beginnings import Beginnings
 from collegium.learners.torch.devices import find_device
 from collegium.learners.torch.training import NO_TERMS, Schedule, Training, Update, check_output
 from collegium.learners.torch.works import AnswerWork, UpdateWork
@@ -116,6 +119,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: NonNegativeInt | None = None
     _training: Training = field(init=False)
     _checked: Sequence[Any] = field(init=False, default=())
+    _last_classes: NDArray[Any] | None = field(init=False, default=None)
     classes_: NDArray[Any] = field(init=False)
     input_shape_: tuple[int, ...] = field(init=False)
     last_update_: UpdateReport = field(init=False)
@@ -138,8 +142,9 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_parameters(self)
         order = _class_order(classes)
-        shape = self._rows(X, None).shape
-        self._training, self.classes_, self.input_shape_ = self._new_training(shape, len(order)), order, shape
+        rows = self._rows(X, None)
+        self._training = self._new_training(rows.shape, len(order))
+        self.classes_, self.input_shape_ = order, rows.given_shape
         return self
 
     def update(
@@ -165,15 +170,18 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         reset, unless they set `keep_optimizer`. Rows that they bring are added to each mini-batch.
         """
         anew = not self.__sklearn_is_fitted__()
-        order = _class_order(classes)
-        if not anew and not np.array_equal(order, self.classes_):
+        order = self.classes_ if not anew and classes is self._last_classes else _class_order(classes)
+        if not anew and order is not self.classes_ and not np.array_equal(order, self.classes_):
             raise ConfigError("These are not the classes, in their order, that this classifier was first trained with.")
         if epochs is None:
             epochs = self.epochs
             steps = self.steps if steps is None else steps
         terms = terms or NO_TERMS
         given = self._read(X, y, pseudo, sample_weight, anew=anew, terms=terms)
-        return self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms)
+        self._train(given, order, epochs, steps, anew=anew, check_all=steps is None, terms=terms)
+        # An array that cannot be changed is the same the next time, if it is the same one.
+        self._last_classes = classes if isinstance(classes, np.ndarray) and not classes.flags.writeable else None
+        return self
 
     @checked
     def distill(
@@ -237,7 +245,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         device = find_device(self.device, quietly=True)
-        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch)))
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch)))()
 
     def _carry_out(self, update: Update) -> UpdateReport:
         return meet(UpdateWork(update))
@@ -302,7 +310,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         private = self._rows(X, None if anew else self.input_shape_)
         given = [_Given(private, labels_of(y, private), weights_of(sample_weight, private))]
         if pseudo is not None:
-            public = self._rows(pseudo[0], private.shape, name="the pseudo-labeled X")
+            public = self._rows(pseudo[0], private.given_shape, name="the pseudo-labeled X")
             labels = labels_of(pseudo[1], public, name="the pseudo-labels")
             sure = None
             if terms.confidences is not None:
@@ -339,18 +347,18 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
         schedule = replace(schedule, lr=terms.rate * schedule.lr)
         sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
-        input_shape = given[0].rows.shape
-        beside = self._beside(terms, input_shape, len(classes))
+        rows = given[0].rows
+        beside = self._beside(terms, rows.given_shape, len(classes))
         if check_all:
             for each in sets:
                 each.check(schedule.device)
             if beside is not None:
                 beside.check(schedule.device)
-        training = self._new_training(input_shape, len(classes)) if anew else self._training
+        training = self._new_training(rows.shape, len(classes)) if anew else self._training
         sets = [each for each in sets if len(each) > 0]
         update = training.begin(sets, schedule, terms, beside, optimizer=self.optimizer)
         self.last_update_ = self._carry_out(update)
-        self._training, self.classes_, self.input_shape_ = training, classes, input_shape
+        self._training, self.classes_, self.input_shape_ = training, classes, rows.given_shape
         return self
 
     def _beside(self, terms: LocalTerms, shape: tuple[int, ...], n_classes: int) -> Beside | None:
@@ -361,14 +369,20 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Beside(self._rows(X, shape, name="the unlabeled X"), targets, n_classes)
 
     def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
-        return Training(
-            lambda: self._new_net(input_shape, n_classes),
-            input_shape,
-            optimizer=self.optimizer,
-            seed=self.random_state,
-            deterministic=isinstance(self.net, str),
-            layers=(self.net, self.norm) if isinstance(self.net, str) else None,
-        )
+        def make() -> Training:
+            return Training(
+                lambda: self._new_net(input_shape, n_classes),
+                input_shape,
+                optimizer=self.optimizer,
+                seed=self.random_state,
+                deterministic=isinstance(self.net, str),
+                layers=(self.net, self.norm) if isinstance(self.net, str) else None,
+            )
+
+        if self.random_state is None or not (isinstance(self.net, str) or _is_plain(self.net)):
+            return make()
+        key = (self.net, self.norm, input_shape, n_classes, self.optimizer, self.random_state)
+        return BEGINNINGS.make(key, make)
 
     def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
         if isinstance(self.net, str):
@@ -388,13 +402,28 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_all(self, epochs: int, steps: int | None) -> None:
         """Check the parameters, if they are not those that were checked last: a run asks again and again."""
-        now = [*(getattr(self, each.name) for each in fields(self) if each.init), epochs, steps]
+        cls: Any = type(self)
+        now = [*_parameters_of(cls)(self), epochs, steps]
         if len(self._checked) == len(now) and all(map(operator.is_, self._checked, now)):
             return
         check_parameters(self)
-        check(PositiveInt, epochs, "TorchClassifier: epochs")
-        check(PositiveInt | None, steps, "TorchClassifier: steps")
+        check(PositiveInt, epochs, f"{cls.__name__}: epochs")
+        check(PositiveInt | None, steps, f"{cls.__name__}: steps")
         self._checked = now
+
+
+@cache
+def _parameters_of(cls: Any) -> operator.attrgetter[Any]:
+    """What reads all parameters of such a classifier."""
+    return operator.attrgetter(*(each.name for each in fields(cls) if each.init))
+
+
+BEGINNINGS: Beginnings[Training] = Beginnings()
+
+
+def _is_plain(net: Any) -> bool:
+    """Whether it is a function without a memory of its own: it makes the same net from the same random numbers."""
+    return isinstance(net, FunctionType) and net.__closure__ is None
 
 
 class _Given(NamedTuple):

@@ -47,6 +47,17 @@ class Descent:
         return {name: part for each in self._losses for name, part in each.parts().items()}
 
     def _go_down(self, batch: Batch) -> torch.Tensor:
+        """A net that can compute a step in less memory does so when there is not enough."""
+        try:
+            return self._take(batch)
+        except torch.OutOfMemoryError:
+            less = getattr(self._net, "use_less_memory", None)
+            self.optimizer.zero_grad()
+            if less is None or not less(len(batch.X)):
+                raise
+        return self._go_down(batch)  # not above: there, what the failed step computed is still in memory
+
+    def _take(self, batch: Batch) -> torch.Tensor:
         self.optimizer.zero_grad()
         with passing(batch.X.device, self._precision):
             loss = self._loss(batch)

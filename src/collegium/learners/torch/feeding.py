@@ -141,10 +141,10 @@ class DeviceFeed:
         """Copy the numbers, codes and weights of the rows of the next steps to the device."""
         chunks = [_Chunk(each, first, self._room, self._rows) for each in self._fed]
         for place, numbers in enumerate(self._numbers):
-            own = np.empty(numbers.shape, np.int32)  # half as much to copy
+            own = np.empty((len(chunks), *numbers.shape[::2]), np.int32)  # half as much to copy; by net, as it comes
             for at, (each, start) in enumerate(zip(chunks, self._tables.starts[place], strict=True)):
-                np.add(each.numbers[place], start, out=own[:, at], casting="same_kind")
-            _put(numbers, own)
+                np.add(each.numbers[place], start, out=own[at], casting="same_kind")
+            numbers.copy_(torch.from_numpy(own).to(numbers.device).transpose(0, 1))
             if place < len(self._codes):
                 self._tell_codes(place, chunks)
         if self.weighted or any(each.is_filled for each in chunks):

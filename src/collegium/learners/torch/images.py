@@ -34,7 +34,7 @@ class Images:
     """Images as (n, channels, height, width), without a copy, and the range of their values."""
 
     def __init__(self, X: Any, image_shape: Sequence[int] | None = None) -> None:
-        self.values = _channels_first(_array(X), image_shape)
+        self.values = channels_first(_array(X), image_shape)
         if len(self.values) < 2:
             raise ConfigError(f"Pre-training compares images with each other: {len(self.values)} are too few.")
         is_byte = self.values.dtype == np.uint8
@@ -187,7 +187,7 @@ def _array(X: Any) -> NDArray[Any]:
     return values
 
 
-def _channels_first(values: NDArray[Any], image_shape: Sequence[int] | None) -> NDArray[Any]:
+def channels_first(values: NDArray[Any], image_shape: Sequence[int] | None) -> NDArray[Any]:
     """(n, channels, height, width), from that, (n, height, width[, channels]), or flat rows of a known shape."""
     if values.ndim == 2:
         if image_shape is None or len(image_shape) != 3 or values.shape[1] != np.prod(image_shape):

@@ -35,7 +35,9 @@ MOST_RECORDED: Final = 8
 
 def has_lane(update: Update) -> bool:
     """Whether the steps of an update can be recorded: its rows stay on the GPU, and so does all that its losses do."""
-    if not can_record(update.schedule.device) or not all(each.rows.can_stay for each in update.every):
+    if update.training.computed_alone or not can_record(update.schedule.device):
+        return False
+    if not all(each.rows.can_stay for each in update.every):
         return False
     return update.recordable
 
@@ -148,6 +150,8 @@ class Lanes:
             streams = _streams(update.schedule.device)
             if self._made == len(streams):
                 return None
+            # On its own stream, too: what another did for it might still be waiting there when its first step is taken.
+            torch.cuda.set_stream(streams[self._made])
             self._free.append(Lane(update, streams[self._made]))
             self._made += 1
         return self._free.pop()

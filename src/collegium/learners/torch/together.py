@@ -39,10 +39,11 @@ def stacks_well(training: Training, device: torch.device) -> bool:
     Convolutions of several nets become one with groups, which is slower than it looks, and batch norm makes the last
     bits of their sums matter. A few small ones on a GPU are worth it.
     """
-    if training.has_layer(nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase):
+    if training.computed_alone or training.has_layer(nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase):
         return False
-    size = sum(prod(shape) for _, shape, _ in training.shapes)
-    return not training.has_layer(nn.modules.conv._ConvNd) or (device.type == "cuda" and size < SMALL)
+    if not training.has_layer(nn.modules.conv._ConvNd):
+        return True
+    return device.type == "cuda" and sum(prod(shape) for _, shape, _ in training.shapes) < SMALL
 
 
 def why_not(update: Update) -> str | None:
@@ -64,12 +65,13 @@ _OF_SCHEDULE: Final = ("params", "lr", "weight_decay")
 
 def kind_of(update: Update) -> Hashable:
     """Equal for updates that are the same computation on other numbers."""
-    group = {name: value for name, value in update.optimizer.param_groups[0].items() if name not in _OF_SCHEDULE}
+    group, schedule = update.optimizer.param_groups[0], update.schedule
     return (
         update.training.layers,
         update.training.shapes,
-        (type(update.optimizer), tuple(sorted((name, str(value)) for name, value in group.items()))),
-        dataclasses.replace(update.schedule, epochs=1, steps=1),
+        (type(update.optimizer), tuple(sorted([each for each in group.items() if each[0] not in _OF_SCHEDULE]))),
+        (schedule.batch_size, schedule.lr, schedule.weight_decay, schedule.device, schedule.augment),
+        schedule.precision,
         (len(update.sets), update.beside is not None, update.terms.train),
         tuple(_signature(term) for term in update.terms.added),
     )
@@ -187,13 +189,14 @@ def shapes_of(updates: Sequence[Update]) -> list[Shape]:
     levels = [len(updates)]
     while levels[-1] > 1:
         levels.append(min(levels[-1] - 1, max(1, int(levels[-1] * USEFUL))))
-    shapes = []
-    for step in range(int(lengths[0])):
-        active = int(np.searchsorted(-lengths, -step))  # those with more steps
-        sizes = [int(each.hands.sizes[step]) for each in updates[:active]]
-        nets = min(level for level in levels if level >= active)
-        shapes.append(Shape(nets, max(sizes), min(sizes) < max(sizes)))
-    return shapes
+    levels.reverse()
+    takes_part = np.arange(lengths[0]) < lengths[:, None]
+    sizes = np.zeros(takes_part.shape, dtype=np.intp)
+    sizes[takes_part] = np.concatenate([each.hands.sizes for each in updates])
+    rows = sizes.max(axis=0)
+    filled = np.where(takes_part, sizes, rows).min(axis=0) < rows
+    nets = np.array(levels)[np.searchsorted(levels, takes_part.sum(axis=0))]
+    return [Shape(*each) for each in zip(nets.tolist(), rows.tolist(), filled.tolist(), strict=True)]
 
 
 def _member(update: Update) -> Member:

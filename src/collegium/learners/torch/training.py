@@ -123,7 +123,7 @@ class Training:
         self.layers = likeness(self.net) if layers is None else layers
         self._input_shape = input_shape
         self._has: dict[tuple[type[nn.Module], ...], bool] = {}
-        self._optimizer, self._optimizer_name = OPTIMIZERS[optimizer](self.net.parameters()), optimizer
+        self._optimizer, self._optimizer_name = OPTIMIZERS[optimizer](_learning(self.net)), optimizer
         self.taken = 0
         """How many steps its optimizer has taken."""
         self._kept: deque[object] = deque(maxlen=MOST_KEPT)
@@ -133,6 +133,8 @@ class Training:
         self._distilled_for = 0
         self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
+        self.computed_alone = bool(getattr(self.net, "computed_alone", False))
+        """Whether its net says that it cannot be computed with others, nor be recorded."""
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
 
     def begin(
@@ -161,7 +163,7 @@ class Training:
             if tensors:
                 torch._foreach_zero_(tensors)
         else:
-            self._optimizer, self._optimizer_name = OPTIMIZERS[name](self.net.parameters()), name
+            self._optimizer, self._optimizer_name = OPTIMIZERS[name](_learning(self.net)), name
             put_optimizer(self._optimizer, self._device)
         self.taken = 0
 
@@ -171,7 +173,7 @@ class Training:
         with turn(schedule.device):
             self.to(schedule.device, schedule.precision)
             kept = self._distiller if terms.keep_optimizer else None
-            adam = torch.optim.Adam(self.net.parameters()) if kept is None else kept
+            adam = torch.optim.Adam(_learning(self.net)) if kept is None else kept
             put_optimizer(adam, self._device)
             self._distiller = adam if terms.keep_optimizer else None
             self._distilled_for = 0 if kept is None else self._distilled_for
@@ -350,6 +352,11 @@ class Training:
         """Whether some weight is NaN or infinite."""
         with turn(self._device):
             return not bool(torch.stack([value.isfinite().all() for value in self.net.state_dict().values()]).all())
+
+
+def _learning(net: nn.Module) -> list[nn.Parameter]:
+    """What an optimizer needs to know: what is frozen for good, such as a pre-trained model, may be far larger."""
+    return [each for each in net.parameters() if each.requires_grad]
 
 
 def has_layer(net: nn.Module, *kinds: type[nn.Module]) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar
+from functools import cached_property, partial
+from typing import ClassVar
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from collegium.core.meeting import Alone
 from collegium.core.terms import UpdateReport
 from collegium.learners.torch import lanes, together
-from collegium.learners.torch.answers import Question, answers_of_several
+from collegium.learners.torch.answers import Late, Question, answers_of_several
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.stacked_layers import layers_like
 from collegium.learners.torch.together import stacks_well
@@ -98,11 +98,11 @@ class AnswerWork:
             return None
         return "answer", self.training.layers, self.training.shapes, self.asked.rows.identity, *self.asked[1:]
 
-    def alone(self) -> NDArray[Any]:
+    def alone(self) -> Late:
         """Ask the net."""
-        return self.training.answers(self.asked)
+        return partial(np.asarray, self.training.answers(self.asked))
 
-    def together(self, others: Sequence[AnswerWork]) -> Sequence[NDArray[Any] | Alone]:
+    def together(self, others: Sequence[AnswerWork]) -> Sequence[Late | Alone]:
         """Ask all of them, of which it is the first."""
         with turn(self.asked.device):
             for each in others:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -32,8 +33,8 @@ from collegium.privacy.row_by_row import row_by_row
 
 LARGEST: Final = 2.0**30
 """Rows are clipped to this on either side, so that a net can compute with them."""
-# Gradients of single records are as large as the net, times the records that are handled at once.
-_VALUES_AT_ONCE: Final = 2**26
+VALUES_AT_ONCE: Final = 2**26
+"""Gradients of single records are as large as the net: so many of their numbers are in memory at a time."""
 _COLUMNS: Final = 2**13
 _ROUNDING: Final = 2.0**-10
 """Gradients are clipped a little below the bound: lengths of so many columns are known to half of that."""
@@ -90,11 +91,11 @@ class NoisyOptimizer(DPOptimizer):  # type: ignore[misc]
         for p in self.params:
             if not p.grad_sample.sum().isfinite():
                 p.grad_sample.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        squares = sum(piece.norm(dim=1).double().square() for p in self.params for piece in _pieces(p))
-        bound = self.max_grad_norm * (1 - _ROUNDING)
-        shares = bound / squares.sqrt().clamp(min=bound)
-        for p in self.params:
-            total = torch.cat([shares @ piece.double() for piece in _pieces(p)])
+        every = [pieces(p.grad_sample, 1) for p in self.params]
+        squares = sum(piece.norm(dim=1).double().square() for own in every for piece in own)
+        shares = clipped_shares(squares, self.max_grad_norm)
+        for p, own in zip(self.params, every, strict=True):
+            total = torch.cat([shares @ piece.double() for piece in own])
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
 
     def add_noise(self) -> None:
@@ -134,7 +135,7 @@ def train_privately(
         expected_batch_size=event.sampling * size,
     )
     is_random = not deterministic or has_layer(net, nn.modules.dropout._DropoutNd)
-    at_once = max(1, _VALUES_AT_ONCE // max(1, sum(p.numel() for p in net.parameters())))
+    at_once = max(1, VALUES_AT_ONCE // max(1, sum(p.numel() for p in net.parameters())))
     for _ in range(event.count):
         drawn = np.flatnonzero(noise.happens(event.sampling, len(data)))
         parts = [drawn[start : start + at_once] for start in range(0, max(1, len(drawn)), at_once)]
@@ -161,10 +162,19 @@ def _find_gradients(
             p.grad_sample = p.new_zeros((0, *p.shape))
 
 
-def _pieces(p: Any) -> tuple[torch.Tensor, ...]:
-    """Gradients by record, a few columns at a time: all of them would be too large in double precision."""
-    pieces: tuple[torch.Tensor, ...] = p.grad_sample.reshape(-1, p.numel()).split(_COLUMNS, dim=1)
-    return pieces
+def pieces(gradients: torch.Tensor, records: int) -> tuple[torch.Tensor, ...]:
+    """Gradients by record, a few columns at a time: all of them would be too large in double precision.
+
+    The first `records` dimensions say whose gradient it is.
+    """
+    width = prod(gradients.shape[records:])
+    return torch.split(gradients.reshape(*gradients.shape[:records], width), _COLUMNS, dim=-1)
+
+
+def clipped_shares(squares: Any, max_grad_norm: float) -> Any:
+    """What is left of gradients whose squared lengths are these, when none is longer than `max_grad_norm`."""
+    bound = max_grad_norm * (1 - _ROUNDING)
+    return bound / squares.sqrt().clamp(min=bound)
 
 
 def check_net(net: nn.Module) -> nn.Module:

@@ -19,6 +19,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from collegium.core.labels import Codes
+from collegium.core.meeting import meet
 from collegium.core.samples import LabelledData
 from collegium.core.settings import (
     Learner,
@@ -135,6 +136,10 @@ class PrivateTorch(PrivateClassifier):
             prepared.set_params(prepare=wrapped[:-1])
         return prepared
 
+    def joins_cohort(self, mode: str) -> str | None:
+        """Why this learner is not fitted with those of other sites in this mode; None if it is."""
+        return self._classifier(self.net, None).joins_cohort(mode)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self.prepare is not None  # it is trusted, as a Pipeline is
@@ -160,9 +165,8 @@ class PrivateTorch(PrivateClassifier):
 
     def _learn(self, private: LabelledData, public: Any, pseudo: LabelledData | None, charge: Charge) -> None:
         from collegium.learners.torch.batches import Labelled
-        from collegium.learners.torch.cuda_graphs import turn
-        from collegium.learners.torch.devices import RandomStream, computing, find_device
-        from collegium.privacy.learners.dp_training import train_privately
+        from collegium.learners.torch.devices import RandomStream, find_device
+        from collegium.privacy.learners.dp_together import PrivateFit
 
         (event,) = charge.events
         self._fit_preparation(public)
@@ -172,22 +176,21 @@ class PrivateTorch(PrivateClassifier):
         net = model.to_module()
         if not isinstance(self.net, str):  # ours take any numbers
             rows.clear_where_it_fails(net)
-        device = find_device(self.device)
-        with turn(device), computing(device, "float32"):
-            train_privately(
-                net,
-                Labelled(rows, private.codes, codes),
-                cast("SampledGaussian", event),
-                noise,
-                RandomStream(int(rng.integers(2**31))),
-                optimizer=self.optimizer,
-                lr=self.lr,
-                weight_decay=self.weight_decay,
-                max_grad_norm=self.max_grad_norm,
-                size=self._size,
-                device=device,
-                deterministic=isinstance(self.net, str),
-            )
+        fit = PrivateFit(
+            net,
+            Labelled(rows, private.codes, codes),
+            cast("SampledGaussian", event),
+            noise,
+            RandomStream(int(rng.integers(2**31))),
+            optimizer=self.optimizer,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            max_grad_norm=self.max_grad_norm,
+            size=self._size,
+            device=find_device(self.device),
+            is_named=isinstance(self.net, str),
+        )
+        meet(fit)
         self.model_ = model.set_weights({name: value.cpu().numpy() for name, value in net.state_dict().items()})
 
     def _classifier(self, net: Any, seed: int | None) -> TorchClassifier:

@@ -1,0 +1,61 @@
+"""``collegium public``: make a public set together, and compare it with a site's own rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import typer
+
+from collegium.cli.options import AsJson, Changes, StudyFile
+from collegium.data.files import read_rows
+from collegium.errors import ConfigError, StorageError
+from collegium.site.ledger import storage_errors
+from collegium.study.study import Study
+
+Rows = Annotated[Path, typer.Argument(help="The made-up rows (Parquet or CSV).", metavar="PUBLIC")]
+Own = Annotated[Path, typer.Argument(help="The site's own rows (Parquet or CSV).", metavar="OWN")]
+Target = Annotated[str | None, typer.Option(help="The column of labels in the own rows, which is left out.")]
+Page = Annotated[Path, typer.Option(help="Where to write the page.")]
+File = Annotated[Path, typer.Option(help="Where to write the rows (Parquet or CSV).")]
+Kept = Annotated[
+    Path | None, typer.Option("--keep", help="A folder for the run that makes them: ledger, record, report.")
+]
+
+
+def make(
+    file: StudyFile,
+    changes: Changes = None,
+    out: File = Path("public.parquet"),
+    keep: Kept = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have a study's simulated sites make a public set together, and write it to a file."""
+    study = Study.from_toml(file, [*(changes or ()), 'data.public="together"'])
+    if out.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"{out}: rows are written to a .parquet or a .csv file.")
+    made = study.make_public(keep, base=file.parent)
+    rows = made.X if isinstance(made.X, pd.DataFrame) else pd.DataFrame(np.asarray(made.X)).rename(columns=str)
+    with storage_errors(out, StorageError):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        rows.to_csv(out, index=False) if out.suffix == ".csv" else rows.to_parquet(out)
+    if as_json:
+        typer.echo(json.dumps({"file": str(out), "sha256": made.digest, **(made.made or {})}))
+        return
+    typer.echo(f"{len(rows):,} made-up rows: {out}\nHash: {made.digest}\nEach record paid: {made.claim}")
+    for assumption in made.claim.assumptions if made.claim is not None else ():
+        typer.echo(f"  if {assumption}")
+
+
+def compare(public: Rows, own: Own, target: Target = None, out: Page = Path("made-up-rows.html")) -> None:
+    """For a site's owner: a page that compares made-up rows with the site's own. It must not leave the site."""
+    from collegium.reports.made import owner_page
+
+    text = owner_page(read_rows(public), read_rows(own, () if target is None else (target,)), own.stem)
+    with storage_errors(out, StorageError):
+        out.write_text(text, encoding="utf-8")
+        out.chmod(0o600)
+    typer.echo(f"For your eyes only: {out}")

@@ -1,0 +1,152 @@
+"""Numbers by round, as few of them as a screen can show.
+
+A browser gets every round of a short run. Of a long one it gets every second, fourth, eighth ... round, so that a line
+has at most `MOST_POINTS` points however long the run is; the last round is always among them. A range that somebody
+looks at more closely is thinned out by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+MOST_POINTS: Final = 400
+"""Of one line, until it is thinned out further."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which rounds are shown: of each `stride` rounds from `first` on, the last; and the last of all before `end`."""
+
+    first: int
+    end: int
+    stride: int
+
+    @classmethod
+    def over(cls, first: int, end: int, most: int = MOST_POINTS) -> Grid:
+        """The finest grid with at most so many points. Strides are powers of two, so they seldom change."""
+        length, stride = max(0, end - first), 1
+        while length > most * stride:
+            stride *= 2
+        return cls(first, end, stride)
+
+    @property
+    def whole(self) -> int:
+        """How many points will not change any more when rounds are added."""
+        return max(0, self.end - self.first) // self.stride
+
+    def rounds(self, start: int = 0) -> list[int]:
+        """The rounds of the points from the `start`-th on."""
+        first = self.first + start * self.stride
+        ends = list(range(first + self.stride - 1, self.end, self.stride))
+        return ends if (self.end - first) % self.stride == 0 else [*ends, self.end - 1]
+
+
+class Series:
+    """One number per round; NaN where there is none."""
+
+    def __init__(self, kind: Literal["d", "f"] = "d") -> None:
+        self._values: array[float] = array(kind)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def put(self, number: int, value: float | None) -> None:
+        """The number of a round; rounds that were left out keep the one before."""
+        values = self._values
+        if number >= len(values):
+            last = values[-1] if values else math.nan
+            values.extend([last] * (number + 1 - len(values)))
+        if value is not None:
+            values[number] = value
+
+    def grow(self, length: int) -> None:
+        """Up to so many rounds, the last number stays."""
+        if length > len(self._values):
+            self.put(length - 1, None)
+
+    def get(self, number: int) -> float:
+        """The number of a round, or the last before it."""
+        return math.nan if not self._values or number < 0 else self._values[min(number, len(self._values) - 1)]
+
+    @property
+    def last(self) -> float:
+        """The latest number."""
+        return self._values[-1] if self._values else math.nan
+
+    @property
+    def first(self) -> float:
+        """The earliest number that there is."""
+        return next((value for value in self._values if value == value), math.nan)
+
+    def at(self, rounds: Sequence[int]) -> list[float]:
+        """The numbers of some rounds."""
+        values, end = self._values, len(self._values)
+        return [values[number] if number < end else math.nan for number in rounds]
+
+    def means(self, grid: Grid, start: int = 0) -> list[float]:
+        """The mean over the rounds of each point of a grid."""
+        found = []
+        for last in grid.rounds(start):
+            first = last - (last - grid.first) % grid.stride
+            part = self._values[first : last + 1]
+            known = [value for value in part if value == value]
+            found.append(sum(known) / len(known) if known else math.nan)
+        return found
+
+
+class Table:
+    """A metric by site and round. A site that has no number in a round keeps its last one."""
+
+    def __init__(self) -> None:
+        self.sites: list[Series] = []
+        self.means = Series()
+        """The mean over the sites, by round."""
+        self.length = 0
+
+    def put(self, number: int, values: list[float | None] | Mapping[str, float | None], sites: int) -> None:
+        """The numbers of a round: of all sites, or of some by their index."""
+        while len(self.sites) < sites:
+            self.sites.append(Series("f"))
+        named = list(enumerate(values)) if isinstance(values, list) else [(int(i), v) for i, v in values.items()]
+        for index, value in named:
+            if index < len(self.sites):
+                self.sites[index].put(number, value)
+        self.length = max(self.length, number + 1)
+        known = [value for value in (series.get(number) for series in self.sites) if value == value]
+        self.means.put(number, sum(known) / len(known) if known else None)
+
+    def fill(self) -> None:
+        """Let every site reach to the last round."""
+        for series in self.sites:
+            if len(series):
+                series.grow(self.length)
+
+    def points(self, rounds: Sequence[int]) -> list[list[float]]:
+        """By site, then by round."""
+        self.fill()
+        return [series.at(rounds) for series in self.sites]
+
+    def spread(self) -> tuple[float, float, float]:
+        """The mean, the lowest and the highest of the sites' latest numbers."""
+        known = [value for value in (series.last for series in self.sites) if value == value]
+        return (sum(known) / len(known), min(known), max(known)) if known else (math.nan, math.nan, math.nan)
+
+
+def spreads(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float], list[float]]:
+    """Over all lines: the mean, the lowest and the highest of each point."""
+    means, lows, highs = [], [], []
+    for column in zip(*points, strict=True):
+        known = [value for value in column if value == value]
+        means.append(sum(known) / len(known) if known else math.nan)
+        lows.append(min(known, default=math.nan))
+        highs.append(max(known, default=math.nan))
+    return means, lows, highs
+
+
+def told(values: Sequence[float], scale: float = 1.0, digits: int = 3) -> list[float | None]:
+    """Numbers as JSON has them."""
+    return [round(value * scale, digits) if math.isfinite(value) else None for value in values]

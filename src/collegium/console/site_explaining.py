@@ -1,0 +1,92 @@
+"""What an officer reads of a waiting plan. A rehearsal takes a while: it is made once, beside the pages."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from collegium import registry
+from collegium.flare.agreement.bounded import Overrun, bounded
+from collegium.flare.agreement.consent import Consent, consent
+from collegium.flare.agreement.forecast import Cost, cost_of
+from collegium.flare.agreement.planning import Plan, Review, Verdict, review
+from collegium.flare.site.agreed import public_set
+from collegium.flare.site.desk import Desk
+from collegium.flare.site.file import SITE_FILE, SiteFile
+
+SECONDS: Final = 120.0
+"""As long as a rehearsal may take: whoever proposes a plan chooses how long it would."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A plan, as it looks from this site."""
+
+    plan: Plan
+    review: Review
+    consent: Consent | None
+    """None where the plan's algorithm cannot be built here: it could not run either."""
+    cost: Cost
+
+    @property
+    def seen(self) -> str:
+        """A hash of all that is shown. An approval names it: it is for what was read, and for nothing else."""
+        return hashlib.sha256(repr((self.plan.digest, self.review, self.consent, self.cost)).encode()).hexdigest()
+
+    @property
+    def doubts(self) -> list[str]:
+        """What must be read before signing."""
+        found = [] if self.consent is None else list(self.consent.warnings)
+        found += [f"This site would refuse {each.step or 'the plan'}: {each.why}." for each in self.review.refusals]
+        return found
+
+
+@dataclass
+class Explanations:
+    """Explanations of plans, each made once for the files that it stands on."""
+
+    _made: dict[tuple[str, str, bool], Future[Explanation]] = field(default_factory=dict)
+    _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "explaining"))
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def of(self, desk: Desk, digest: str) -> Explanation | None:
+        """The explanation of a plan; None while it is being made. A plan that is not there is a ConfigError."""
+        plan = desk.approvals.plan(digest)
+        # with another site.toml, or once the public set has come, a plan looks different
+        there = plan.public_sha256 is not None and (desk.agent / "public" / f"{plan.public_sha256}.table").is_file()
+        key = digest, hashlib.sha256(desk.file.model_dump_json().encode()).hexdigest(), there
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = self._worker.submit(_explained, desk.kit, plan)
+            future = self._made[key]
+        return future.result() if future.done() else None
+
+    def close(self) -> None:
+        """Begin no more of them."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+
+
+def _explained(kit: Path, plan: Plan) -> Explanation:
+    """What is found out about a plan, in a process of its own: it may take too long, and it counts the site's rows."""
+    try:
+        return bounded(_found_out, kit, plan, None, seconds=SECONDS)
+    except Overrun as error:
+        why = f"the rehearsal was ended: {error}"
+    try:
+        return bounded(_found_out, kit, plan, why, seconds=SECONDS)
+    except Overrun as error:
+        refused = Verdict("", "", "failed", f"this site cannot even read it: {error}")
+        return Explanation(plan, Review((refused,), known=False), None, Cost(problem=str(error)))
+
+
+def _found_out(kit: Path, plan: Plan, unrehearsed: str | None) -> Explanation:
+    registry.install_steps()
+    file = SiteFile.from_toml(kit / SITE_FILE)
+    found, told = review(plan, file), None
+    if found.known:
+        told = consent(plan, file, public_set(kit, file, plan), unrehearsed=unrehearsed)
+    return Explanation(plan, found, told, cost_of(kit, plan))

@@ -1,0 +1,1 @@
+"""What operators and their programs look at: status, health and metrics of a server or a site."""

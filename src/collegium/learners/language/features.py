@@ -1,0 +1,135 @@
+"""What a language model makes of texts: the features of a row of token ids, one vector for the whole text."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Final, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from collegium.core.terms import Precision
+from collegium.errors import CollegiumWarning
+from collegium.learners.language.pretrained import Pretrained
+from collegium.learners.language.reading import NOTHING, Memo, Tokens
+from collegium.learners.language.recent import Recent
+from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.devices import computing, passing
+
+Pooling = Literal["mean", "last", "first"]
+AT_ONCE_CPU: Final = 8
+AT_ONCE_GPU: Final = 128
+"""Rows that are read at a time where nothing is trained."""
+STEP: Final = 16
+"""Rows are cut to a multiple of so many tokens, so that those of about one length are read together."""
+
+
+def pooled(body: nn.Module, ids: torch.Tensor, pooling: Pooling) -> torch.Tensor:
+    """One vector for each row, of length sqrt(width): its numbers are about 1 whatever the model."""
+    there = ids != NOTHING
+    hidden = body(input_ids=ids.clamp(min=0), attention_mask=there.long()).last_hidden_state.float()
+    if pooling == "mean":
+        weights = there.unsqueeze(-1)
+        whole = (hidden * weights).sum(dim=1) / weights.sum(dim=1)
+    else:
+        at = there.sum(dim=1) - 1 if pooling == "last" else torch.zeros_like(ids[:, 0])
+        whole = hidden[torch.arange(len(ids), device=ids.device), at]
+    scaled: torch.Tensor = whole * torch.rsqrt(whole.square().mean(dim=1, keepdim=True) + 1e-12)
+    return scaled
+
+
+def cut(ids: torch.Tensor) -> torch.Tensor:
+    """Without the columns that fill up every row."""
+    longest = int((ids != NOTHING).sum(dim=1).max())
+    return ids[:, : min(ids.shape[1], -(-longest // STEP) * STEP)]
+
+
+def in_batches(ids: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor], rows: Rows) -> torch.Tensor:
+    """What `read` makes of these rows, a few of about one length at a time.
+
+    Every batch of one length has the same shape, filled up if need be, so that what is computed of a text does not
+    depend on the texts beside it.
+    """
+    lengths = (ids != NOTHING).sum(dim=1)
+    groups = torch.div(lengths + STEP - 1, STEP, rounding_mode="floor") * STEP
+    order = torch.argsort(groups, stable=True)
+    parts: list[torch.Tensor] = []
+    for length in torch.unique(groups).tolist():
+        own = ids[order[groups[order] == length], : min(int(length), ids.shape[1])]
+        start = 0
+        while start < len(own):
+            batch = own[start : start + rows.at_once]
+            short = rows.at_once - len(batch)
+            filled = torch.cat([batch, batch[:1].expand(short, -1)]) if short else batch
+            if (found := rows.attempt(read, filled)) is not None:
+                parts.append(found[: len(batch)])
+                start += len(batch)
+    return torch.cat(parts)[torch.argsort(order)]
+
+
+class Rows:
+    """How many rows are read at a time: fewer from the moment on at which a GPU has no memory for them."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+
+    def attempt(self, read: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor) -> torch.Tensor | None:
+        """What comes of a batch; None if there is no memory for so many rows, and fewer are to be tried."""
+        try:
+            return read(batch)
+        except torch.OutOfMemoryError:
+            if not self.lower(len(batch)):
+                raise
+        return None
+
+    def lower(self, tried: int) -> bool:
+        """Half as many as were tried, from now on; whether that can be."""
+        if tried <= 1:
+            return False
+        self.at_once = min(self.at_once, tried // 2)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        text = f"There is no memory for {tried} texts at a time: {self.at_once} are read at a time from now on."
+        warnings.warn(text, CollegiumWarning, stacklevel=2)
+        return True
+
+
+def default_pooling(model: Pretrained) -> Pooling:
+    """The mean of all tokens where each has seen all others, else the last one, which has."""
+    return "mean" if model.reads_both_ways else "last"
+
+
+class Frozen:
+    """The features of texts by a model that nobody trains. What it has read is not read again."""
+
+    def __init__(
+        self, model: Pretrained, pooling: Pooling, length: int, device: torch.device, precision: Precision
+    ) -> None:
+        self._model, self._pooling = model, pooling
+        self._device, self._precision = device, precision
+        self._tokens = Tokens(model.tokenizer, length)
+        self._rows = Rows(AT_ONCE_CPU if device.type == "cpu" else AT_ONCE_GPU)
+        self.embed = Memo(self._embed)
+        """The features of texts, by row."""
+
+    def _embed(self, texts: list[str]) -> NDArray[np.float32]:
+        if not texts:
+            return np.zeros((0, self._model.width), dtype=np.float32)
+        ids = torch.from_numpy(self._tokens(texts)).long()
+        body, device = self._model.on(self._device), self._device
+        with turn(device), torch.inference_mode(), computing(device, self._precision), passing(device, self._precision):
+            found = in_batches(ids.to(device), lambda batch: pooled(body, batch, self._pooling), self._rows)
+            values: NDArray[np.float32] = found.float().cpu().numpy()
+        return values
+
+
+_frozen: Recent[Frozen] = Recent(4)
+
+
+def frozen(model: Pretrained, pooling: Pooling, length: int, device: torch.device, precision: Precision) -> Frozen:
+    """One for all learners of a process that have the same model and settings."""
+    key = (model.found.sha256, pooling, length, device, precision)
+    return _frozen.get(key, lambda: Frozen(model, pooling, length, device, precision))

@@ -1,0 +1,74 @@
+"""The socket that a console listens on, and its links."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from tests.console.visiting import Visitor
+
+from collegium.console.serving import Console, listen
+from collegium.errors import ConfigError
+
+
+def test_only_this_machine_reaches_it_unless_told_otherwise(console):
+    assert console._socket.getsockname()[0] == "127.0.0.1"
+    assert console.is_local
+    everywhere = Console([], "collegium watch", host="0.0.0.0")
+    try:
+        assert not everywhere.is_local
+        assert everywhere.link().startswith(f"http://127.0.0.1:{everywhere.port}/?token=")
+    finally:
+        everywhere.close()
+
+
+def test_a_port_in_use_is_said_in_one_line(console):
+    with pytest.raises(ConfigError) as caught:
+        Console([], "collegium watch", port=console.port)
+    where = f"127.0.0.1:{console.port}"
+    assert str(caught.value) == (
+        f"{where} is in use by another program: choose another port, or leave --port out to get a free one."
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "said"),
+    [("127.0.0.1", 70000, "There is no port 70000"), ("203.0.113.7", 0, "no address '203.0.113.7'")],
+)
+def test_an_address_that_cannot_be_had_is_said_in_one_line(host, port, said):
+    with pytest.raises(ConfigError, match=said):
+        listen(host, port)
+
+
+def test_every_link_is_another_one(console):
+    links = {console.link(role) for role in ("owner", "guest") for _ in range(20)}
+    assert len(links) == 40
+    assert min(len(link.partition("token=")[2]) for link in links) >= 43
+
+
+def test_it_answers_under_names_that_were_allowed():
+    routes: list[object] = []
+    named = Console(routes, "collegium watch", names=["console.example", "proxy.example:8443"])  # type: ignore[arg-type]
+    with named.in_background():
+        visitor = Visitor.of(named)
+        for name in ("console.example", f"console.example:{named.port}", "proxy.example:8443"):
+            assert visitor.get("/nowhere", Host=name).status == 404
+        for name in ("proxy.example", f"proxy.example:{named.port}", "other.example"):
+            assert visitor.get("/nowhere", Host=name).status == 421
+
+
+def test_without_the_packages_the_extra_is_named():
+    code = "import sys; sys.modules['uvicorn'] = None\nimport collegium.console"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "The console needs an optional package: pip install 'collegium[console]'" in done.stderr
+
+
+def test_it_imports_nothing_that_trains():
+    heavy = "numpy pandas scipy sklearn torch matplotlib pyarrow ray nvflare"
+    code = (
+        "import sys, collegium.console.serving, collegium.console.page, collegium.console.events\n"
+        f"print([name for name in '{heavy}'.split() if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

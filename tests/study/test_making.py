@@ -1,0 +1,163 @@
+"""Studies whose sites make their public set together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.together.tables import rows
+from typer.testing import CliRunner
+
+import collegium as cg
+from collegium.cli.main import app
+from collegium.errors import ConfigError
+from collegium.site.ledger import read_ledger
+from collegium.study.preparing import coordinators_part
+
+TABLE: dict[str, Any] = {
+    "name": "together",
+    "data": {"source": "patients.csv", "target": "state", "public": "together", "test": 200},
+    "together": {
+        "epsilon": 1.0,
+        "rows": 300,
+        "columns": {"age": [18, 90], "sex": ["F", "M"], "dose": {"low": 0.0, "high": 50.0}},
+    },
+    "partition": {"sites": 4},
+    "algorithm": {"name": "fedct", "rounds": 2},
+    "sites": [{"learner": {"name": "decision_tree", "max_depth": 3}}],
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Patients in a file, and a study of them."""
+    path = tmp_path_factory.mktemp("study")
+    frame, state = rows(1400, 5)
+    frame.drop(columns="ward").assign(state=state).to_csv(path / "patients.csv", index=False)
+    (path / "study.toml").write_text(cg.Study.from_dict(TABLE).to_toml())
+    return path
+
+
+def changed(**sections: Any) -> cg.Study:
+    return cg.Study.from_dict(TABLE | sections)
+
+
+def test_the_sites_of_a_study_make_their_public_set_and_label_it(folder: Path, tmp_path: Path) -> None:
+    run = cg.Study.from_dict(TABLE).run(tmp_path / "run", base=folder)
+    assert isinstance(run.labels, cg.Labels)
+    assert len(run.labels) == 300
+    assert run.about["public_made"]["claim"]["epsilon"] == pytest.approx(1.0)
+    made = cg.load(tmp_path / "run-public")
+    assert made.made is not None
+    assert len(made.made) == 300
+    report = (tmp_path / "run" / "report.html").read_text()
+    assert "The public set is made up: 300 rows" in report
+    assert "masked counts" in report
+
+
+def test_a_budget_for_one_run_covers_both(folder: Path, tmp_path: Path) -> None:
+    private = {"name": "private_voting", "epsilon": 3.0, "queries": 50, "teachers": 10}
+    site = {"learner": private, "budget": {"epsilon": 5.0}}
+    run = changed(sites=[site]).run(tmp_path / "run", base=folder)
+    assert run.refusals.empty
+    kept = read_ledger(tmp_path / "run-public-budgets" / "site0.db")
+    assert {"together.histograms", "together.edges"} < {row["step"] for row in kept}
+    assert any(row["step"].startswith("fedct.") for row in kept)
+    with pytest.raises(cg.SiteError, match="its budget is smaller than one round costs"):
+        changed(sites=[site | {"budget": {"epsilon": 3.1}}]).run(tmp_path / "other", base=folder)
+
+
+def test_a_rehearsal_takes_any_rows_and_spends_nothing(folder: Path) -> None:
+    prepared = cg.Study.from_dict(TABLE).prepare(folder)
+    assert list(prepared.public.columns) == ["age", "sex", "dose"]
+    assert len(prepared.public) == 300
+    assert prepared.public["age"].between(18, 90).all()
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"data": TABLE["data"] | {"public": 100}}, 'together: these settings are for data.public = "together"'),
+        ({"together": {"epsilonn": 1}}, "Did you mean 'epsilon'"),
+        ({"together": {"epsilon": 0}}, "together.epsilon"),
+    ],
+)
+def test_settings_that_do_not_fit_are_errors(sections: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        changed(**sections)
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"together": {"columns": {"age": [90, 18]}}}, "'age': its range must begin below its end"),
+        ({"data": TABLE["data"] | {"public_source": "iris"}}, "make the public set themselves"),
+        ({"algorithm": "fedmd"}, "made-up rows have none"),
+    ],
+)
+def test_studies_that_cannot_make_one_say_why(sections: Any, words: str, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=words):
+        changed(**sections).run(base=folder)
+
+
+def test_between_organizations_the_coordinator_needs_no_rows_to_make_one() -> None:
+    table = {
+        "data": {"source": "none"},
+        "algorithm": {"name": "together", "columns": TABLE["together"]["columns"]},
+        "federation": {"classes": ["ill", "well"]},
+    }
+    part = coordinators_part(cg.Study.from_dict(table))
+    assert part.public is None
+    assert isinstance(part.algorithm, cg.Together)
+    with pytest.raises(ConfigError, match=r"first coordinate a study with the algorithm together"):
+        coordinators_part(changed(federation={"classes": ["ill", "well"]}))
+
+
+def test_the_command_writes_rows_and_what_they_cost(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "public.csv"
+    done = CliRunner().invoke(app, ["public", "make", str(folder / "study.toml"), "--out", str(out), "--json"])
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.output.splitlines()[-1])
+    assert said["claim"]["epsilon"] == pytest.approx(1.0)
+    assert len(pd.read_csv(out)) == said["rows"] == 300
+    refused = CliRunner().invoke(app, ["public", "make", str(folder / "study.toml"), "--out", "rows.docx"])
+    assert isinstance(refused.exception, ConfigError)
+
+
+def test_the_owner_of_rows_can_compare_them_with_made_up_ones(folder: Path, tmp_path: Path) -> None:
+    made = pd.read_csv(folder / "patients.csv").drop(columns="state").sample(200, random_state=0)
+    made.to_parquet(tmp_path / "public.parquet")
+    page = tmp_path / "page.html"
+    arguments = [
+        str(tmp_path / "public.parquet"),
+        str(folder / "patients.csv"),
+        "--target",
+        "state",
+        "--out",
+        str(page),
+    ]
+    done = CliRunner().invoke(app, ["public", "compare", *arguments])
+    assert done.exit_code == 0, done.output
+    text = page.read_text()
+    assert "For the owner of these rows only" in text
+    assert "Distances to the nearest row" in text
+    assert page.stat().st_mode & 0o077 == 0
+
+
+def test_copies_of_own_rows_would_be_seen() -> None:
+    from collegium.together import fidelity
+
+    own, _ = rows(500, 1)
+    other, _ = rows(500, 2)
+    copies, fresh = fidelity.nearest(own, own), fidelity.nearest(other, own)
+    assert (copies["to a made-up row"] == 0).all()
+    assert fresh["to a made-up row"].iloc[-1] > 0
+    assert fidelity.distances(fidelity.distributions(own, own)).max() == 0
+    shifted = own.assign(age=np.minimum(own["age"] + 30, 90))
+    assert fidelity.distances(fidelity.distributions(shifted, own))["age"] > 0.2
+    with pytest.raises(ConfigError, match="different columns"):
+        fidelity.nearest(own, own[["age"]])

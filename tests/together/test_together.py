@@ -1,0 +1,228 @@
+"""A public set from end to end: sites, sums, rows and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.tree import DecisionTreeClassifier
+from tests.together.tables import COLUMNS, rows, sites
+
+import collegium as cg
+from collegium.algorithms.together import edges, histograms, pairs, ranges
+from collegium.core.site import ActiveSite
+from collegium.errors import ConfigError, QuorumLost, SiteError
+from collegium.privacy import accountant
+from collegium.privacy.budget import read_charges
+from collegium.site.ledger import read_ledger
+from collegium.together.columns import read_columns
+from collegium.together.counting import count
+from collegium.together.grids import grid_of
+
+
+@pytest.fixture(scope="module")
+def made() -> cg.PublicSet:
+    return cg.public_together(sites(), epsilon=1, rows=3000, columns=COLUMNS, seed=3)
+
+
+def test_rows_are_like_the_sites_own(made: cg.PublicSet) -> None:
+    real, _ = rows(3000, 99)
+    assert list(made.X.columns) == list(real.columns)
+    assert (made.X.dtypes == real.dtypes).all()
+    assert len(made.X) == 3000
+    assert made.X["age"].between(18, 90).all()
+    assert made.X["dose"].between(0, 50).all()
+    assert set(made.X["sex"]) == {"F", "M"}
+    assert set(made.X["ward"].dropna()) == {"A", "B", "C"}
+    assert made.X["ward"].isna().mean() == pytest.approx(0.1, abs=0.06)
+    assert (made.X["dose"] == 0).mean() == pytest.approx(0.6, abs=0.1)
+    assert made.X["age"].mean() == pytest.approx(real["age"].mean(), abs=5)
+
+
+def test_the_claim_is_what_the_sites_pay(made: cg.PublicSet) -> None:
+    assert made.claim.epsilon == pytest.approx(1.0)
+    assert (made.claim.delta, made.claim.unit, made.claim.relation) == (1e-5, "record", "add_remove")
+    assert any("at least 4 sites" in text for text in made.claim.assumptions)
+    for party in made.run.about["parties"]:
+        paid = made.run.releases[(made.run.releases["party"] == party) & (made.run.releases["kind"] == "MaskedCounts")]
+        charges = [charge for text in paid["privacy"] for charge in read_charges(text)[0]]
+        assert len(charges) == 3  # everything was declared: no range had to be found
+        assert accountant.claim(charges).epsilon == pytest.approx(1.0)
+
+
+def test_what_leaves_is_small_masked_and_in_the_ledger(tmp_path: Any) -> None:
+    run = cg.public_together(sites(), rows=10, columns=COLUMNS, out=tmp_path / "run").run
+    kept = read_ledger(tmp_path / "run" / "ledger.db")
+    assert len(kept) == len(run.releases)
+    assert {row["kind"] for row in kept} == {"Greeting", "Met", "MaskedCounts", "MaskShares"}
+    assert run.costs.groupby("party")["bytes_up"].sum().max() < 100_000
+    assert not run.privacy[run.privacy["kind"] == "unprotected"].size
+    stored = cg.load(tmp_path / "run").made
+    pd.testing.assert_frame_equal(stored, run.made)
+
+
+def test_the_same_seed_makes_the_same_rows_on_every_link(made: cg.PublicSet) -> None:
+    again = cg.public_together(sites(), rows=3000, columns=COLUMNS, seed=3, workers=2)
+    pd.testing.assert_frame_equal(made.X, again.X)
+    assert again.digest == made.digest
+    other = cg.public_together(sites(), rows=3000, columns=COLUMNS, seed=4)
+    assert not made.X.equals(other.X)
+
+
+def test_ranges_that_are_not_declared_are_found_with_a_share_of_the_budget() -> None:
+    made = cg.public_together(
+        sites(n=1500), epsilon=3, rows=500, columns={name: COLUMNS[name] for name in ("sex", "ward")}
+    )
+    assert made.X["age"].between(0, 128).all()
+    assert made.X["dose"].between(0, 64).all()
+    assert made.claim.epsilon == pytest.approx(3.0)
+    asked = {step for steps in made.run.orders["steps"] for step in str(steps).split()}
+    assert {step.name for step in (ranges, histograms, pairs, edges)} <= asked
+    paid = made.run.releases[made.run.releases["party"] == "s0"]["privacy"].dropna()
+    charges = [charge for text in paid for charge in read_charges(text)[0] if charge.events]
+    assert accountant.claim(charges).epsilon == pytest.approx(3.0)
+
+
+def test_a_range_that_is_found_in_much_noise_comes_with_a_warning() -> None:
+    with pytest.warns(cg.DoubtfulResult, match=r"'age' doubtful: declare them"):
+        made = cg.public_together(sites(3, 20), columns={name: COLUMNS[name] for name in ("sex", "ward", "dose")})
+    assert len(made.X) == 8000
+
+
+def test_arrays_of_numbers_stay_arrays() -> None:
+    X = np.random.default_rng(0).normal(size=(900, 3)).astype(np.float32)
+    three = [cg.Site(f"s{i}", X[i::3], (X[i::3, 0] > 0).astype(int)) for i in range(3)]
+    made = cg.public_together(three, rows=50, columns={0: (-3, 3), 1: (-3, 3), 2: (-3, 3)})
+    assert made.X.shape == (50, 3)
+    assert made.X.dtype == np.float32
+
+
+def test_small_integers_stay_within_what_they_hold() -> None:
+    X = np.random.default_rng(0).integers(200, 256, (3000, 2)).astype(np.uint8)
+    three = [cg.Site(f"s{i}", X[i::3], (X[i::3, 0] > 220).astype(int)) for i in range(3)]
+    made = cg.public_together(three, rows=500)  # the range that is found ends at 256
+    assert made.X.dtype == np.uint8
+    assert made.X.min() >= 128
+    frames = [cg.Site(s.name, pd.DataFrame(s.X, columns=["a", "b"]), s.y) for s in three]
+    assert cg.public_together(frames, rows=500).X.to_numpy().min() >= 128
+
+
+def test_a_site_that_drops_out_in_a_sum_costs_nothing_but_its_rows() -> None:
+    all_of_them = sites(6)
+    all_of_them[2] = replace(
+        all_of_them[2], policy=cg.Policy(steps=("acquaintance.*", "together.histograms", "secret_*"))
+    )
+    with pytest.warns(cg.CollegiumWarning, match="s2"):
+        made = cg.public_together(all_of_them, rows=100, columns=COLUMNS, dropouts=0.2)
+    assert len(made.X) == 100
+    assert made.claim.epsilon == pytest.approx(1.0)
+    assert set(made.run.refusals["party"]) == {"s2"}
+
+
+def test_with_fewer_sites_than_the_noise_is_made_for_nothing_is_revealed() -> None:
+    all_of_them = sites(5)
+    for lost in (1, 2):
+        all_of_them[lost] = replace(all_of_them[lost], policy=cg.Policy(steps=("acquaintance.*",)))
+    with pytest.raises(QuorumLost, match="3 of 5 sites are left"):
+        cg.public_together(all_of_them, rows=100, columns=COLUMNS, dropouts=0.2)
+
+
+def test_a_budget_counts_it_and_an_empty_one_refuses(tmp_path: Any) -> None:
+    budget = cg.Budget(1.2, ledger=tmp_path / "s0.db")
+    some = sites(3)
+    some[0] = replace(some[0], budget=budget)
+    cg.public_together(some, rows=10, columns=COLUMNS)
+    with pytest.raises(SiteError, match=r"s0.*budget"):
+        cg.public_together(some, rows=10, columns=COLUMNS)
+
+
+def test_sites_that_require_privacy_take_part() -> None:
+    strict = sites(3, policy=cg.Policy(requires="dp", unprotected=()))
+    assert len(cg.public_together(strict, rows=10, columns=COLUMNS).X) == 10
+
+
+def test_values_outside_a_declared_range_are_said_at_the_site_only() -> None:
+    made = cg.public_together(sites(), rows=10, columns=COLUMNS | {"age": (18, 60)})
+    assert "outside 17.5 .. 60.5; they count as its ends" in "".join(made.run.logs["s0"])
+    assert made.X["age"].max() <= 60
+
+
+def test_sites_label_made_up_rows_as_they_would_label_real_ones(made: cg.PublicSet) -> None:
+    numbers = ["age", "dose"]
+    learner = DecisionTreeClassifier(max_depth=3)
+    few = [cg.Site(site.name, site.X[numbers], site.y, learner=learner) for site in sites(n=60)]
+    X, y = rows(1000, 50)
+    run = cg.run(cg.FedCT(rounds=2), sites=few, public=made.X[numbers], test=(X[numbers], y))
+    assert run.labels is not None
+    assert run.accuracy.iloc[-1].mean() > 0.6
+
+
+def test_data_are_checked_with_a_public_set_that_was_made(made: cg.PublicSet) -> None:
+    few = [cg.Site(site.name, site.X, site.y) for site in sites(n=60)]
+    assert "shape" not in {finding.code for finding in cg.check(few, public=made)}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epsilon": 1e-3}, "too small to make anything of"),
+        ({"epsilon": 0}, "epsilon"),
+        ({"delta": 1}, "delta"),
+        ({"rows": 0}, "rows"),
+        ({"dropouts": 2}, "dropouts"),
+        ({"columns": {"nothing": (0, 1)}}, "no column 'nothing'"),
+        ({"model": "forest"}, "model"),
+    ],
+)
+def test_bad_settings_are_errors_before_anything_leaves(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        cg.public_together(sites(3, 20), **{"columns": COLUMNS, **change})
+
+
+def test_two_sites_are_too_few() -> None:
+    with pytest.raises(ConfigError, match="at least 3 sites"):
+        cg.public_together(sites(2, 20), columns=COLUMNS)
+
+
+def test_sites_with_other_columns_or_categories_are_named() -> None:
+    some = sites(3, 20)
+    other = some[2].X.rename(columns={"age": "years"})
+    with pytest.raises(SiteError, match=r"s2.*no column 'age'"):
+        cg.public_together([*some[:2], cg.Site("s2", other, some[2].y)], columns=COLUMNS)
+    kinds = [pd.CategoricalDtype(["F", "M"]), pd.CategoricalDtype(["F", "M"]), pd.CategoricalDtype(["M", "F"])]
+    differ = [cg.Site(s.name, s.X.astype({"sex": kind}), s.y) for s, kind in zip(some, kinds, strict=True)]
+    declared = {name: said for name, said in COLUMNS.items() if name != "sex"}
+    with pytest.raises(SiteError, match=r"s2.*'sex' has other categories"):
+        cg.public_together(differ, columns=declared)
+
+
+def test_images_are_not_made_together() -> None:
+    images = [cg.Site(f"s{i}", np.zeros((4, 8, 8)), [0, 1, 0, 1]) for i in range(3)]
+    with pytest.raises(SiteError, match="tables only, not for rows of shape"):
+        cg.public_together(images)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_one_record_changes_the_counts_by_what_the_step_declares(relation: str) -> None:
+    X, y = rows(50)
+    columns = [grid_of(column) for column in read_columns(COLUMNS, X.iloc[:0])]
+    groups = [*(np.arange(grid.cells) for grid in columns), np.arange(2)]
+    marginals = [[0], [1], [4], [0, 1], [2, 3], [1, 4]]
+    cells = sum(int(np.prod([len(groups[c]) for c in marginal])) for marginal in marginals)
+
+    def counted(keep: np.ndarray) -> np.ndarray:
+        site = ActiveSite(cg.Site("a", X.iloc[keep], y[keep]), np.array(["ill", "well"]), None, 0, simulation=True)
+        plain = [grid.to_plain() for grid in columns]
+        return count(site, plain, [each.tolist() for each in groups], marginals, cells).counts
+
+    everybody = np.arange(50)
+    changed = everybody[1:] if relation == "add_remove" else np.r_[everybody[1:], 1]
+    declared = histograms.sensitivity({"marginals": marginals, "relation": relation})
+    assert declared is not None
+    assert declared.l2 == pytest.approx(np.sqrt(6 if relation == "add_remove" else 12))
+    worst = np.linalg.norm(counted(everybody) - counted(changed))
+    assert worst <= declared.l2
+    assert worst > 0.5 * declared.l2

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from collegium.together.making import by_group, estimates
+from collegium.together.planning import Measured, first_look, grouped, groups_for, on_simplex
+from collegium.together.tree import fit_tree, with_label
+
+RNG = np.random.default_rng(0)
+
+
+def chain(n: int) -> np.ndarray:
+    """Four columns: the second follows the first, the third the second; the last is on its own."""
+    rng = np.random.default_rng(1)
+    first = rng.integers(0, 4, n)
+    second = np.where(rng.random(n) < 0.8, first, rng.integers(0, 4, n))
+    third = np.where(rng.random(n) < 0.8, second // 2, rng.integers(0, 2, n))
+    return np.stack([first, second, third, rng.integers(0, 3, n)], axis=1)
+
+
+def tables_of(rows: np.ndarray, sigma: float) -> tuple[list[np.ndarray], dict[tuple[int, int], np.ndarray]]:
+    sizes = [4, 4, 2, 3]
+    singles = [np.bincount(rows[:, c], minlength=size).astype(float) for c, size in enumerate(sizes)]
+    pairs = {}
+    for a, b in itertools.combinations(range(4), 2):
+        table = np.zeros((sizes[a], sizes[b]))
+        np.add.at(table, (rows[:, a], rows[:, b]), 1)
+        pairs[a, b] = table + RNG.normal(0, sigma, table.shape)
+    return singles, pairs
+
+
+@pytest.mark.parametrize("sigma", [0.01, 20.0])
+def test_rows_drawn_along_the_tree_have_the_pairs_that_were_counted(sigma: float) -> None:
+    rows = chain(20_000)
+    singles, pairs = tables_of(rows, sigma)
+    tree = fit_tree(singles, pairs, sigma)
+    drawn = tree.draw(20_000, np.random.default_rng(2))
+    assert tree.parents[3] == ()  # nothing but noise ties it to the others
+    for a, b in ((0, 1), (1, 2), (0, 2)):
+        exact = tables_of(rows, 0.0)[1][a, b]
+        made = tables_of(drawn, 0.0)[1][a, b]
+        assert np.abs(exact - made).sum() / 2 / len(rows) < 0.03
+
+
+@pytest.mark.parametrize("sigma", [0.01, 5.0])
+def test_two_columns_may_belong_together_in_one_class_only(sigma: float) -> None:
+    rng = np.random.default_rng(3)
+    label, first = rng.integers(0, 2, 20_000), rng.integers(0, 3, 20_000)
+    second = np.where(label == 1, first, 2 - first)  # by itself, neither tells anything of the label
+    rows = np.stack([first, second, label], axis=1)
+    table = np.zeros((3, 3, 2))
+    np.add.at(table, tuple(rows.T), 1)
+    singles = [np.bincount(column).astype(float) for column in rows.T]
+    tree = fit_tree(singles, {(0, 1, 2): table + RNG.normal(0, sigma, table.shape)}, sigma)
+    assert (0, 2) in tree.parents or (1, 2) in tree.parents
+    drawn = tree.draw(20_000, np.random.default_rng(4))
+    made = np.zeros_like(table)
+    np.add.at(made, tuple(drawn.T), 1)
+    assert np.abs(made - table).sum() / 2 / len(rows) < 0.03
+
+
+def test_noise_alone_makes_no_table_of_three_differ_from_its_pairs() -> None:
+    exact = np.full((4, 4, 2), 100.0)
+    histograms = [np.full(4, 800.0), np.full(4, 800.0), np.full(2, 1600.0)]
+    found = with_label(exact + RNG.normal(0, 30, exact.shape), histograms, (0, 1), 60.0)
+    assert np.abs(found - exact).max() < 1e-6
+    assert found.sum() == pytest.approx(exact.sum())
+
+
+def test_nothing_but_noise_makes_independent_columns() -> None:
+    rows = np.stack([RNG.integers(0, size, 300) for size in (4, 4, 2, 3)], axis=1)
+    singles, pairs = tables_of(rows, 200.0)
+    tree = fit_tree(singles, pairs, 400.0)
+    assert tree.parents == ((), (), (), ())
+
+
+def test_the_nearest_table_without_negative_numbers() -> None:
+    found = on_simplex(np.array([[5.0, -3.0], [4.0, 0.2]]), 6.0)
+    assert found.sum() == pytest.approx(6.0)
+    assert (found >= 0).all()
+    assert found.tolist() == [[3.5, 0.0], [2.5, 0.0]]
+    assert on_simplex(np.array([1.0, 2.0]), 0.0).tolist() == [0.0, 0.0]
+
+
+def test_neighbours_are_joined_to_equal_shares_and_rare_categories_to_one() -> None:
+    counts = np.array([100.0, 1, 1, 1, 1, 50, 50, 1, 1, 100])
+    groups = grouped(counts, 4, counts.sum(), in_order=True)
+    assert (np.diff(groups) >= 0).all()
+    assert groups.max() <= 3
+    assert groups[0] != groups[1]  # a cell that holds enough stays alone
+    rare = grouped(counts, 3, counts.sum(), in_order=False)
+    assert rare[[0, 9]].tolist() == [0, 1]
+    assert set(rare[1:9].tolist()) == {2}
+
+
+def test_the_more_noise_the_fewer_counts_are_asked_for() -> None:
+    histograms = [np.full(32, 100.0), np.full(32, 100.0), np.full(32, 100.0), np.array([1600.0, 1600.0])]
+    ordered = [True, True, True, False]
+
+    def asked(noise: float) -> tuple[int, int]:
+        workload = first_look(histograms, ordered, lambda n: noise * np.sqrt(n))
+        return len(workload.marginals), max(int(group.max()) + 1 for group in workload.groups)
+
+    assert asked(0.1) == (6, 8)  # all pairs
+    assert asked(25.0)[0] == 6
+    assert 4 <= asked(25.0)[1] < 8
+    assert asked(80.0)[0] == 3  # each with the label
+    assert asked(1000.0) == (4, 32)  # nothing but histograms
+
+
+def test_the_less_noise_the_finer_the_cells() -> None:
+    histograms = [np.full(32, 100.0), np.full(32, 100.0)]
+
+    def groups(noise: float) -> int | None:
+        found = groups_for(histograms, [True, True], [(0, 1)], lambda n: noise)
+        return None if found is None else int(found[0].max()) + 1
+
+    assert groups(0.1) == 32
+    assert groups(5.0) == 20
+    assert groups(1e6) is None
+
+
+def test_histograms_are_corrected_by_the_tables_that_they_are_in() -> None:
+    truth = np.array([900.0, 100.0])
+    own = [Measured((0,), truth + np.array([60.0, -60.0]), 60.0), Measured((1,), np.array([500.0, 500.0]), 60.0)]
+    exact = Measured((0, 1), np.outer(truth, [0.5, 0.5]), 1.0)
+    groups = [np.arange(2), np.arange(2)]
+    assert np.abs(by_group(estimates(own, [exact], groups), groups)[0] - truth).max() < 5
