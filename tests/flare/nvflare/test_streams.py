@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,8 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     forgetting = streams.Forgetting()
     monkeypatch.setattr(RxTask, "_schedule_remove_task", lambda task, ttl=None: forgetting.later(task, ttl))
     clock = [0.0]
-    monkeypatch.setattr(streams.time, "monotonic", lambda: clock[0])
+    # In its own name only: the event loops of other threads would wait for this clock, too.
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return clock
 
 
