@@ -57,7 +57,8 @@ class Piece:
     def _at_hand(self, name: str, table: Table) -> bool:
         missing = [] if self._conditions.quick else table.missing_data(self._conditions.data)
         if missing:
-            self._say(f"{name}: not run, {', '.join(missing)} is not in the data folder")
+            are = "is" if len(missing) == 1 else "are"
+            self._say(f"{name}: not run, {', '.join(missing)} {are} not in the data folder")
         return not missing
 
     def _is_done(self, unit: Unit) -> bool:
