@@ -96,6 +96,7 @@ def test_what_it_decides_does_not_leave_the_site(cancer: Any) -> None:
     assert set(guarded.metrics.query("metric == 'consensus_share'")["split"]) == {"private"}
 
 
+@pytest.mark.slow
 def test_it_is_the_same_on_every_link_and_after_a_resume(cancer: Any, tmp_path: Any) -> None:
     algorithm = cg.FedCT(rounds=2, guard=True, consensus=cg.Informed(), weights="both")
     here = cancer.run(algorithm)

@@ -44,6 +44,7 @@ def test_sites_as_teachers_pool_nothing(cancer) -> None:
     assert not cg.Pate(teachers="sites").simulation_only
 
 
+@pytest.mark.slow
 def test_pooled_pate_is_the_upper_bound_of_fedkt(digits) -> None:
     forest = RandomForestClassifier(30)
     bound = digits.run(cg.Pate(teachers=5), forest).metrics.query("metric == 'global_accuracy'")["value"].item()

@@ -69,6 +69,7 @@ def test_the_difference_is_the_largest_of_all_weights() -> None:
     assert apart >= np.abs(weights[0] - weights[1]).max()
 
 
+@pytest.mark.slow
 def test_what_was_found_is_kept_when_another_measure_fails(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     with pytest.raises(cg.ConfigError, match="mnist"):

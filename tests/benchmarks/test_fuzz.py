@@ -25,6 +25,7 @@ def test_mutants_are_refused_in_little_memory_and_the_same_order_has_the_same_an
     assert found["same"]
 
 
+@pytest.mark.slow
 def test_a_mutant_that_is_read_takes_no_more_than_was_said(tmp_path: Path) -> None:
     registry.install_steps()
     tracemalloc.start()

@@ -15,6 +15,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 
 
+@pytest.mark.slow
 def test_all_are_run_and_each_sees_no_more_than_its_cores() -> None:
     tasks = {str(n): Task(dict, ([("n", n)],)) for n in range(2)}
     tasks |= {"narrow": Task(seen, (), 1), "too wide": Task(seen, (), 999)}

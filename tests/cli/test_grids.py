@@ -64,6 +64,7 @@ def done(folder, killed):
     return collegium("run", "study.toml", "--json", cwd=folder)
 
 
+@pytest.mark.slow
 def test_after_a_kill_the_same_command_runs_what_is_missing(killed, done):
     assert killed.returncode == -9
     assert killed.stderr.split("\n")[:3] == [

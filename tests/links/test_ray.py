@@ -274,6 +274,7 @@ def run_script(tmp_path):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="listening sockets cannot be listed here")
 def test_ray_is_started_for_a_script_and_is_neither_heard_nor_reached_from_outside_nor_left_behind(run_script):
     done = run_script()

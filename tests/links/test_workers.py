@@ -30,6 +30,7 @@ def hosting(sizes=(40, 10, 10, 10), learners=None) -> Hosting:
     return Hosting(tuple(sites), np.arange(2), PublicSet(rng.normal(size=(20, 3))), None, 0)
 
 
+@pytest.mark.slow
 def test_sites_live_in_other_processes_and_stay_there():
     link = WorkersLink(hosting(), 2)
     try:

@@ -138,6 +138,7 @@ def test_the_result_is_the_same_in_a_worker(results):
     assert results[0]["releases"] == results[1]["releases"]
 
 
+@pytest.mark.slow
 def test_the_guide_s_file_works_beside_a_study(tmp_path):
     script = next(each for each in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "class Census" in each)
     (tmp_path / "census.py").write_text(script.partition("\nX, y = ")[0])

@@ -35,7 +35,11 @@ def test_a_record_of_another_class_is_left_out_and_nobody_sees_it(settings: dict
 
 
 @pytest.mark.parametrize(
-    "learner", [cg.PrivateTorch(epsilon=0.5, epochs=1, batch_size=16), PRIVATE], ids=["torch", "voting"]
+    "learner",
+    [
+        pytest.param(cg.PrivateTorch(epsilon=0.5, epochs=1, batch_size=16), id="torch", marks=pytest.mark.slow),
+        pytest.param(PRIVATE, id="voting"),
+    ],
 )
 def test_a_study_of_one_class_does_not_count_its_records(learner: Any) -> None:
     X, y = rows()

@@ -64,6 +64,7 @@ def test_what_leaves_is_small_masked_and_in_the_ledger(tmp_path: Any) -> None:
     pd.testing.assert_frame_equal(stored, run.made)
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_rows_on_every_link(made: cg.PublicSet) -> None:
     again = cg.public_together(sites(), rows=3000, columns=COLUMNS, seed=3, workers=2)
     pd.testing.assert_frame_equal(made.X, again.X)

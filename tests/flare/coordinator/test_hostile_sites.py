@@ -118,8 +118,10 @@ def test_a_site_that_asks_for_the_public_set_for_ever(host: OfficeHost, kits: Pa
     assert host.requests < 30
 
 
-@pytest.mark.parametrize("how", ["noise", "nothing", "a header that grows", "a code for the terminal"])
-@pytest.mark.parametrize("what", ["hello", "open", "close"])
+@pytest.mark.parametrize(
+    "how", ["noise", pytest.param("nothing", marks=pytest.mark.slow), "a header that grows", "a code for the terminal"]
+)
+@pytest.mark.parametrize("what", ["hello", "open", pytest.param("close", marks=pytest.mark.slow)])
 def test_nor_with_any_other_answer(host: OfficeHost, kits: Path, what: str, how: str) -> None:
     run, said = run_with(host, kits, what, ORDERS[how])
     assert set(run.refusals["party"]) <= {"site-2"}

@@ -72,7 +72,13 @@ def confirm(kits: Path, name: str) -> str:
     return done.output
 
 
-@pytest.mark.parametrize("agent", [True, False], ids=["the whole kit", "without the agent's folder"])
+@pytest.mark.parametrize(
+    "agent",
+    [
+        pytest.param(True, id="the whole kit"),
+        pytest.param(False, id="without the agent's folder", marks=pytest.mark.slow),
+    ],
+)
 def test_a_copy_answers_a_new_run(host: SignedHost, kits: Path, agent: bool) -> None:
     assert codes(run_of(host, kits, "first")) == set()
     before, thief, said = released(kits), copied(kits, agent=agent), list[str]()

@@ -77,7 +77,10 @@ def at_once(kits: Path, host: OfficeHost, algorithms: dict[str, str], look: Call
     return {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Run)}
 
 
-@pytest.mark.parametrize("turns", ["", "[runs]\nat_once = 1\n"], ids=["together", "in turns"])
+@pytest.mark.parametrize(
+    "turns",
+    [pytest.param("", id="together"), pytest.param("[runs]\nat_once = 1\n", id="in turns", marks=pytest.mark.slow)],
+)
 def test_two_studies_at_once_come_out_as_each_does_alone(kits: Path, tmp_path: Path, turns: str) -> None:
     alone_kits = tmp_path / "alone"
     for name in NAMES:

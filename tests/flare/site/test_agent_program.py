@@ -32,7 +32,9 @@ def change(ledger: Path, statement: str) -> None:
     db.close()
 
 
-@pytest.mark.parametrize("what", ["garbage", "a changed row", "overwritten pages"])
+@pytest.mark.parametrize(
+    "what", ["garbage", "a changed row", pytest.param("overwritten pages", marks=pytest.mark.slow)]
+)
 def test_a_ledger_that_was_changed_stops_the_site_and_its_owner_is_told(
     what: str, host: OfficeHost, kits: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
