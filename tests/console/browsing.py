@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from tests.waiting import seconds
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 in_browser = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (chromium, google-chrome)")
@@ -24,17 +27,48 @@ _SWITCHES = (
 _AXE = Path(__file__).with_name("axe") / "axe.min.js"
 
 
+class Chromium:
+    """A browser, and its processes: for some of its answers Playwright would wait for ever."""
+
+    def __init__(self, browser: Any, processes: list[psutil.Process]) -> None:
+        self._browser, self._processes = browser, processes
+
+    def new_context(self, **options: Any) -> Any:
+        return self._browser.new_context(**options)
+
+    @contextmanager
+    def limited(self, idle: float = 120.0) -> Iterator[None]:
+        """End the browser if the block takes longer: whoever waits for it gets an error."""
+        timer = threading.Timer(seconds(idle), self._kill)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _kill(self) -> None:
+        for process in self._processes:
+            with suppress(psutil.Error):
+                process.kill()
+
+
 @contextmanager
-def chromium() -> Iterator[Any]:
+def chromium() -> Iterator[Chromium]:
     """A browser that is started once."""
     playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as driver:
+    others = psutil.Process().children(recursive=True)
+    with ExitStack() as stack:
+        driver = stack.enter_context(playwright.sync_playwright())
         browser = driver.chromium.launch(
             executable_path=CHROMIUM, headless=True, chromium_sandbox=False, args=list(_SWITCHES)
         )
+        here = [each for each in psutil.Process().children(recursive=True) if each not in others]
+        started = Chromium(browser, here)
         try:
-            yield browser
+            yield started
         finally:
+            stack.enter_context(started.limited())
             browser.close()
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from tests.console.visiting import Visitor
 
+from collegium.console import serving
 from collegium.console.serving import Console, listen
 from collegium.errors import ConfigError
 
@@ -56,6 +61,23 @@ def test_it_answers_under_names_that_were_allowed():
             assert visitor.get("/nowhere", Host=name).status == 404
         for name in ("proxy.example", f"proxy.example:{named.port}", "other.example"):
             assert visitor.get("/nowhere", Host=name).status == 421
+
+
+def test_a_page_that_never_ends_is_not_waited_for(monkeypatch, caplog):
+    monkeypatch.setattr(serving, "_PATIENCE", 0.5)
+    reached, over = threading.Event(), threading.Event()
+
+    async def stuck(request: Request) -> Response:
+        reached.set()
+        over.wait(60)  # and so is everything else that the console does
+        return PlainTextResponse("")
+
+    with Console([Route("/", stuck)], "collegium watch").in_background() as console:
+        visitor = Visitor.of(console)
+        threading.Thread(target=visitor.get, args=("/",), daemon=True).start()
+        assert reached.wait(60)
+    assert "has not ended after 0.5 s" in caplog.text
+    over.set()
 
 
 def test_without_the_packages_the_extra_is_named():

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Final
 
 from collegium import registry
@@ -50,8 +52,9 @@ class Explanations:
     """Explanations of plans, each made once for the files that it stands on."""
 
     _made: dict[tuple[str, str, bool], Future[Explanation]] = field(default_factory=dict)
-    _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "explaining"))
+    _wanted: Queue[tuple[Future[Explanation], Path, Plan] | None] = field(default_factory=Queue)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _worker: threading.Thread | None = None
 
     def of(self, desk: Desk, digest: str) -> Explanation | None:
         """The explanation of a plan; None while it is being made. A plan that is not there is a ConfigError."""
@@ -61,13 +64,32 @@ class Explanations:
         key = digest, hashlib.sha256(desk.file.model_dump_json().encode()).hexdigest(), there
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._worker.submit(_explained, desk.kit, plan)
+                self._made[key] = Future()
+                self._wanted.put((self._made[key], desk.kit, plan))
+                self._start()
             future = self._made[key]
         return future.result() if future.done() else None
 
     def close(self) -> None:
-        """Begin no more of them."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        """Begin no more of them. What is under way ends with this process, which does not wait for it."""
+        with suppress(Empty):
+            while True:
+                self._wanted.get_nowait()
+        self._wanted.put(None)
+
+    def _start(self) -> None:
+        if self._worker is None:
+            # not an executor's: Python waits for their threads when it ends, and a rehearsal may take minutes
+            self._worker = threading.Thread(target=self._work, name="explaining", daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            future, kit, plan = wanted
+            try:
+                future.set_result(_explained(kit, plan))
+            except Exception as error:
+                future.set_exception(error)
 
 
 def _explained(kit: Path, plan: Plan) -> Explanation:

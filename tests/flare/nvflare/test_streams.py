@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,8 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     forgetting = streams.Forgetting()
     monkeypatch.setattr(RxTask, "_schedule_remove_task", lambda task, ttl=None: forgetting.later(task, ttl))
     clock = [0.0]
-    monkeypatch.setattr(streams.time, "monotonic", lambda: clock[0])
+    # only there: with another clock for the whole process, an event loop in another thread sleeps for hours
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     return clock
 
 
