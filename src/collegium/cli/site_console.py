@@ -18,10 +18,10 @@ def console(
     open_page: Open = False,
 ) -> None:
     """Serve the site's own page: what leaves, what waits, the budget; for its owner also to approve, deny and pause."""
-    from collegium.flare.site.postponed import SELDOM_USED, do_without_arrow, postpone
+    from collegium.flare.site.postponed import SELDOM_USED, postpone
 
-    do_without_arrow(kit / "site.toml")  # the page stays open for days, and reads no table
-    postpone(SELDOM_USED)
+    # the page stays open for days: of SciPy it needs little, of scikit-learn nothing
+    postpone({name: taken for name, taken in SELDOM_USED.items() if name.startswith("scipy.")})
     try:
         from collegium.console.serving import Console
         from collegium.console.site_pages import SitePages

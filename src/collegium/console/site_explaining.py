@@ -11,12 +11,12 @@ from pathlib import Path
 from queue import Empty, Queue
 from typing import Final
 
-from collegium import registry
+from collegium.errors import ConfigError
 from collegium.flare.agreement.bounded import Overrun, bounded
-from collegium.flare.agreement.consent import Consent, consent
-from collegium.flare.agreement.forecast import Cost, cost_of
-from collegium.flare.agreement.planning import Plan, Review, Verdict, review
-from collegium.flare.site.agreed import public_set
+from collegium.flare.agreement.disclosure import Consent
+from collegium.flare.agreement.forecast import Cost
+from collegium.flare.agreement.plan import Plan
+from collegium.flare.agreement.verdicts import Review, Verdict
 from collegium.flare.site.desk import Desk
 from collegium.flare.site.file import SITE_FILE, SiteFile
 
@@ -106,8 +106,19 @@ def _explained(kit: Path, plan: Plan) -> Explanation:
 
 
 def _found_out(kit: Path, plan: Plan, unrehearsed: str | None) -> Explanation:
+    """All of it. What trains is loaded here, by a process that ends, and not by the one that serves the pages."""
+    from collegium import registry
+    from collegium.flare.agreement.consent import consent
+    from collegium.flare.agreement.costing import cost_of
+    from collegium.flare.agreement.review import review
+    from collegium.flare.site.agreed import public_set
+
     registry.install_steps()
-    file = SiteFile.from_toml(kit / SITE_FILE)
+    try:
+        file = SiteFile.from_toml(kit / SITE_FILE)
+    except ConfigError as error:
+        refused = Verdict("", "", "failed", str(error))
+        return Explanation(plan, Review((refused,), known=False), None, Cost(problem=str(error)))
     found, told = review(plan, file), None
     if found.known:
         told = consent(plan, file, public_set(kit, file, plan), unrehearsed=unrehearsed)

@@ -19,7 +19,7 @@ class SiteView:
 
     def __init__(self, kit: Path) -> None:
         self._kit, self._lock = kit, threading.RLock()
-        self._desk, self._read_at = open_desk(kit), self._file_stamp()
+        self._desk, self._read_at = open_desk(kit, learner=False), self._file_stamp()
         self._spending, self._explanations = SpendingReader(self._desk), Explanations()
         self._problem, self._verified = "", (-1, -1)
 
@@ -29,7 +29,7 @@ class SiteView:
         with self._lock:
             now = self._file_stamp()
             if now != self._read_at:
-                self._desk, self._read_at = open_desk(self._kit), now
+                self._desk, self._read_at = open_desk(self._kit, learner=False), now
                 self._spending = SpendingReader(self._desk)
             return self._desk
 
