@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ _SWITCHES = (
     "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-quic", "--no-first-run", "--disable-features=Translate,MediaRouter,OptimizationHints",
 )  # fmt: skip
-_AXE = Path(__file__).with_name("axe") / "axe.min.js"
 
 
 class Chromium:
@@ -88,7 +88,9 @@ class Tab:
 
     def findings(self, *impacts: str) -> list[str]:
         """What axe finds that matters to people who use a keyboard or a screen reader."""
-        self.page.evaluate(_AXE.read_text(encoding="utf-8"))
+        pytest.importorskip("axe_playwright_python")
+        axe = resources.files("axe_playwright_python") / "axe.min.js"
+        self.page.evaluate(axe.read_text(encoding="utf-8"))
         found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         wanted = impacts or ("serious", "critical")
         return [
