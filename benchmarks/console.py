@@ -120,7 +120,7 @@ def report(sites: int = 100, rounds: int = 10_000, events: int = 100, run_rounds
         _row("event to pixel, 95th percentile", f"{late * 1000:.0f} ms", "500 ms", late < 0.5),
         _row("event to pixel, longest", f"{max(delays) * 1000:.0f} ms"),
         _row("trail of a run, of the run's time", f"{trail / whole:.2%}", "1%", trail < whole / 100),
-        _row("its page, beside the run", f"{page / whole:.2%}"),
+        _row("its page, beside the run", f"{page / whole:.2%}", "1%", page < whole / 100),
         _row("process of collegium watch, RSS", f"{watch[0]:.0f} MB", "150 MB", watch[0] < 150),
         _row("process of collegium watch, PSS", f"{watch[1]:.0f} MB"),
         _row("process of collegium site console, RSS", f"{desk[0]:.0f} MB", "150 MB", desk[0] < 150),

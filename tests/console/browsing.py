@@ -21,7 +21,10 @@ together = pytest.mark.xdist_group("chromium")
 """One browser serves all tests of one process: they go to the same one."""
 PICTURES = os.environ.get("COLLEGIUM_PICTURES")
 """Where pictures for the docs go, such as docs/images; without it none are taken."""
+REBOUND = "rebound.example"
+"""A name of a website that points to this machine, by our browser's lights."""
 _SWITCHES = (
+    f"--host-resolver-rules=MAP {REBOUND} 127.0.0.1",
     "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-quic", "--no-first-run", "--disable-features=Translate,MediaRouter,OptimizationHints",
 )  # fmt: skip
