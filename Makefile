@@ -30,8 +30,11 @@ types: $(VENV)/.dev
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports
 
+# The longest test takes half a minute, on a loaded machine two: one that hangs says where, and fails.
+LIMITED := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+
 unit: $(VENV)/.dev
-	$(BIN)/pytest -n 3 --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n 3 --dist loadgroup -m "not slow" $(LIMITED)
 
 slow: $(VENV)/.dev
 	$(BIN)/pytest -n 3 --dist loadgroup -m slow

@@ -69,7 +69,7 @@ from .errors import SiteError as SiteError
 from .errors import StorageError as StorageError
 from .flare.agreement.planning import plan_of as plan_of
 from .flare.agreement.planning import review as review
-from .flare.site.file import load_site as load_site
+from .flare.site.setup import load_site as load_site
 from .learners.language.classifier import TextClassifier as TextClassifier
 from .learners.language.next_word import NextWord as NextWord
 from .learners.rulefit.classifier import RuleFit as RuleFit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ pytest.importorskip("uvicorn")
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from tests.console.browsing import Tab, chromium
+from tests.console.browsing import Chromium, Tab, chromium
 from tests.console.site_kits import make_kit
 
 from collegium.console.access import visit_of
@@ -64,14 +63,24 @@ def console() -> Iterator[Console]:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def browser() -> Iterator[Chromium]:
     """A Chromium, started once for all tests of this process."""
     with chromium() as started:
         yield started
 
 
+@pytest.fixture(autouse=True)
+def browser_is_limited(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A browser that does not answer any more ends its test, not the patience of whoever runs it."""
+    if "browser" not in request.fixturenames:
+        yield
+        return
+    with request.getfixturevalue("browser").limited():
+        yield
+
+
 @pytest.fixture
-def tab(browser: Any) -> Iterator[Tab]:
+def tab(browser: Chromium) -> Iterator[Tab]:
     """A page of a browser that nobody has used."""
     opened = Tab(browser)
     yield opened

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -75,6 +77,30 @@ def test_half_lines_and_strange_lines_tell_nothing(tmp_path):
         file.write('nd","t":1,"how":"finished","why":""}\n')
     follower.look()
     assert follower.state == "finished"
+
+
+def test_a_disk_that_fails_is_said_once_and_read_again_later(tmp_path, monkeypatch):
+    write(tmp_path, [*beginning(PARTIES), *a_round(0, [0.5, 0.7])])
+    follower = read(tmp_path)
+    broken = SimpleNamespace(read=lambda size: _fail(), tell=lambda: 0, close=lambda: None)
+    monkeypatch.setattr(follower, "_file", broken)
+    assert not follower.look()
+    assert follower.problem == f"Cannot read {tmp_path}: Input/output error."
+    follower.look()
+    assert (follower.problem, follower.history.done) == ("", 1)
+
+
+def _fail() -> bytes:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_tables_that_take_too_long_are_said_in_one_line(tmp_path, monkeypatch):
+    def late(command, **_):
+        raise subprocess.TimeoutExpired(command, 1)
+
+    (tmp_path / "run.json").write_text("{}")
+    monkeypatch.setattr("collegium.console.inspection.subprocess.run", late)
+    assert "takes too long to read" in read(tmp_path).problem
 
 
 def test_another_run_in_the_folder_is_another_run(tmp_path):

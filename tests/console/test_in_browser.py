@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.console.browsing import in_browser, together
+from tests.console.browsing import REBOUND, in_browser, together
 
 pytestmark = [in_browser, together]
 
@@ -28,6 +28,17 @@ def test_scripts_that_were_slipped_in_do_not_run(console, tab):
     with tab.page.expect_console_message(lambda message: "Content Security Policy" in message.text):
         tab.page.evaluate("document.querySelector('h1').innerHTML = '<img src=/x onerror=\"window.hurt=1\">'")
     assert tab.page.evaluate("window.hurt") is None
+
+
+def test_a_name_that_was_pointed_here_gets_nothing_and_uses_no_link_up(console, tab):
+    link = console.link()
+    for path in ("/", "/static/console.js", link.partition(f":{console.port}")[2]):
+        answer = tab.page.goto(f"http://{REBOUND}:{console.port}{path}")
+        assert (answer.status, tab.context.cookies()) == (421, [])
+        assert "does not answer to that name" in tab.page.inner_text("body")
+    tab.page.goto(link)
+    tab.page.wait_for_url(f"http://127.0.0.1:{console.port}/")
+    assert tab.page.locator("h1").inner_text() == "A page"
 
 
 def test_a_form_acts_through_the_page(console, tab):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 from tests.console.visiting import Visitor
 
+from collegium.console import serving
 from collegium.console.serving import Console, listen
 from collegium.errors import ConfigError
 
@@ -58,17 +63,36 @@ def test_it_answers_under_names_that_were_allowed():
             assert visitor.get("/nowhere", Host=name).status == 421
 
 
+def test_a_page_that_never_ends_is_not_waited_for(monkeypatch, caplog):
+    monkeypatch.setattr(serving, "_PATIENCE", 0.5)
+    reached, over = threading.Event(), threading.Event()
+
+    async def stuck(request: Request) -> Response:
+        reached.set()
+        over.wait(60)  # and so is everything else that the console does
+        return PlainTextResponse("")
+
+    with Console([Route("/", stuck)], "collegium watch").in_background() as console:
+        visitor = Visitor.of(console)
+        threading.Thread(target=visitor.get, args=("/",), daemon=True).start()
+        assert reached.wait(60)
+    assert "has not ended after 0.5 s" in caplog.text
+    over.set()
+
+
 def test_without_the_packages_the_extra_is_named():
     code = "import sys; sys.modules['uvicorn'] = None\nimport collegium.console"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "The console needs an optional package: pip install 'collegium[console]'" in done.stderr
 
 
-def test_it_imports_nothing_that_trains():
-    heavy = "numpy pandas scipy sklearn torch matplotlib pyarrow ray nvflare"
-    code = (
-        "import sys, collegium.console.serving, collegium.console.page, collegium.console.events\n"
-        f"print([name for name in '{heavy}'.split() if name in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("modules", "light"),
+    [("serving, collegium.console.watching", ""), ("site_pages", "numpy")],  # charges are added up with NumPy
+    ids=["collegium watch", "collegium site console"],
+)
+def test_it_imports_nothing_that_trains(modules, light):
+    heavy = {"numpy", "pandas", "scipy", "sklearn", "torch", "matplotlib", "pyarrow", "ray", "nvflare"} - {light}
+    code = f"import sys, collegium.console.{modules}\nprint([name for name in {sorted(heavy)} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -66,6 +66,9 @@ class SignedHost(OfficeHost):
         """As a coordinator's program makes one when it starts."""
         return LeadSignature(read_kit(self._lead, "lead"), self._server, self._server / "coordinator")
 
+    def certificates(self) -> dict[str, float]:
+        return self.signature.certificates()
+
     def begin(self, parties: frozenset[str]) -> SignedSession:  # type: ignore[override]
         return SignedSession(super().begin(parties), self.signature)
 

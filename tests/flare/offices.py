@@ -13,8 +13,8 @@ from sklearn.datasets import load_breast_cancer
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.coordinator.link import PartyAway, PartyLost, SessionLost
 from collegium.flare.kits.identity import instance, make_agent_folder, read_keys
-from collegium.flare.site.file import load_public, load_site
 from collegium.flare.site.office import Office
+from collegium.flare.site.setup import load_public, load_site
 
 SITE = """
 name = "{name}"

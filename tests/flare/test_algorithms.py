@@ -22,7 +22,7 @@ from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
 from collegium.flare.coordinator.coordinate import coordinate
 from collegium.flare.kits.identity import make_agent_folder, read_keys
-from collegium.flare.site.file import load_site
+from collegium.flare.site.setup import load_site
 from collegium.protocols.keys import Member, SiteKeys
 from collegium.study.preparing import coordinators_part
 from collegium.study.study import Study

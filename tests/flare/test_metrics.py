@@ -17,7 +17,8 @@ from collegium.flare.agreement.plan import Plan
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.coordinator.coordinate import coordinate
 from collegium.flare.site.engagement import Engagement
-from collegium.flare.site.file import SiteFile, load_site
+from collegium.flare.site.file import SiteFile
+from collegium.flare.site.setup import load_site
 from collegium.study.study import Study
 from collegium.wire.orders import Request
 

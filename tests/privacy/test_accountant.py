@@ -12,7 +12,7 @@ import pytest
 
 from collegium import privacy
 from collegium.errors import ConfigError
-from collegium.privacy import accountant, discretized
+from collegium.privacy import accountant, discretized, losses
 from collegium.privacy.claims import Charge
 from collegium.privacy.events import (
     Event,
@@ -483,3 +483,10 @@ def test_other_bad_input() -> None:
         privacy.epsilon_of([Pure(LARGEST_COUNT, 0.1), Pure(1, 0.1)], DELTA)
     with pytest.raises(ConfigError, match="not known"):
         discretized.grid((Renyi(),))
+
+
+def test_a_few_points_of_a_loss_are_summed_up_without_scipy_to_the_same_bits(monkeypatch):
+    loss = losses.randomized_response_losses(1000, 0.01)
+    few = loss.epsilon(1e-5)
+    monkeypatch.setattr(losses, "_FEW_POINTS", 0)
+    assert loss.epsilon(1e-5) == few > 0

@@ -19,7 +19,8 @@ from collegium.flare.agreement.planning import ANY_PARTY, Plan, Review, plan_of,
 from collegium.flare.agreement.review import unmatched
 from collegium.flare.kits.identity import make_agent_folder, read_keys
 from collegium.flare.kits.kit import Kit, read_kit
-from collegium.flare.site.file import SITE_FILE, SiteFile, SiteSetup, load_public, load_site
+from collegium.flare.site.file import SITE_FILE, SiteFile
+from collegium.flare.site.setup import SiteSetup, load_public, load_site
 from collegium.flare.site.template import TEMPLATE
 from collegium.learners.base import learner_name
 from collegium.reports.tables import frame_table

@@ -14,7 +14,8 @@ from collegium.cli.options import AsJson, By, KitFolder, Reason
 from collegium.cli.site import show_review
 from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import DAYS, Approvals, today
-from collegium.flare.agreement.consent import COORDINATOR, Consent, consent
+from collegium.flare.agreement.consent import consent
+from collegium.flare.agreement.disclosure import COORDINATOR, Consent
 from collegium.flare.agreement.journal import required_reason, this_user
 from collegium.flare.agreement.orders import PendingOrder
 from collegium.flare.agreement.planning import Plan, review

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import selectors
 import subprocess
 import sys
 import threading
 import time
-import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from collegium.cli.pages import AllowHost, Host, Open, Port, Share, announce
 from collegium.errors import CollegiumError
 from collegium.runs.trail import FILE
 
@@ -22,16 +23,10 @@ if TYPE_CHECKING:
     from collegium.console.serving import Console
 
 Folders = Annotated[list[Path], typer.Argument(help="Folders of runs, or of studies with several.", metavar="RUN...")]
-Host = Annotated[str, typer.Option(help="The address to listen on; others than 127.0.0.1 let other machines in.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on (default: any that is free).")]
-AllowHost = Annotated[
-    list[str] | None,
-    typer.Option(help="A further name under which browsers may ask, such as a proxy's.", metavar="NAME"),
-]
-Share = Annotated[int, typer.Option(min=0, max=100, help="Print so many further links, which can look and not act.")]
-Open = Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")]
 _LINGER: Final = 600.0
 """Seconds without a browser after which the page of a run that is over goes away by itself."""
+_PATIENCE: Final = 60.0
+"""Seconds that a run waits for the link of its page."""
 
 
 def watch(
@@ -60,24 +55,6 @@ def watch(
         console.run()
 
 
-def announce(console: Console, share: int, *, open_page: bool) -> None:
-    """Say where the page is."""
-    link = console.link()
-    typer.echo(f"Open in a browser (works once): {link}")
-    for _ in range(share):
-        typer.echo(f"To look, not to act (works once): {console.link('guest')}")
-    if not console.is_local:
-        typer.echo(
-            f"Other machines can reach {console.host}, and nothing is encrypted on the way: put a proxy with TLS "
-            "before it, or use 127.0.0.1 and `ssh -L`.",
-            err=True,
-        )
-    typer.echo("Ctrl-C ends the page, not what it shows.")
-    sys.stdout.flush()
-    if open_page:
-        webbrowser.open(link)
-
-
 def _end_when_left(console: Console, gathering: Gathering) -> None:
     """End a page that came with a run, once the run is over and no browser has been there for a while."""
     idle = time.monotonic()
@@ -102,11 +79,18 @@ def watched(folder: Path, *, wanted: bool) -> Iterator[None]:
     page = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
-    assert page.stdout is not None  # noqa: S101
-    typer.echo(page.stdout.readline().strip(), err=True)
+    typer.echo(_first_line(page) or "The page has not come up: `collegium watch` shows the run.", err=True)
     try:
         yield
     except BaseException:
         if not any(folder.glob(f"**/{FILE}")):  # nothing came of it: there is nothing to look at
             page.terminate()
         raise
+
+
+def _first_line(page: subprocess.Popen[str]) -> str:
+    """What the page's process says first; nothing if it does not in time, since a run must not wait for its page."""
+    assert page.stdout is not None  # noqa: S101
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(page.stdout, selectors.EVENT_READ)
+        return page.stdout.readline().strip() if waiting.select(_PATIENCE) else ""

@@ -75,8 +75,12 @@ class Follower:
         try:
             more = self._read()
         except StorageError as error:
-            self.problem, more = str(error), False
-            self.count += 1
+            self._complain(str(error))
+            more = False
+        except OSError as error:  # a disk or a share that fails: whoever watches other runs goes on
+            self._forget()
+            self._complain(f"Cannot read {self.folder}: {error.strerror}.")
+            more = False
         now = time.monotonic()
         if not more and now - self._looked >= _LOOK_AT_LOCK:
             self._looked = now
@@ -86,6 +90,11 @@ class Follower:
                 self.holder = holder
                 self.count += 1
         return more
+
+    def _complain(self, problem: str) -> None:
+        if problem != self.problem:
+            self.problem = problem
+            self.count += 1
 
     def _read(self) -> bool:
         if not self._open():

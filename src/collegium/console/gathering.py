@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,8 +13,8 @@ from collegium.console.following import Follower, is_run
 from collegium.console.inspection import Inspection
 from collegium.errors import ConfigError
 
-TICK: Final = 0.1
-"""Seconds between looks while somebody watches."""
+TICK: Final = 0.25
+"""Seconds between looks while somebody watches: with 100 sites, each takes two thousandths."""
 _IDLE: Final = 1.0
 _SEARCH: Final = 2.0
 _DEEP: Final = ("*", "*/*")
@@ -121,4 +122,8 @@ class Gathering:
 
 def _runs_in(folder: Path) -> list[Path]:
     """The runs in the folders of a folder."""
-    return [place for depth in _DEEP for place in sorted(folder.glob(depth)) if place.is_dir() and is_run(place)]
+    found: list[Path] = []
+    for depth in _DEEP:
+        with suppress(OSError):  # folders that are deleted in this moment: the next search tells
+            found += [place for place in sorted(folder.glob(depth)) if place.is_dir() and is_run(place)]
+    return found

@@ -80,6 +80,8 @@ class History:
         self.totals = Totals()
         self.failures: dict[tuple[int, str, str], Failure] = {}
         self.sites: dict[str, dict[str, Any]] = {}
+        self.certificates: dict[str, float] = {}
+        """Until when those of a federation's members last."""
         self.releases: deque[list[Any]] = deque(maxlen=_KEPT_RELEASES)
         self.log: deque[Said] = deque(maxlen=_KEPT_LINES)
         self.said = 0
@@ -90,7 +92,7 @@ class History:
         self._take: dict[str, Callable[[dict[str, Any]], None]] = {
             "open": self._open, "start": self._start, "joined": self._joined, "m": self._metrics, "done": self._done,
             "now": self._now, "total": self._total, "fail": self._fail, "site": self._site, "heard": self._heard,
-            "say": self._say, "end": self._end,
+            "until": self._until, "say": self._say, "end": self._end,
         }  # fmt: skip
 
     def take(self, line: dict[str, Any]) -> None:
@@ -190,6 +192,9 @@ class History:
             self.sites.setdefault(str(party), {})["heard"] = float(when)
         for party, facts in self.sites.items():
             facts["connected"] = party in line["at"]
+
+    def _until(self, line: dict[str, Any]) -> None:
+        self.certificates |= {str(name): float(until) for name, until in line["at"].items()}
 
     def _say(self, line: dict[str, Any]) -> None:
         self.note(line["t"], str(line["text"]))

@@ -22,12 +22,20 @@ _COMMAND: Final = (sys.executable, "-m", "collegium.console.inspecting")
 _PAUSE: Final = 100.0
 """A run that goes on is inspected by itself for at most one part in so many of its time."""
 _LIMIT: Final = 600.0
+_TABLES_LIMIT: Final = 120.0
+"""Seconds to read the tables of a run that has left no trail; no page is served meanwhile."""
 _LOOK: Final = 0.1
 
 
 def trail_of(folder: Path) -> list[dict[str, Any]]:
     """The trail of a run that has left none, by its tables."""
-    done = subprocess.run([*_COMMAND, "trail", str(folder)], capture_output=True, text=True, timeout=_LIMIT)
+    command = [*_COMMAND, "trail", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TABLES_LIMIT)
+    except subprocess.TimeoutExpired:
+        raise StorageError(
+            f"The run in {folder} takes too long to read: `collegium report {folder}` shows it."
+        ) from None
     found = _read(done.stdout, folder)
     return list(found["trail"])
 

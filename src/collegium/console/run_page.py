@@ -21,7 +21,7 @@ _TILES: Final = (
 _SITES: Final = (
     ("name", "Site", ""), ("stands", "Stands", ""), ("accuracy", "Accuracy", "n"), ("gain", "Since the first", "n"),
     ("up", "Sent", "n"), ("down", "Received", "n"), ("out", "Releases", "n"), ("failures", "Failures", "n"),
-    ("heard", "Last heard", "n"), ("version", "Version", ""),
+    ("heard", "Last heard", "n"), ("version", "Version", ""), ("certificate", "Certificate", "n"),
 )  # fmt: skip
 
 
@@ -77,7 +77,8 @@ def _head(name: str, n: int, visit: Visit, *, others: bool) -> Markup:
     load = {"hx_get": f"/run/{n}/actions", "hx_trigger": "changed", "hx_swap": "innerHTML"}
     actions = element("div", "", id="actions", class_="actions", **load)
     title = element("div", join([element("h1", name), state]), class_="title")
-    return join([back, title, element("p", "", id="about", class_="meta"), actions])
+    papers = element("p", "", id="certificates", class_="meta", hidden="hidden")
+    return join([back, title, element("p", "", id="about", class_="meta"), papers, actions])
 
 
 def _tiles() -> Markup:

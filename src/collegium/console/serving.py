@@ -25,9 +25,12 @@ from collegium.console.static_files import STATIC
 from collegium.errors import CollegiumError, ConfigError, in_one_line
 
 LOOPBACK: Final = "127.0.0.1"
+_LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 256
 _GRACE: Final = 1
 """Seconds that open connections have when the console ends."""
+_PATIENCE: Final = 30.0
+"""Seconds after which a console that was told to end, and has not, is left to itself: nobody waits for ever."""
 
 
 class Console:
@@ -103,7 +106,9 @@ class Console:
             yield self
         finally:
             self.stop()
-            thread.join()
+            thread.join(_PATIENCE)
+            if thread.is_alive():
+                _LOG.error("the console on port %d has not ended after %g s", self.port, _PATIENCE)
 
 
 class _Server(uvicorn.Server):

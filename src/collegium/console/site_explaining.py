@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty, Queue
 from typing import Final
 
-from collegium import registry
+from collegium.errors import ConfigError
 from collegium.flare.agreement.bounded import Overrun, bounded
-from collegium.flare.agreement.consent import Consent, consent
-from collegium.flare.agreement.forecast import Cost, cost_of
-from collegium.flare.agreement.planning import Plan, Review, Verdict, review
-from collegium.flare.site.agreed import public_set
+from collegium.flare.agreement.disclosure import Consent
+from collegium.flare.agreement.forecast import Cost
+from collegium.flare.agreement.plan import Plan
+from collegium.flare.agreement.verdicts import Review, Verdict
 from collegium.flare.site.desk import Desk
 from collegium.flare.site.file import SITE_FILE, SiteFile
 
@@ -50,8 +52,9 @@ class Explanations:
     """Explanations of plans, each made once for the files that it stands on."""
 
     _made: dict[tuple[str, str, bool], Future[Explanation]] = field(default_factory=dict)
-    _worker: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "explaining"))
+    _wanted: Queue[tuple[Future[Explanation], Path, Plan] | None] = field(default_factory=Queue)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _worker: threading.Thread | None = None
 
     def of(self, desk: Desk, digest: str) -> Explanation | None:
         """The explanation of a plan; None while it is being made. A plan that is not there is a ConfigError."""
@@ -61,13 +64,32 @@ class Explanations:
         key = digest, hashlib.sha256(desk.file.model_dump_json().encode()).hexdigest(), there
         with self._lock:
             if key not in self._made:
-                self._made[key] = self._worker.submit(_explained, desk.kit, plan)
+                self._made[key] = Future()
+                self._wanted.put((self._made[key], desk.kit, plan))
+                self._start()
             future = self._made[key]
         return future.result() if future.done() else None
 
     def close(self) -> None:
-        """Begin no more of them."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        """Begin no more of them. What is under way ends with this process, which does not wait for it."""
+        with suppress(Empty):
+            while True:
+                self._wanted.get_nowait()
+        self._wanted.put(None)
+
+    def _start(self) -> None:
+        if self._worker is None:
+            # not an executor's: Python waits for their threads when it ends, and a rehearsal may take minutes
+            self._worker = threading.Thread(target=self._work, name="explaining", daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            future, kit, plan = wanted
+            try:
+                future.set_result(_explained(kit, plan))
+            except Exception as error:
+                future.set_exception(error)
 
 
 def _explained(kit: Path, plan: Plan) -> Explanation:
@@ -84,8 +106,19 @@ def _explained(kit: Path, plan: Plan) -> Explanation:
 
 
 def _found_out(kit: Path, plan: Plan, unrehearsed: str | None) -> Explanation:
+    """All of it. What trains is loaded here, by a process that ends, and not by the one that serves the pages."""
+    from collegium import registry
+    from collegium.flare.agreement.consent import consent
+    from collegium.flare.agreement.costing import cost_of
+    from collegium.flare.agreement.review import review
+    from collegium.flare.site.agreed import public_set
+
     registry.install_steps()
-    file = SiteFile.from_toml(kit / SITE_FILE)
+    try:
+        file = SiteFile.from_toml(kit / SITE_FILE)
+    except ConfigError as error:
+        refused = Verdict("", "", "failed", str(error))
+        return Explanation(plan, Review((refused,), known=False), None, Cost(problem=str(error)))
     found, told = review(plan, file), None
     if found.known:
         told = consent(plan, file, public_set(kit, file, plan), unrehearsed=unrehearsed)

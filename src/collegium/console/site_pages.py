@@ -101,6 +101,7 @@ class SitePages:
         link = element("a", word, href="/pause", class_="button quiet") if visit.may_act else ""
         top = [
             parts.state_line(is_running(desk.kit), read_standing(desk.kit), desk.pause),
+            parts.certificate_line(self._view.certificate(), desk.kit),
             parts.pause_notice(desk.pause),
             element("p", damaged, class_="notice bad", role="alert") if damaged else "",
             parts.tiles(runs, spending, ledger.count("refusal")),

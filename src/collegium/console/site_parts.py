@@ -9,6 +9,7 @@ from collegium.console.page import Markup, element, join
 from collegium.flare.agreement.journal import Decision
 from collegium.flare.agreement.orders import PendingOrder
 from collegium.flare.agreement.plan import Plan
+from collegium.flare.operations.certificates import Certificate
 from collegium.flare.site.export_page import budget_chart
 from collegium.flare.site.overview import STATES, DecidedPlan, SiteRun
 from collegium.flare.site.pause import Pause
@@ -50,6 +51,21 @@ def state_line(joined: bool, told: Standing | None, pause: Pause | None) -> Mark
         words = "The site takes part." if pause is None else "The site is connected, and answers that it is paused."
     parts = [connection, *([badge("paused", "bad")] if pause is not None else [])]
     return element("p", join([*(join([part, " "]) for part in parts), words]), id="state")
+
+
+def certificate_line(found: Certificate | str | None, kit: object) -> Markup:
+    """How long the site's certificate lasts, and what to do when that is not long."""
+    if found is None:
+        return Markup("")
+    if isinstance(found, str):
+        return element("p", found, class_="notice bad", id="certificate")
+    day = found.until[:10]
+    if found.days < 0:
+        words = f"The site's certificate expired on {day}: no server lets it in. "
+    else:
+        words = f"The site's certificate lasts {found.days} more day{'s' if found.days != 1 else ''}, until {day}. "
+    advice = f"Have it renewed: collegium site renew {kit}" if found.soon else ""
+    return element("p", words + advice, class_="notice bad" if found.soon else "meta", id="certificate")
 
 
 def pause_notice(pause: Pause | None) -> Markup:

@@ -10,7 +10,7 @@ from collegium.console.access import Visit
 from collegium.console.page import Markup, button, element, form, join
 from collegium.console.site_explaining import SECONDS, Explanation
 from collegium.flare.agreement.approvals import DAYS, today
-from collegium.flare.agreement.consent import COORDINATOR, Leaving
+from collegium.flare.agreement.disclosure import COORDINATOR, Leaving
 from collegium.flare.agreement.forecast import Forecast
 from collegium.flare.agreement.journal import MOST_REASON
 from collegium.flare.agreement.plan import Plan

@@ -7,6 +7,9 @@ import threading
 from pathlib import Path
 
 from collegium.console.site_explaining import Explanation, Explanations
+from collegium.errors import ConfigError
+from collegium.flare.kits.kit import kind_of, read_kit
+from collegium.flare.operations.certificates import Certificate, certificate_of
 from collegium.flare.site.desk import Desk, open_desk
 from collegium.flare.site.file import SITE_FILE
 from collegium.flare.site.overview import ledger_of, ledger_problem
@@ -19,7 +22,7 @@ class SiteView:
 
     def __init__(self, kit: Path) -> None:
         self._kit, self._lock = kit, threading.RLock()
-        self._desk, self._read_at = open_desk(kit), self._file_stamp()
+        self._desk, self._read_at = open_desk(kit, learner=False), self._file_stamp()
         self._spending, self._explanations = SpendingReader(self._desk), Explanations()
         self._problem, self._verified = "", (-1, -1)
 
@@ -29,7 +32,7 @@ class SiteView:
         with self._lock:
             now = self._file_stamp()
             if now != self._read_at:
-                self._desk, self._read_at = open_desk(self._kit), now
+                self._desk, self._read_at = open_desk(self._kit, learner=False), now
                 self._spending = SpendingReader(self._desk)
             return self._desk
 
@@ -51,6 +54,15 @@ class SiteView:
                 self._problem, self._verified = ledger_problem(desk), end
             return self._problem
 
+    def certificate(self) -> Certificate | str | None:
+        """The site's certificate, or what is wrong with it; None where the kit has none yet."""
+        if kind_of(self._kit) is None:
+            return None
+        try:
+            return certificate_of(read_kit(self._kit, "site", valid=False))
+        except ConfigError as error:
+            return str(error)
+
     def stamp(self) -> str:
         """What tells whether anything at the site has changed, without reading any of it."""
         agent, told = self._kit / "agent", read_standing(self._kit)
@@ -58,6 +70,7 @@ class SiteView:
         names = ("ledger.db", "ledger.db-wal", "plans", "approvals", "approvals/decisions.db", "denials", "orders")
         paths = [agent / name for name in (*names, "paused.json", "runs")]
         paths += [*agent.glob("runs/*/open.json"), *agent.glob("runs/*/ended"), self._kit / SITE_FILE]
+        paths += [*self._kit.glob("startup/*.crt")]
         seen = []
         for path in paths:
             if path.exists():

@@ -146,6 +146,7 @@ def head(follower: Follower) -> dict[str, Any]:
         "failures": sum(each.times for each in history.failures.values()),
         "can_resume": history.command is not None,
         "federation": bool(history.sites),
+        "certificates": words.certificates(history),
     }
     numbers = {"mean": mean, "low": low, "high": high, "first": sum(first) / len(first) if first else math.nan}
     numbers |= {"left": _left(history) if state == "running" else math.nan, "spent": _spent(follower)}
@@ -169,7 +170,7 @@ def _spent(follower: Follower) -> float:
 
 def site_rows(follower: Follower) -> dict[int, list[Any]]:
     """By party: name, where it stands, kind of news, accuracy, first accuracy, bytes up and down, releases,
-    protected ones, failures, last heard of, version, rows."""
+    protected ones, failures, last heard of, version, rows, days that its certificate lasts."""
     history = follower.history
     at_work = {
         index: step for step, sites in history.now.get("busy", {}).items() for index in sites
@@ -185,6 +186,7 @@ def site_rows(follower: Follower) -> dict[int, list[Any]]:
         rows[index] = [
             party, *places[index], *told([series.last, series.first], digits=4), *counts, failed.get(index, 0),
             facts.get("heard"), facts.get("version"), samples.get(party),
+            words.days_left(history.certificates.get(party)),
         ]  # fmt: skip
     return rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Final
 
 from collegium.console.following import Follower, State
@@ -24,6 +26,9 @@ _AT_SITES: Final = {
     "done": "has answered",
 }
 """States of a site of a federation; others are codes of refusals."""
+SOON_DAYS: Final = 30
+"""With fewer days left, a certificate is to be renewed."""
+_DAY: Final = 86400
 PERCENT: Final = ("accuracy", "balanced_accuracy", "global_accuracy")
 
 
@@ -65,6 +70,22 @@ def explained(follower: Follower) -> str:
     if state == "waiting":
         return f"No run has begun in {follower.folder} yet. This page begins by itself when one does."
     return ""
+
+
+def days_left(until: float | None) -> int | None:
+    """Whole days until a certificate expires."""
+    return None if until is None else math.floor((until - time.time()) / _DAY)
+
+
+def certificates(history: History) -> tuple[str, bool]:
+    """How long the certificates of those last who are no sites, and whether it is time to renew one."""
+    others = {name: days_left(until) for name, until in history.certificates.items() if name not in history.parties}
+    if not others:
+        return "", False
+    soon = [name for name, days in others.items() if days is not None and days < SOON_DAYS]
+    text = ", ".join(f"{name} {days} day{'s' if days != 1 else ''}" for name, days in sorted(others.items()))
+    advice = f" Have it renewed: {', '.join(soon)}." if soon else ""
+    return f"Certificates last: {text}.{advice}", bool(soon)
 
 
 def stands(history: History, state: State, at_work: dict[int, str]) -> list[tuple[str, str]]:

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
@@ -84,6 +83,8 @@ class Labels:
 
 def as_labels(y: Any, where: str) -> NDArray[Any]:
     """Labels as one flat array; missing labels are an error, since a private sample without one teaches nothing."""
+    import pandas as pd  # a hospital's page knows labels, and reads no table
+
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]

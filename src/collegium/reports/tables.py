@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
 from collegium.site.ledger import read_ledger
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BYTE_UNITS: Final = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
@@ -22,6 +24,8 @@ def bytes_text(size: int) -> str:
 
 def ledger_table(path: Path, most: int | None = None) -> Table:
     """The rows of a ledger (the last `most` of them)."""
+    import pandas as pd
+
     rows = sorted(read_ledger(path), key=lambda row: (row["time"], row["number"], row["party"]))
     shown = rows if most is None else rows[-most:]
     part = f", the last {len(shown)} of {len(rows)} releases" if len(shown) < len(rows) else ""
@@ -33,6 +37,8 @@ def ledger_table(path: Path, most: int | None = None) -> Table:
 
 def frame_table(rows: pd.DataFrame | list[dict[str, Any]], title: str) -> Table:
     """Any rows for the terminal: numbers to the right, words to the left. Nothing in them is taken for markup."""
+    import pandas as pd
+
     frame, table = pd.DataFrame(rows), Table(title=escape(title))
     numeric = set(frame.select_dtypes("number").columns)
     for column in frame.columns:

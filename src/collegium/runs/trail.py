@@ -16,6 +16,7 @@ A line has a kind ``k`` and a time ``t``; parties are numbers, in the order in w
     fail     refusals: round, party, step, code, how often
     site     what is known of one site of a federation: its state, its version
     heard    when the sites of a federation were last heard of
+    until    when the certificates of a federation's members expire
     say      a message for people
     end      the process has ended: how, and why
 
@@ -66,6 +67,7 @@ class Trail:
         self._over = threading.Event()
         self._tracer: Tracer | None = None
         self._sites: dict[str, dict[str, Any]] = {}
+        self._until: dict[str, float] = {}
         self.stop_asked = False
         """Has somebody asked for the run to end, where it cannot be interrupted from here?"""
 
@@ -101,6 +103,12 @@ class Trail:
     def heard(self, times: Mapping[str, float]) -> None:
         """Keep when sites were last heard of."""
         self._write([{"k": "heard", "at": {party: round(when, 1) for party, when in times.items()}}])
+
+    def certificates(self, until: Mapping[str, float]) -> None:
+        """Keep until when certificates last, where that is new."""
+        if self._until != until:
+            self._until = dict(until)
+            self._write([{"k": "until", "at": self._until}])
 
     def finish(self) -> None:
         """The run is over, and its results are written."""

@@ -9,7 +9,8 @@ import pytest
 
 from collegium import registry
 from collegium.core.public_set import PublicSet
-from collegium.flare.agreement.consent import COORDINATOR, ENFORCED, FOUND, Consent, consent
+from collegium.flare.agreement.consent import consent
+from collegium.flare.agreement.disclosure import COORDINATOR, ENFORCED, FOUND, Consent
 from collegium.flare.agreement.plan import Plan
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.site.file import SiteFile

@@ -18,7 +18,8 @@ from collegium.errors import CollegiumError, WireError
 from collegium.flare.agreement.plan import MOST_BYTES
 from collegium.flare.agreement.planning import ANY_PARTY, Plan, PlannedStep, plan_of, review
 from collegium.flare.agreement.review import unmatched
-from collegium.flare.site.file import SiteFile, SiteSetup
+from collegium.flare.site.file import SiteFile
+from collegium.flare.site.setup import SiteSetup
 from collegium.privacy.budget import Budget, write_charges
 from collegium.privacy.mechanisms.randomized_response import RandomizedResponse
 from collegium.site.ledger import Entry, Ledger

@@ -20,7 +20,7 @@ from collegium.errors import QuorumLost
 from collegium.flare.coordinator.coordinate import coordinate
 from collegium.flare.coordinator.link import SessionLost, reason_in
 from collegium.flare.site.desk import open_desk
-from collegium.flare.site.file import load_site
+from collegium.flare.site.setup import load_site
 from collegium.runs.callbacks import Callback
 from collegium.runs.results import Run
 from collegium.site.ledger import verify_ledger

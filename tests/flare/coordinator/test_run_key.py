@@ -16,7 +16,7 @@ import collegium as cg
 from collegium.errors import RecordError
 from collegium.flare.coordinator.coordinate import coordinate
 from collegium.flare.coordinator.run_key import FILE, run_key
-from collegium.flare.site.file import load_site
+from collegium.flare.site.setup import load_site
 from collegium.privacy.claims import SEEDED_NOISE
 from collegium.runs.callbacks import Callback
 from collegium.runs.results import Run

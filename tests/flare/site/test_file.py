@@ -14,19 +14,8 @@ from sklearn.pipeline import Pipeline
 
 from collegium.errors import ConfigError, MissingExtra
 from collegium.flare.kits.identity import make_agent_folder, read_keys
-from collegium.flare.site.file import (
-    SiteBudget,
-    SiteData,
-    SiteFile,
-    SiteNotify,
-    SitePolicy,
-    SitePublic,
-    SiteRuns,
-    load_public,
-    load_site,
-    site_keyring,
-    site_policy,
-)
+from collegium.flare.site.file import SiteBudget, SiteData, SiteFile, SiteNotify, SitePolicy, SitePublic, SiteRuns
+from collegium.flare.site.setup import load_public, load_site, site_keyring, site_policy
 from collegium.flare.site.template import TEMPLATE
 from collegium.privacy.learners.base import PrivateLearner
 from collegium.protocols.keys import SiteKeys, new_secret

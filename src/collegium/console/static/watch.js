@@ -135,7 +135,7 @@
       bytes: collegium.chart("bytes"),
       seconds: collegium.chart("seconds"),
     };
-    const column = { name: 0, stands: 1, kind: 2, accuracy: 3, first: 4, up: 5, down: 6, out: 7, safe: 8, failures: 9, heard: 10, version: 11, samples: 12 };
+    const column = { name: 0, stands: 1, kind: 2, accuracy: 3, first: 4, up: 5, down: 6, out: 7, safe: 8, failures: 9, heard: 10, version: 11, samples: 12, days: 13 };
     const at = (name) => (row) => row[column[name]];
     const gain = (row) => (row[3] === null || row[4] === null ? null : row[3] - row[4]);
     const table = sorted("sites", [
@@ -149,6 +149,8 @@
       { key: "failures", numeric: true, value: at("failures"), text: (r) => format.number(r[9]), draw: (cell, row, text) => { cell.textContent = text; cell.classList.toggle("bad", row[9] > 0); } },
       { key: "heard", numeric: true, value: at("heard"), text: (r) => (r[10] ? format.time(r[10]) : "-") },
       { key: "version", value: at("version"), text: (r) => r[11] ?? "-" },
+      { key: "certificate", numeric: true, value: at("days"), text: (r) => (r[13] === null ? "-" : sum("day", r[13])),
+        draw: (cell, row, text) => { cell.textContent = text; cell.classList.toggle("bad", row[13] !== null && row[13] < 30); } },
     ]);
 
     // What the server makes is asked for when the run's state has changed, and at first.
@@ -161,6 +163,8 @@
       put("about", [method, head.study && `study ${head.study}`, head.sites && sum("site", head.sites), head.public && `${f.number(head.public)} public cases`,
         head.process && `process ${head.process}`, head.version && `Collegium ${head.version}`].filter(Boolean).join(" \u00b7 "));
       $("about").title = head.algorithm;
+      show($("certificates"), head.certificates[0]);
+      $("certificates").className = head.certificates[1] ? "notice bad" : "meta";
       show($("why"), head.why);
       $("why").className = head.state === "interrupted" || head.state === "waiting" ? "notice" : "notice bad";
       $("progress").max = head.of || 1;
@@ -177,7 +181,7 @@
       put("t-failures", f.number(head.failures));
       put("n-failures", head.failures ? "see below what they mean" : "every site has answered");
       $("tile-failures").classList.toggle("bad", head.failures > 0);
-      for (const name of ["heard", "version"]) $(`sites-${name}`).closest("table").classList.toggle("local", !head.federation);
+      for (const name of ["heard", "version", "certificate"]) $(`sites-${name}`).closest("table").classList.toggle("local", !head.federation);
       drawTime();
       const state = `${head.word}${head.why ? `. ${head.why}` : ""}`;
       if (state !== spokenState) {

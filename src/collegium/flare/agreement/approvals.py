@@ -17,7 +17,7 @@ from typing import Final
 from collegium.errors import CollegiumError, ConfigError, Refused, StorageError
 from collegium.flare.agreement.journal import Journal, plain_name, plain_reason, required_reason
 from collegium.flare.agreement.orders import MOST_PENDING, Announce, Orders, checked_digest, files_of, remove
-from collegium.flare.agreement.planning import Plan
+from collegium.flare.agreement.plan import Plan
 from collegium.flare.agreement.signed_words import APPROVAL, DENIAL, read_signed, write_signed
 from collegium.flare.agreement.usage import SPENT, Usage
 from collegium.flare.kits.identity import write_private

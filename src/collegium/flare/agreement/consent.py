@@ -8,7 +8,7 @@ What can only be the coordinator's words says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,58 +20,17 @@ from collegium.core.releases import KINDS, Nothing
 from collegium.core.scores import measure, score
 from collegium.errors import CollegiumError
 from collegium.flare.agreement.bounded import Overrun, bounded
+from collegium.flare.agreement.disclosure import COORDINATOR, ENFORCED, FOUND, Consent, Leaving, Line
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep
 from collegium.flare.agreement.planning import plan_of
 from collegium.flare.site.file import SiteFile
 from collegium.study.study import DataSection, SiteSection, Study
 from collegium.wire import tables
 
-COORDINATOR: Final = "the coordinator's words"
-FOUND, ENFORCED = "found here", "enforced here"
 MOST_ROUNDS: Final = 20
 _MOST_PARTIES: Final = 5
 _SHOWN: Final = 20
 _Rehearsed: TypeAlias = tuple[tuple[PlannedStep, ...], str | None]
-
-
-@dataclass(frozen=True)
-class Line:
-    """One thing that an owner should know, and who says so."""
-
-    what: str
-    words: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Leaving:
-    """One kind of release that would leave the site."""
-
-    kind: str
-    what: str
-    """What such a release is, by the code that is installed here."""
-    step: str
-    most: int
-    """How often in one run, at most: more is refused here."""
-    noise: str
-    """The mechanism on it; empty where there is none."""
-    bytes: int | None = None
-    """About how large each is; None where nobody knows."""
-    source: str = FOUND
-    """Who says how large it is."""
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Consent:
-    """A plan in plain words."""
-
-    lines: tuple[Line, ...]
-    warnings: tuple[str, ...]
-    """Where the plan says less than this site found, or asks for more."""
-    leaves: tuple[Leaving, ...] = ()
-    learns: tuple[tuple[str, str], ...] = ()
-    """Who gets to know what."""
 
 
 def consent(

@@ -16,9 +16,11 @@ from collegium.core.public_set import PublicSet
 from collegium.errors import CollegiumError
 from collegium.flare.agreement.approvals import Approval, Approvals
 from collegium.flare.agreement.bounded import Overrun, bounded
-from collegium.flare.agreement.consent import MOST_ROUNDS, Consent, consent, rehearsable
+from collegium.flare.agreement.consent import MOST_ROUNDS, consent, rehearsable
+from collegium.flare.agreement.disclosure import Consent
 from collegium.flare.agreement.plan import ANY_PARTY, Plan
-from collegium.flare.agreement.review import Review, review
+from collegium.flare.agreement.review import review
+from collegium.flare.agreement.verdicts import Review
 from collegium.flare.kits.identity import AGENT, read_keys
 from collegium.flare.site.agreed import public_set
 from collegium.flare.site.file import SITE_FILE, SiteFile

@@ -1,22 +1,14 @@
 """What is left of a site's privacy budget, and what would be after runs of a plan: for its owner, before signing.
 
-What a plan costs may depend on how many rows a site has. They are to be counted in a process of their own, out of which
-nothing but the costs comes: whoever asks never holds a row.
+What one run of a plan costs is found out elsewhere (`costing`), by a process that has the site's rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeAlias
 
-from collegium.core.algorithm import Algorithm
-from collegium.core.building import build
-from collegium.errors import CollegiumError
-from collegium.flare.agreement.plan import Plan
-from collegium.flare.agreement.review import planned_charges
-from collegium.flare.site.file import load_site
 from collegium.privacy.budget import Budget, spent_claim
 from collegium.privacy.claims import Charge
 
@@ -53,24 +45,6 @@ class Forecast:
     def enough(self) -> bool:
         """Is there enough left for all of it? Else the site stops answering when its budget is used up."""
         return self.limit is None or Budget(self.limit, self.delta).covers(self.after)
-
-
-def cost_of(kit: Path, plan: Plan) -> Cost:
-    """What one run of a plan costs the site of this kit at most, by the noise that the plan names and the learner.
-
-    It loads the site's rows: call it in a process that does nothing else.
-    """
-    from collegium.privacy import accountant
-
-    try:
-        algorithm: Algorithm = build("algorithm", plan.algorithm, "algorithm")
-        found = planned_charges(plan, algorithm, load_site(kit), at_most=True)
-        claims = tuple((step, str(accountant.claim([charge]))) for step, charge, _ in found if step and charge.events)
-        return Cost(tuple((charge, times) for _, charge, times in found), claims=claims)
-    except CollegiumError as error:
-        return Cost(problem=str(error))
-    except Exception as error:  # settings that somebody else chose meet code that did not expect them
-        return Cost(problem=f"it cannot be computed ({type(error).__name__})")
 
 
 def forecast(

@@ -16,7 +16,8 @@ from collegium.core.scores import measure, score
 from collegium.core.steps import INSTALLED
 from collegium.errors import ConfigError
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind
-from collegium.flare.agreement.review import Review, Verdict, noise_on, review
+from collegium.flare.agreement.review import noise_on, review
+from collegium.flare.agreement.verdicts import Review, Verdict
 from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.results import Run
 from collegium.secure.messages import Letters, MaskedVotes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,9 @@ from collegium.core.steps import INSTALLED, Step
 from collegium.errors import ConfigError, Refused
 from collegium.flare import PROTOCOL
 from collegium.flare.agreement.plan import ANY_PARTY, Plan, PlannedStep, answer_kind, same_setting
-from collegium.flare.site.file import SiteFile, SiteSetup, site_policy
+from collegium.flare.agreement.verdicts import Review, Verdict
+from collegium.flare.site.file import SiteFile
+from collegium.flare.site.setup import SiteSetup, site_policy
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
@@ -30,43 +32,6 @@ from collegium.wire import tables
 from collegium.wire.orders import Request
 
 _MOST_RELEASES: Final = 100_000
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a site answers to one step of a plan, or (no step) to the plan as a whole."""
-
-    step: str
-    kind: str
-    code: str | None
-    """The gate's code for a refusal; None: allowed."""
-    why: str
-    rehearsed: bool = True
-
-    @property
-    def allowed(self) -> bool:
-        """May it run, and its release leave?"""
-        return self.code is None
-
-
-@dataclass(frozen=True)
-class Review:
-    """A site's answer to a plan."""
-
-    verdicts: tuple[Verdict, ...]
-    known: bool = True
-    """Can the plan's algorithm be built here?"""
-
-    @property
-    def refusals(self) -> tuple[Verdict, ...]:
-        """What would stop the site from taking part: steps that may never be asked for do not."""
-        whole = not any(each.step and each.rehearsed for each in self.verdicts)
-        return tuple(each for each in self.verdicts if not each.allowed and (each.rehearsed or whole))
-
-    @property
-    def allowed(self) -> bool:
-        """Can the site take part?"""
-        return not self.refusals
 
 
 def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review:

@@ -71,7 +71,7 @@ def coordinate(
     part = coordinators_part(study, base)
     part = replace(part, classes=as_labels(part.classes, "classes"))  # a table's texts are objects
     with closing(RunFolder(Path(out), resume=resume, private=True)) as folder, folder.trail as trail:
-        attentive, aloud = Attentive(host, trail.heard), trail.speaking(say)
+        attentive, aloud = Attentive(host, trail.heard, trail.certificates), trail.speaking(say)
         with attentive.listening():
             return _carry_out(study, part, attentive, folder, resume, progress, callbacks, aloud, tell)
 
@@ -79,7 +79,7 @@ def coordinate(
 def _carry_out(
     study: Study,
     part: Prepared,
-    host: Host,
+    host: Attentive,
     folder: RunFolder,
     resume: bool,
     progress: bool | None,
@@ -118,7 +118,7 @@ def _carry_out(
             outage=settings.outage,
             instances=instances,
             say=say,
-            note=folder.trail.site,
+            note=host.noting(folder.trail.site),
         )
         stack.callback(live.close)
         learners = _learners(study, parties, shared)

@@ -12,17 +12,19 @@ import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
 from collegium import wire
-from collegium.errors import Refused, WireError
+from collegium.errors import ConfigError, Refused, WireError
 from collegium.flare.agreement.envelopes import OTHER_TURN, REPLY, REQUEST, UNKNOWN, Envelope, enclose
 from collegium.flare.coordinator.installations import Installations, OtherInstallation
 from collegium.flare.coordinator.link import PartyBarred, PartyLost, Session, state_of
 from collegium.flare.kits.identity import Installation
-from collegium.flare.kits.kit import Kit
+from collegium.flare.kits.kit import Kit, read_kit
 from collegium.flare.kits.revoked import Revoked
 from collegium.flare.kits.vouching import Authority, Member, OwnVoucher, Voucher
 from collegium.protocols.primitives import ed25519_public
@@ -53,6 +55,8 @@ class LeadSignature:
         self.authority, self.installations = Authority(lead), Installations(folder)
         self._revoked = Revoked(server)
         self._numbers = itertools.count(1)
+        self._server = server
+        self._met: dict[str, datetime] = {}
         self._lock = threading.Lock()
         self._signer = self._new_signer()
 
@@ -71,6 +75,18 @@ class LeadSignature:
     def is_revoked(self, member: Member) -> bool:
         """Whether the list names a member's certificate, and not the member: it may have another one by now."""
         return member.serial in self._revoked and member.name not in self._revoked
+
+    def meet(self, site: Member) -> None:
+        """Remember how long a site's certificate lasts."""
+        self._met[site.name] = site.until
+
+    def certificates(self) -> dict[str, float]:
+        """Until when certificates last, in seconds since 1970: the server's, this lead's, those of sites it has met."""
+        found = {name: until.timestamp() for name, until in sorted(dict(self._met).items())}
+        found[self._signer.member.name] = self._signer.member.until.timestamp()
+        with suppress(ConfigError):  # whoever starts the server hears of it
+            found["server"] = read_kit(self._server, "server", valid=False).expires
+        return found
 
     def enclose(
         self, party: str, challenge: str, words: Mapping[str, Any], message: bytes, signer: _Signer | None = None
@@ -173,6 +189,7 @@ class SignedSession:
         if member.kind != "site" or member.name != party or not _answers(letter, party, identity, name):
             raise PartyLost(f"{party} was answered for by somebody else")
         self._lead.require_trusted(member)
+        self._lead.meet(member)
         site = _Site(identity, letter.word("challenge"), member, signer)
         found = Installation(identity.hex(), letter.word("place"), letter.word("turn"))
         if not _PLACE.fullmatch(found.place) or not _TURN.fullmatch(found.turn):

@@ -56,6 +56,10 @@ class NvflareHost:
         with self._asking() as admin:
             return registered_sites(admin)
 
+    def certificates(self) -> Mapping[str, float]:
+        """Until when the certificates last that this lead knows, in seconds since 1970."""
+        return self._signature.certificates()
+
     def begin(self, parties: frozenset[str]) -> SignedSession:
         """Submit a job for these sites and wait until its relay has connected."""
         name = secrets.token_hex(16)

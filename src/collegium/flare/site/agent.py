@@ -24,9 +24,10 @@ from collegium.flare.kits.identity import AGENT, instance, read_keys
 from collegium.flare.kits.kit import read_kit
 from collegium.flare.site.bulletin import Bulletin
 from collegium.flare.site.door import Door
-from collegium.flare.site.file import LEDGER, load_public, load_site
+from collegium.flare.site.file import LEDGER
 from collegium.flare.site.notices import Notices
 from collegium.flare.site.office import Office
+from collegium.flare.site.setup import load_public, load_site
 from collegium.flare.supervise.peers import is_own_process
 from collegium.flare.supervise.renewed import Expiry
 from collegium.flare.supervise.sockets import LocalListener

@@ -13,8 +13,9 @@ from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.kits.identity import AGENT, read_keys
-from collegium.flare.site.file import SiteFile, SiteSetup, load_public, load_site
+from collegium.flare.site.file import SiteFile
 from collegium.flare.site.public_store import PublicStore
+from collegium.flare.site.setup import SiteSetup, load_public, load_site
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, read_keys
 from collegium.flare.kits.kit import kind_of
 from collegium.flare.site import open_runs
-from collegium.flare.site.file import SITE_FILE, SiteFile
+from collegium.flare.site.file import SITE_FILE, SiteFile, SiteSettings
 from collegium.flare.site.pause import Pause, pause, paused, resume
 from collegium.protocols.keys import SiteKeys
 
@@ -61,8 +61,11 @@ class Desk:
         open_runs.end_run(self.kit, run)
 
 
-def open_desk(kit: str | Path) -> Desk:
-    """The desk of the site that has this kit; an error where the kit is not one of a site, or is somebody else's."""
+def open_desk(kit: str | Path, *, learner: bool = True) -> Desk:
+    """The desk of the site that has this kit; an error where the kit is not one of a site, or is somebody else's.
+
+    Without `learner`, the packages of the site's learner are not loaded, and its settings not checked.
+    """
     folder = Path(kit)
     if not folder.is_dir():
         raise ConfigError(f"Kit {kit} not found: give the folder that you received from the coordinator.")
@@ -70,7 +73,7 @@ def open_desk(kit: str | Path) -> Desk:
     if kind not in (None, "site"):
         raise ConfigError(f"{kit} is a kit for a {kind}, not for a site.")
     _require_own(folder)
-    file = SiteFile.from_toml(folder / SITE_FILE)
+    file = (SiteFile if learner else SiteSettings).from_toml(folder / SITE_FILE)
     keys = read_keys(folder / AGENT, file.name)
     return Desk(folder, file, keys, Approvals(folder / AGENT, keys))
 

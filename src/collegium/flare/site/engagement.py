@@ -31,8 +31,8 @@ from collegium.flare.agreement.plan import answer_kind, same_setting
 from collegium.flare.agreement.planning import Plan
 from collegium.flare.agreement.usage import Usage
 from collegium.flare.site.bulletin import Work
-from collegium.flare.site.file import SiteSetup, site_keyring
 from collegium.flare.site.report import SCORES, write_site_report
+from collegium.flare.site.setup import SiteSetup, site_keyring
 from collegium.flare.site.turns import Turns
 from collegium.site.factory import open_site
 from collegium.site.ledger import storage_errors

@@ -24,10 +24,10 @@ from collegium.flare.agreement.planning import Plan, Review, review
 from collegium.flare.agreement.usage import BY_POLICY
 from collegium.flare.site.bulletin import Work
 from collegium.flare.site.engagement import Engagement
-from collegium.flare.site.file import SiteSetup
 from collegium.flare.site.open_runs import OpenRuns
 from collegium.flare.site.pause import PAUSED, require_not_paused
 from collegium.flare.site.public_store import PIECE, PublicStore
+from collegium.flare.site.setup import SiteSetup
 from collegium.flare.site.turns import Turns
 from collegium.site.agent import SiteLog
 from collegium.site.ledger import Ledger

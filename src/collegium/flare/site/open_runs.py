@@ -18,12 +18,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from collegium.errors import ConfigError, Refused, StorageError
 from collegium.flare.kits.identity import AGENT, RUN_ENDED, write_private
-from collegium.flare.site.engagement import Engagement
 from collegium.site.ledger import storage_errors
+
+if TYPE_CHECKING:
+    from collegium.flare.site.engagement import Engagement
 
 MOST_RUNS: Final = 32
 """Open at the same time, those that wait for their owner or for the public set included."""
