@@ -18,7 +18,7 @@ from collegium.secure.secret_counts import NoisySum
 from collegium.together import naming
 from collegium.together.columns import MOST_CATEGORIES, Column, widened
 from collegium.together.grids import Grid, grid_of, search_grid
-from collegium.together.planning import Floats, Groups, Measured, number_of_rows, on_simplex
+from collegium.together.planning import Floats, Groups, Measured, expected, number_of_rows
 
 _SURE: Final = 4.0
 """By how many standard deviations of noise rows must stand out for a range to be beyond doubt."""
@@ -147,7 +147,7 @@ def estimates(histograms: Sequence[Measured], tables: Sequence[Measured], groups
                 precision = counts.shape[axis] / (counts.size * noise**2)
                 mean += precision * counts.sum(axis=tuple(other for other in range(counts.ndim) if other != axis))
                 weight += precision
-        coarse, fine = on_simplex(mean / weight, total), on_simplex(own.counts, total)
+        coarse, fine = expected(mean / weight, weight**-0.5, total), expected(own.counts, own.noise, total)
         held = np.bincount(group, weights=fine)[group]
         within = np.where(held > 0, fine / np.where(held > 0, held, 1.0), 1 / sizes[group])
         found.append(within * coarse[group])

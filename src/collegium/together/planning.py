@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 Floats = NDArray[np.float64]
 Groups = NDArray[np.int64]
@@ -24,6 +25,8 @@ _NOISE_ALLOWED: Final = 0.5
 """How much noise a table may have, as a share of all rows."""
 _NOISE_OF_ONE: Final = 0.8
 """The mean size of Gaussian noise, in standard deviations."""
+_HALVINGS: Final = 60
+_TINY: Final = 1e-12
 
 
 class Workload(NamedTuple):
@@ -52,6 +55,33 @@ def on_simplex(noisy: NDArray[Any], total: float) -> Floats:
     above = (np.cumsum(ordered) - total) / np.arange(1, len(flat) + 1)
     shift = above[np.flatnonzero(ordered > above)[-1]]
     return np.asarray(np.maximum(flat - shift, 0.0).reshape(np.shape(noisy)))
+
+
+def expected(noisy: NDArray[Any], noise: float | Floats, total: float) -> Floats:
+    """What tables hold by noisy counts, on average: none holds less than nothing, and all of them add up to `total`.
+
+    A cell that noise may hide is not taken to be empty: rare values stay possible, the more so the more noise there is.
+    Counts are taken to be exponentially distributed beforehand, with the mean by which they add up.
+    """
+    counts = np.asarray(noisy, dtype=np.float64)
+    if total <= 0:
+        return np.full(counts.shape, 0.0)
+    low, high = float(counts.min()) - total, float(counts.max()) + 40 * float(np.max(noise))
+    for _ in range(_HALVINGS):
+        shift = (low + high) / 2
+        if _above_nothing(counts - shift, noise).sum() > total:
+            low = shift
+        else:
+            high = shift
+    found = _above_nothing(counts - high, noise)
+    return np.asarray(found * (total / max(float(found.sum()), _TINY)))
+
+
+def _above_nothing(mean: Floats, noise: float | Floats) -> Floats:
+    """The mean of Gaussians, each given that it is not negative."""
+    parts = mean / noise
+    beyond = np.exp(-(parts**2) / 2 - log_ndtr(parts)) / math.sqrt(2 * math.pi)
+    return np.asarray(noise * np.maximum(parts + beyond, 0.0))  # far below nothing, rounding errors are all there is
 
 
 def number_of_rows(histograms: Sequence[Floats]) -> float:

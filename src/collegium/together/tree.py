@@ -24,6 +24,8 @@ from collegium.together.planning import Floats, on_simplex
 
 Pair = tuple[int, int]
 _FITTING_STEPS: Final = 50
+_NEVER_NOTHING: Final = 1e-6
+"""Of what is expected without the table: a rare value whose cells all vanish in noise stays possible."""
 _ROUNDING: Final = 1e-9
 
 
@@ -130,11 +132,7 @@ def denoised(noisy: Floats, histograms: Sequence[Floats], pair: Pair, sigma: flo
     kept = max(0.0, 1 - noisy.size * sigma**2 / energy) if energy else 0.0
     if not kept:
         return np.asarray(independent)
-    table = on_simplex(independent + differs * kept, rows)
-    for _ in range(_FITTING_STEPS):
-        table = table * _ratio(first, table.sum(axis=1))[:, None]
-        table = table * _ratio(second, table.sum(axis=0))[None, :]
-    return np.asarray(table)
+    return _fitted(on_simplex(independent + differs * kept, rows) + _NEVER_NOTHING * independent, (first, second))
 
 
 def with_label(noisy: Floats, histograms: Sequence[Floats], pair: Pair, sigma: float) -> Floats:
@@ -153,7 +151,19 @@ def with_label(noisy: Floats, histograms: Sequence[Floats], pair: Pair, sigma: f
     differs = noisy - table
     energy = float((differs**2).sum())
     kept = max(0.0, 1 - noisy.size * sigma**2 / energy) if energy else 0.0
-    return on_simplex(table + differs * kept, rows) if kept else np.asarray(table)
+    if not kept:
+        return np.asarray(table)
+    return _fitted(on_simplex(table + differs * kept, rows) + _NEVER_NOTHING * table, own)
+
+
+def _fitted(table: Floats, histograms: Sequence[Floats]) -> Floats:
+    """The table, scaled so that it adds up to each of its histograms."""
+    for _ in range(_FITTING_STEPS):
+        for axis, wanted in enumerate(histograms):
+            others = tuple(other for other in range(table.ndim) if other != axis)
+            shape = [-1 if other == axis else 1 for other in range(table.ndim)]
+            table = table * _ratio(wanted, table.sum(axis=others)).reshape(shape)
+    return np.asarray(table)
 
 
 def _ratio(wanted: Floats, found: Floats) -> Floats:
