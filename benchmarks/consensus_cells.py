@@ -18,13 +18,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from benchmarks.data import data_folder
 from benchmarks.machine import in_words
+from benchmarks.remembering import Remembered, remembering
 from collegium.consensus.advice import skew_of
 from collegium.data.sources import load_source
 from collegium.study.preparing import scaled
@@ -142,7 +142,7 @@ def sites_of(split: Any, situation: str) -> tuple[list[cg.Site], set[str]]:
             learner = OneClass()
         elif number < hostile:
             X, y = split.sites[hostile]
-        sites.append(cg.Site(name, X, y, learner=make_pipeline(StandardScaler(), learner)))
+        sites.append(cg.Site(name, X, y, learner=Remembered([("scaled", StandardScaler()), ("learner", learner)])))
     lying = set() if situation == "30% copy" else set(split.names[:hostile])
     return sites, set(split.names) - lying
 
@@ -156,7 +156,8 @@ def cells(seeds: int, sets: Sequence[str]) -> list[Cell]:
 def outcomes(cell: Cell, rules: Sequence[str], rows: int, public: int) -> list[Found]:
     """What these rules do in one cell."""
     warnings.simplefilter("ignore")
-    return list(_outcomes(cell, rules, rows, public))
+    with remembering():
+        return list(_outcomes(cell, rules, rows, public))
 
 
 def _outcomes(cell: Cell, rules: Sequence[str], rows: int, public: int) -> Iterator[Found]:

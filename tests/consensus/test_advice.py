@@ -18,6 +18,8 @@ from torch import nn
 import collegium as cg
 from collegium.consensus.advice import SKEWED, skew_of
 
+MAJORITY = cg.FedCT(consensus=cg.Majority())
+
 
 def sites(partition: Any, n: int = 600) -> tuple[list[cg.Site], Any]:
     rng = np.random.default_rng(0)
@@ -36,7 +38,7 @@ def test_skewed_sites_are_told_what_to_take(most: int) -> None:
     assert skew_of(skewed) == pytest.approx(most / 40 - 0.5)
     with pytest.warns(cg.Advice, match=re.escape('consensus = "informed", voters = "familiar"), and guard')):
         cg.run(cg.FedCT(rounds=1), sites=skewed, public=split.public)
-    assert 'consensus = "dawid_skene"' in cg.FedKT().advice(skewed)
+    assert 'Consider the rule Informed (in a study: consensus = "informed")' in cg.FedKT().advice(skewed)
     assert "the voters Familiar" in cg.FedCT(votes="secret").advice(skewed)
     assert "Consider guard = true" in cg.FedCT(mechanism=cg.RandomizedResponse(epsilon=4)).advice(skewed)
 
@@ -47,7 +49,8 @@ def test_nothing_is_said_where_classes_are_alike_or_the_rule_weighs_votes() -> N
     assert skew_of(alike) < SKEWED
     with warnings.catch_warnings():
         warnings.simplefilter("error", cg.Advice)
-        cg.run(cg.FedCT(rounds=1), sites=alike, public=split.public)
+        cg.run(cg.FedCT(rounds=1, consensus=cg.Majority()), sites=alike, public=split.public)
+        cg.run(cg.FedKT(), sites=alike, public=split.public)
         cg.run(cg.FedCT(rounds=1, consensus=cg.Informed()), sites=skewed, public=split.public)
         cg.run(cg.Local(), sites=skewed)
     assert cg.FedCT(guard=True).advice(skewed) is None
@@ -59,12 +62,30 @@ def test_sites_with_different_learners_are_told_what_to_take() -> None:
     mixed = [replace(site, learner=GaussianNB()) if i == 1 else site for i, site in enumerate(alike)]
     with pytest.warns(cg.Advice, match=r"bring different learners.*Informed with the voters Familiar.*guard = true;"):
         cg.run(cg.FedCT(rounds=1), sites=mixed, public=split.public)
+    assert 'consensus = "informed"' in cg.FedKT().advice(mixed)
+    assert cg.FedKT(teacher=GaussianNB(), student=GaussianNB()).advice(mixed) is None  # nobody's own learner is used
     piped = [replace(site, learner=make_pipeline(StandardScaler(), site.learner)) for site in alike]
-    assert cg.FedCT().advice([alike[0], *piped[1:]]) is None  # the same learner, whatever is in front of it
+    assert MAJORITY.advice([alike[0], *piped[1:]]) is None  # the same learner, whatever is in front of it
     nets = [
         replace(site, learner=cg.TorchClassifier(nn.Linear(2, 2), steps=3)) for site in alike
     ]  # whose `steps` are no pipeline's
     assert cg.FedCT().advice(nets) is None
+
+
+def test_who_has_chosen_no_rule_is_told_of_one_where_sites_are_alike() -> None:
+    alike, split = sites(cg.Iid())
+    with pytest.warns(cg.Advice, match=r"No rule was chosen.*Informed with the voters Familiar"):
+        cg.run(cg.FedCT(rounds=1), sites=alike, public=split.public)
+    assert cg.AIMHI().advice(alike) == cg.FedCT().advice(alike)
+    assert replace(cg.FedCT(), rounds=3).advice(alike) == cg.FedCT().advice(alike)
+    assert cg.FedCT() == MAJORITY  # it is the same rule all the same
+    for quiet in (MAJORITY, cg.FedCT(guard=True), cg.FedCT(votes="secret"), cg.FedCT(voters=cg.Familiar())):
+        assert quiet.advice(alike) is None
+    study: dict[str, Any] = {"name": "a", "data": {"source": "breast_cancer"}, "partition": {"name": "iid", "sites": 3}}
+    study["sites"] = [{"learner": "decision_tree"}]
+    for named, said in (({}, True), ({"consensus": "majority"}, False)):
+        built = cg.Study.from_dict(study | {"algorithm": {"name": "fedct"} | named}).build_algorithm()
+        assert (built.advice(alike) is not None) == said
 
 
 def test_another_spelling_of_a_class_is_no_skew() -> None:

@@ -194,3 +194,14 @@ def test_where_most_sites_are_in_doubt_every_vote_counts(meeting) -> None:
     fed = meeting(votes, n_classes=3)
     fed.kept["informed"] = {f"s{i}": 50.0 * np.diag(np.arange(3) == i) for i in range(3)}
     assert cg.Informed()(fed, say()).known.all()
+
+
+def test_where_sites_abstain_votes_count_as_sites_are_believed_and_not_by_what_they_know_of_other_rows() -> None:
+    careful = [np.where(RNG.random(3000) < 0.7, says(0.95), -1) for _ in range(4)]  # they speak where they are right
+    votes, own = [*careful, says(0.7)], [*[counts(0.6)] * 4, counts(0.9)]
+    found = labels(votes, own)
+    two = (np.stack(careful) == 1 - votes[-1]).sum(axis=0) == 2
+    outvoted = two & ((np.stack(careful) >= 0).sum(axis=0) == 2)
+    assert outvoted.sum() > 100
+    np.testing.assert_array_equal(found[outvoted], 1 - votes[-1][outvoted])
+    assert np.mean(found == TRUTH) > 0.9

@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 
 from collegium.algorithms._guard import fit_guarded
 from collegium.algorithms._starting import Started, begin_from
-from collegium.consensus import Consensus, Majority, Voters
-from collegium.consensus.advice import advice_on
+from collegium.consensus import Consensus, Voters
+from collegium.consensus.advice import advice_on, unchosen
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, Mixture, Nothing, Order, Site, Steps, step
 from collegium.core.labels import Codes
 from collegium.core.settings import PositiveInt, Share
@@ -95,8 +95,8 @@ class FedCT(Started):
     """T: local updates."""
     period: PositiveInt = 1
     """b: local updates between two communications."""
-    consensus: Consensus = field(default_factory=Majority)
-    """How L_1 .. L_m become L."""
+    consensus: Consensus = field(default_factory=unchosen)
+    """How L_1 .. L_m become L (default: Majority(), the paper's)."""
     guard: bool = False
     """Whether each site takes only as much of L as helps it, by what it measures on rows of its own, out of fold."""
     weights: Literal["equal", "confidence", "balance", "both"] = "equal"
@@ -168,7 +168,7 @@ class FedCT(Started):
             return advice_on(self.consensus, sites, f"{voters} with {guard}", f"{voters} with {guard}")
         better = 'the rule Informed with the voters Familiar (in a study: consensus = "informed", voters = "familiar")'
         return advice_on(
-            self.consensus, sites, f"{better}, and {guard} where no site may lose", f"{better}, and {guard}"
+            self.consensus, sites, f"{better}, and {guard} where no site may lose", f"{better}, and {guard}", better
         )
 
     @property

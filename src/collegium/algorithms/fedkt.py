@@ -31,7 +31,7 @@ import numpy as np
 from collegium.algorithms._shared_models import check_shareable, predictions, share
 from collegium.algorithms._teachers import ask_teachers
 from collegium.consensus import Consensus, Majority
-from collegium.consensus.advice import advice_on
+from collegium.consensus.advice import advice_on, unchosen
 from collegium.consensus.noisy_votes import FINAL_MODEL, NoisyVotes, build_noisy_max, record_charge
 from collegium.core import (
     ActiveSite,
@@ -124,7 +124,7 @@ class FedKT(NoisyVotes, Algorithm):
     """L0: no noise. L1: the coordinator's noise, for whole parties. L2: each party's noise, for single records."""
     share: Share = "votes"
     """What leaves a party: its students' votes, or the students."""
-    consensus: Consensus = field(default_factory=Majority)
+    consensus: Consensus = field(default_factory=unchosen)
     """Line 22: how the parties' votes become labels. The paper's is the majority, the only one for L1 and models."""
     ties: Ties = "random"
     """Who wins where as many parties vote for one class as for another: any, or the class with fewer votes in all."""
@@ -201,12 +201,11 @@ class FedKT(NoisyVotes, Algorithm):
             )
 
     def advice(self, sites: Sequence[Site]) -> str | None:
-        counts_only = self.level == "L1" or self.share == "models"
-        return (
-            None
-            if counts_only
-            else advice_on(self.consensus, sites, 'the rule DawidSkene (in a study: consensus = "dawid_skene")')
-        )
+        if self.level == "L1" or self.share == "models":  # which count votes only
+            return None
+        better = 'the rule Informed (in a study: consensus = "informed")'
+        # What sites bring matters where it teaches or learns.
+        return advice_on(self.consensus, sites, better, better if self.needs_learner else None)
 
     def learners(self, site: Site) -> list[Any]:
         return [site.learner if named is None else named for named in (self.teacher, self.student)]

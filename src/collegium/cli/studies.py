@@ -264,14 +264,16 @@ def check(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> 
 
 
 def print_findings(study: Study, base: Path, console: Console | None) -> list[Finding]:
-    """Look at a study's data, and show what was found; without a console, only advice on standard error."""
+    """Look at a study's data, and show what was found; without a console, only advice that follows from it."""
     from collegium.runs.findings import check as check_data
 
     methods = list(study.by_algorithm().values())
     prepared = methods[0].prepare(base)
     found = check_data(prepared.sites, prepared.shared, prepared.test)
-    every = [method.build_algorithm().advice(prepared.sites) for method in methods]
-    for advice in dict.fromkeys(text for text in every if text is not None):
+    algorithms = [method.build_algorithm() for method in methods]
+    anyway = {algorithm.advice(()) for algorithm in algorithms} if console is None else set()
+    every = dict.fromkeys(algorithm.advice(prepared.sites) for algorithm in algorithms)
+    for advice in (text for text in every if text is not None and text not in anyway):
         (console or Console(stderr=True)).print(advice, markup=False)
     if console is not None and found:
         console.print(frame_table([vars(finding) for finding in found], f"What to look at ({study.name})"))

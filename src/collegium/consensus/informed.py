@@ -10,7 +10,9 @@ and a site that mixes two classes up is believed on the others.
 - How frequent classes are in the public set is estimated from the votes (EM); sites need not agree with it.
 - A site is believed as far as the votes of the others bear it out: one whose answers do not fit its own counts, because
   its labels are flipped or because it lies, counts as noise (`doubt`).
-- Where sites abstain, a sample on which only sites vote that are not believed gets no label.
+- Where sites abstain, they vote only on what they know, and their counts, which are of all their rows, tell little of
+  that: there, a site's vote counts as much as the site is believed, and a sample on which only sites vote that are not
+  believed gets no label.
 - Sites whose first votes are the same, sample by sample, count as one: a copy adds nothing.
 
 The counts are made of private rows and leave each site once, as AnswerCounts; a policy can refuse them, and then the
@@ -53,6 +55,8 @@ _DOUBT: Final = (10.0, 1.0)
 _BELIEVED: Final = 0.5
 _MOST: Final = 2 / 3
 """With this share of the sites believed, samples on which only the others vote get no label."""
+_EVEN: Final = 0.05
+"""What the counts weigh where votes are counted: they decide where those are about even."""
 _CHANGE: Final = 2.0
 """What one record changes at most in the sum over blocks: one block's shares, which are positive and add up to 1."""
 _FEW: Final = 2
@@ -153,6 +157,9 @@ class Informed(Consensus):
         if self.doubt:
             belief = _beliefs(others, claimed, said, votes, belief)
             posterior, _ = _weighed(claimed, said, votes, belief, groups)
+        if (votes < 0).any():
+            posterior = _shares(votes, belief, groups, counts.shape[1]) + _EVEN * _of_voted(posterior, votes)
+            return posterior / (1 + _EVEN), belief
         return _of_voted(posterior, votes), belief
 
     def _claim(self, counts: Matrix, said: NDArray[np.float64]) -> Matrix:
@@ -249,6 +256,14 @@ def _shares_of_others(votes: Votes, groups: _Groups, n_classes: int) -> Iterator
     one_hot = np.eye(n_classes + 1)[:, :n_classes]  # -1 is the last row, of zeros
     _, others = groups.sums(lambda place: one_hot[votes[place]])
     return ((other + 0.5) / (other + 0.5).sum(axis=1, keepdims=True) for other in others)
+
+
+def _shares(votes: Votes, belief: NDArray[np.float64], groups: _Groups, n_classes: int) -> Matrix:
+    """The share of each class in the votes on a sample, which count as their sites are believed."""
+    one_hot = np.eye(n_classes + 1)[:, :n_classes]
+    total, _ = groups.sums(lambda place: belief[place] * one_hot[votes[place]])
+    cast = total.sum(axis=1, keepdims=True)
+    return np.where(cast > 0, total / np.where(cast > 0, cast, 1.0), 1 / n_classes)
 
 
 def _weighed(
