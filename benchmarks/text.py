@@ -1,21 +1,25 @@
 """Sites with different kinds of model share labels of film reviews.
 
-    python -m benchmarks.text [--seeds 3] [--samples 1000] [--public 10_000] [--test 5_000] [--minilm 0] [--folder DIR]
+    python -m benchmarks.text [--seeds 3] [--first 0] [--samples 1000] [--public 10_000] [--test 5_000] [--rounds 3]
+                              [--minilm 0] [--rules NAME,NAME] [--folder DIR]
 
 IMDB: ten sites with `samples` private reviews each, `public` public ones and `test` to test on, all drawn anew for each
-seed from the data set's training split. Three kinds of model alternate over the sites: TF-IDF with a linear SVM, a bag
-of n-grams with a linear model trained by SGD, as fastText has it, and naive Bayes on counts of words. Words and pairs
-of words are hashed, once for the whole benchmark. With `minilm`, the last so many sites have a logistic regression on
-the frozen features of all-MiniLM-L6-v2 (128 tokens) instead.
+of `seeds` seeds, from `first` on, from the data set's training split. Three kinds of model alternate over the sites:
+TF-IDF with a linear SVM, a bag of n-grams with a linear model trained by SGD, as fastText has it, and naive Bayes on
+counts of words. Words and pairs of words are hashed, once for the whole benchmark. With `minilm`, the last so many
+sites have a logistic regression on the frozen features of all-MiniLM-L6-v2 (128 tokens) instead; COLLEGIUM_FEATURES
+keeps these for the next run.
 
-Every rule that was tried is in the table. `gain` is the mean over sites minus that of the best kind of model alone;
-`losers` counts the sites that end below their own local model, over all seeds; `kB` is what the site that sends most
-sends in the whole run.
+Every rule that was tried is in the table, unless `rules` names some. `gain` is the mean over sites minus that of the
+best kind of model alone; `losers` counts the sites that end below their own local model, over all seeds; `kB` is what
+the site that sends most sends in the whole run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,22 +39,29 @@ import collegium as cg
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium.data.sources import load_source
 
-SITES, ROUNDS = 10, 3
+SITES = 10
 SMALL = {"seeds": 1, "samples": 60, "public": 200, "test": 200}
 LOCAL = "local"
-RULES: dict[str, Any] = {
-    LOCAL: cg.Local(),
-    "majority": cg.FedCT(ROUNDS),
-    "qualified majority, .9": cg.FedCT(ROUNDS, consensus=cg.QualifiedMajority(0.9)),
-    "agreement": cg.FedCT(ROUNDS, consensus=cg.WeightedMajority("agreement")),
-    "Dawid-Skene": cg.FedCT(ROUNDS, consensus=cg.DawidSkene()),
-    "informed": cg.FedCT(ROUNDS, consensus=cg.Informed()),
-    "informed, by confidence": cg.FedCT(ROUNDS, consensus=cg.Informed(), weights="confidence"),
+RULES: dict[str, dict[str, Any] | None] = {
+    LOCAL: None,
+    "majority": {},
+    "qualified majority, .9": {"consensus": cg.QualifiedMajority(0.9)},
+    "agreement": {"consensus": cg.WeightedMajority("agreement")},
+    "Dawid-Skene": {"consensus": cg.DawidSkene()},
+    "informed": {"consensus": cg.Informed()},
+    "informed by confidence": {"consensus": cg.Informed(), "weights": "confidence"},
+    "informed with guard": {"consensus": cg.Informed(), "guard": True},
+    "informed and familiar": {"consensus": cg.Informed(), "voters": cg.Familiar()},
+    "informed and familiar with guard": {"consensus": cg.Informed(), "voters": cg.Familiar(), "guard": True},
 }
+"""What FedCT is run with, by name; the last is what the project advises where learners differ."""
 
 
 class Counts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Counts of hashed words and pairs of words: those of a review that all sites read are made once."""
+    """Counts of hashed words and, with `longest` 2, of pairs: those of a review that all sites read are made once."""
+
+    def __init__(self, longest: int = 2) -> None:
+        self.longest = longest
 
     def fit(self, X: Any, y: Any = None) -> Counts:
         """Nothing is learned."""
@@ -58,7 +69,7 @@ class Counts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Any:
         """The counts of these texts."""
-        return _known.rows(list(X))
+        return _known(self.longest).rows(list(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -69,8 +80,8 @@ class Counts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 class _Known:
     """The counts of all texts that were read so far."""
 
-    def __init__(self) -> None:
-        self._hashing = HashingVectorizer(ngram_range=(1, 2), n_features=2**18, alternate_sign=False, norm=None)
+    def __init__(self, longest: int) -> None:
+        self._hashing = HashingVectorizer(ngram_range=(1, longest), n_features=2**18, alternate_sign=False, norm=None)
         self._place: dict[str, int] = {}
         self._counts: Any = sparse.csr_matrix((0, 2**18))
 
@@ -83,7 +94,11 @@ class _Known:
         return self._counts[[self._place[text] for text in texts]]
 
 
-_known = _Known()
+@cache
+def _known(longest: int) -> _Known:
+    return _Known(longest)
+
+
 KINDS: dict[str, Any] = {
     "TF-IDF, SVM": make_pipeline(Counts(), TfidfTransformer(sublinear_tf=True), LinearSVC(C=0.3)),
     "n-grams, SGD": make_pipeline(Counts(), Normalizer(), SGDClassifier(loss="log_loss", alpha=1e-5, max_iter=20)),
@@ -92,15 +107,41 @@ KINDS: dict[str, Any] = {
 MINILM = "MiniLM, logistic regression"
 
 
-def measure(
-    seeds: int = 3, samples: int = 1000, public: int = 10_000, test: int = 5_000, minilm: int = 0, folder: str = ""
-) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Setting:
+    """What is measured, as the options say."""
+
+    seeds: int = 3
+    first: int = 0
+    samples: int = 1000
+    public: int = 10_000
+    test: int = 5_000
+    rounds: int = 3
+    minilm: int = 0
+    rules: str = ""
+    folder: str = ""
+
+    def chosen(self) -> list[str]:
+        """The rules, by name."""
+        return [LOCAL, *(name for name in RULES if name != LOCAL and (not self.rules or name in self.rules.split(",")))]
+
+    def splits(self) -> Iterator[tuple[int, cg.Split]]:
+        """The data, by seed."""
+        data = load_source("imdb", folder=Path(self.folder) if self.folder else None)
+        sizes = {"public": self.public, "test": self.test, "train": self.samples * SITES}
+        for seed in range(self.first, self.first + self.seeds):
+            yield seed, cg.split(data.X, data.y, SITES, seed=seed, **sizes)
+
+
+def measure(setting: Setting, known: Mapping[str, Any] = KINDS) -> list[dict[str, Any]]:
     """One row per rule."""
-    found: dict[str, list[pd.Series[float]]] = {name: [] for name in RULES}
-    sent: dict[str, float] = dict.fromkeys(RULES, 0.0)
-    quality: dict[str, list[float]] = {name: [] for name in RULES}
-    kinds = [list(KINDS)[at % len(KINDS)] for at in range(SITES - minilm)] + [MINILM] * minilm
-    for name, run in watched(_runs(seeds, samples, public, test, kinds, folder), "text", seeds * len(RULES)):
+    chosen, minilm = setting.chosen(), setting.minilm
+    kinds = [list(known)[at % len(known)] for at in range(SITES - minilm)] + [MINILM] * minilm
+    learners = [_language_model() if kind == MINILM else known[kind] for kind in kinds]
+    found: dict[str, list[pd.Series[float]]] = {name: [] for name in chosen}
+    sent: dict[str, float] = dict.fromkeys(chosen, 0.0)
+    quality: dict[str, list[float]] = {name: [] for name in chosen}
+    for name, run in watched(_runs(setting, learners), "text", setting.seeds * len(chosen)):
         found[name].append(run.accuracy.iloc[-1])
         sent[name] = max(sent[name], run.releases.groupby("party")["bytes"].sum().max() if len(run.releases) else 0)
         told = run.metrics.query("metric == 'consensus_quality'")["value"]
@@ -118,6 +159,7 @@ def measure(
             "lowest": table.min(),
             "gain": table.mean() - best,
             "losers": int((table < alone).sum()) if name != LOCAL else None,
+            "least": (table - alone).min() if name != LOCAL else None,
             "quality": float(np.mean(quality[name])),
             "kb": sent[name] / 1000,
             **{kind: table[:, [k == kind for k in kinds]].mean() for kind in by_kind},
@@ -126,20 +168,20 @@ def measure(
     ]
 
 
-def _runs(
-    seeds: int, samples: int, public: int, test: int, kinds: list[str], folder: str
-) -> Iterator[tuple[str, cg.Run]]:
-    data = load_source("imdb", folder=Path(folder) if folder else None)
-    _known.rows(data.X["text"].tolist())
-    for seed in range(seeds):
-        split = cg.split(data.X, data.y, SITES, public=public, test=test, train=samples * SITES, seed=seed)
+def _runs(setting: Setting, learners: Sequence[Any]) -> Iterator[tuple[str, cg.Run]]:
+    for seed, split in setting.splits():
         sites = [
-            cg.Site(name, X, y, learner=_language_model() if kind == MINILM else KINDS[kind])
-            for name, (X, y), kind in zip(split.names, split.sites, kinds, strict=True)
+            cg.Site(name, X, y, learner=learner)
+            for name, (X, y), learner in zip(split.names, split.sites, learners, strict=True)
         ]
-        for name, algorithm in RULES.items():
-            shared = {} if name == LOCAL else {"public": split.public, "public_truth": split.public_truth}
-            yield name, cg.run(algorithm, sites=sites, test=split.test, seed=seed, progress=False, **shared)
+        for name in setting.chosen():
+            settings = RULES[name]
+            algorithm = cg.Local() if settings is None else cg.FedCT(setting.rounds, **settings)
+            shared = {} if settings is None else {"public": split.public, "public_truth": split.public_truth}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", cg.Advice)  # every rule is run
+                run = cg.run(algorithm, sites=sites, test=split.test, seed=seed, progress=False, **shared)
+            yield name, run
 
 
 @cache
@@ -148,13 +190,27 @@ def _language_model() -> Any:
 
 
 def report(
-    seeds: int = 3, samples: int = 1000, public: int = 10_000, test: int = 5_000, minilm: int = 0, folder: str = ""
+    seeds: int = 3,
+    first: int = 0,
+    samples: int = 1000,
+    public: int = 10_000,
+    test: int = 5_000,
+    rounds: int = 3,
+    minilm: int = 0,
+    rules: str = "",
+    folder: str = "",
 ) -> Report:
     """The table."""
-    rows = measure(seeds, samples, public, test, minilm, folder)
-    kinds = [*KINDS, *([MINILM] if minilm else [])]
+    return table(Setting(seeds, first, samples, public, test, rounds, minilm, rules, folder))
+
+
+def table(setting: Setting, known: Mapping[str, Any] = KINDS) -> Report:
+    """The table of a setting, with these kinds of model."""
+    rows = measure(setting, known)
+    kinds = [kind for kind in (*known, MINILM) if kind in rows[0]]
     return Report(
-        f"IMDB, {SITES} sites x {samples:,} reviews, {public:,} public, {test:,} to test on, seeds: {seeds}",
+        f"IMDB, {SITES} sites x {setting.samples:,} reviews, {setting.public:,} public, {setting.test:,} to test on, "
+        f"{setting.rounds} rounds, seeds {setting.first} to {setting.first + setting.seeds - 1}",
         {
             "rule": Column("rule"),
             "accuracy": Column("accuracy", ".4f"),
@@ -162,13 +218,14 @@ def report(
             "worst site": Column("lowest", ".4f"),
             "gain": Column("gain", "+.4f"),
             "losers": Column("losers"),
+            "least gain of a site": Column("least", "+.4f"),
             "consensus right": Column("quality", ".4f"),
             "kB": Column("kb", ".1f"),
             **{kind: Column(kind, ".4f") for kind in kinds},
         },
         rows,
         "`gain`: the mean over all sites minus that of the best kind alone. `losers`: sites below their own local "
-        f"model, of {SITES * seeds}. {ROUNDS} rounds of FedCT.",
+        f"model, of {SITES * setting.seeds}; beside it, how the site that gains least does.",
     )
 
 

@@ -17,7 +17,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_rule_is_beside_the_best_kind_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = {name: text.RULES[name] for name in (text.LOCAL, "majority", "informed")}
     monkeypatch.setattr(text, "RULES", kept)
-    local, majority, informed = text.measure(seeds=1, samples=20, public=100, test=100)
+    local, majority, informed = text.measure(text.Setting(seeds=1, samples=20, public=100, test=100))
     best = max(local[kind] for kind in text.KINDS)
     assert majority["gain"] == pytest.approx(majority["accuracy"] - best)
     assert local["losers"] is None

@@ -23,7 +23,11 @@ from tests.learners.language.tiny_models import reviews
 import collegium as cg
 from collegium.core.building import build
 from collegium.learners.base import takes_weights
+from collegium.learners.language import reading
+from collegium.learners.language.features import Frozen
+from collegium.learners.language.folders import find
 from collegium.learners.language.net import TextNet
+from collegium.learners.language.pretrained import pretrained
 
 pytestmark = pytest.mark.xdist_group("language models")
 TRAINED: dict[str, dict[str, Any]] = {
@@ -120,6 +124,33 @@ def test_what_a_text_is_worth_does_not_depend_on_the_texts_beside_it(models: dic
     alone = np.concatenate([make(models["bert"], train="embed", max_length=22).embed([text]) for text in longer])
     together = make(models["bert"], train="embed", max_length=21).embed(longer)
     np.testing.assert_array_equal(alone[:60], together[:60])  # all of fewer than 21 tokens
+
+
+def test_features_are_kept_for_other_processes_where_a_folder_is_named(
+    models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLEGIUM_FEATURES", str(tmp_path / "kept"))
+    monkeypatch.setattr(reading, "WRITTEN_AT_ONCE", 8)
+    read: list[int] = []
+    embed = Frozen._embed
+
+    def counted(self: Frozen, texts: list[str]) -> Any:
+        read.append(len(texts))
+        return embed(self, texts)
+
+    monkeypatch.setattr(Frozen, "_embed", counted)
+
+    def another(length: int = 20) -> Frozen:
+        return Frozen(pretrained(find(models["bert"])), "mean", length, torch.device("cpu"), "float32")
+
+    first = another().embed(TEST[:20])
+    assert read == [8, 8, 4]
+    np.testing.assert_array_equal(another().embed(TEST[10:22])[:10], first[10:])
+    assert read == [8, 8, 4, 2]
+    another(length=4).embed(TEST[:20])  # other settings have other features
+    assert sum(read) == 42
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "kept").rglob("*.npy"))
+    assert not any(text.encode() in kept for text in TEST)
 
 
 def test_weights_are_averaged_part_by_part(models: dict[str, str]) -> None:
