@@ -1,7 +1,7 @@
 """Sites with different kinds of model share labels of film reviews.
 
     python -m benchmarks.text [--seeds 3] [--first 0] [--samples 1000] [--public 10_000] [--test 5_000] [--rounds 3]
-                              [--minilm 0] [--rules NAME,NAME] [--folder DIR]
+                              [--minilm 0] [--rules NAME,NAME] [--folder DIR] [--kept FILE]
 
 IMDB: ten sites with `samples` private reviews each, `public` public ones and `test` to test on, all drawn anew for each
 of `seeds` seeds, from `first` on, from the data set's training split. Three kinds of model alternate over the sites:
@@ -12,11 +12,14 @@ keeps these for the next run.
 
 Every rule that was tried is in the table, unless `rules` names some. `gain` is the mean over sites minus that of the
 best kind of model alone; `losers` counts the sites that end below their own local model, over all seeds; `kB` is what
-the site that sends most sends in the whole run.
+the site that sends most sends in the whole run. Runs that are in the file `kept` are not run again, and new ones are
+added to it.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
@@ -42,6 +44,7 @@ from collegium.data.sources import load_source
 SITES = 10
 SMALL = {"seeds": 1, "samples": 60, "public": 200, "test": 200}
 LOCAL = "local"
+Outcome = dict[str, Any]
 RULES: dict[str, dict[str, Any] | None] = {
     LOCAL: None,
     "majority": {},
@@ -69,7 +72,7 @@ class Counts(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def transform(self, X: Any) -> Any:
         """The counts of these texts."""
-        return _known(self.longest).rows(list(X))
+        return _known[self.longest].rows(list(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -84,21 +87,19 @@ class _Known:
         self._hashing = HashingVectorizer(ngram_range=(1, longest), n_features=2**18, alternate_sign=False, norm=None)
         self._place: dict[str, int] = {}
         self._counts: Any = sparse.csr_matrix((0, 2**18))
+        self._lock = threading.Lock()  # sites work in threads
 
     def rows(self, texts: list[str]) -> Any:
         """The counts of these."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._place]
-        if new:
-            self._place |= {text: len(self._place) + at for at, text in enumerate(new)}
-            self._counts = sparse.vstack([self._counts, self._hashing.transform(new)], format="csr")
-        return self._counts[[self._place[text] for text in texts]]
+        with self._lock:
+            new = [text for text in dict.fromkeys(texts) if text not in self._place]
+            if new:
+                self._counts = sparse.vstack([self._counts, self._hashing.transform(new)], format="csr")
+                self._place |= {text: len(self._place) + at for at, text in enumerate(new)}
+            return self._counts[[self._place[text] for text in texts]]
 
 
-@cache
-def _known(longest: int) -> _Known:
-    return _Known(longest)
-
-
+_known = {longest: _Known(longest) for longest in (1, 2)}
 KINDS: dict[str, Any] = {
     "TF-IDF, SVM": make_pipeline(Counts(), TfidfTransformer(sublinear_tf=True), LinearSVC(C=0.3)),
     "n-grams, SGD": make_pipeline(Counts(), Normalizer(), SGDClassifier(loss="log_loss", alpha=1e-5, max_iter=20)),
@@ -120,17 +121,22 @@ class Setting:
     minilm: int = 0
     rules: str = ""
     folder: str = ""
+    kept: str = ""
 
     def chosen(self) -> list[str]:
         """The rules, by name."""
         return [LOCAL, *(name for name in RULES if name != LOCAL and (not self.rules or name in self.rules.split(",")))]
 
-    def splits(self) -> Iterator[tuple[int, cg.Split]]:
-        """The data, by seed."""
-        data = load_source("imdb", folder=Path(self.folder) if self.folder else None)
+    def split(self, seed: int) -> cg.Split:
+        """The data."""
+        data = _reviews(self.folder)
         sizes = {"public": self.public, "test": self.test, "train": self.samples * SITES}
-        for seed in range(self.first, self.first + self.seeds):
-            yield seed, cg.split(data.X, data.y, SITES, seed=seed, **sizes)
+        return cg.split(data.X, data.y, SITES, seed=seed, **sizes)
+
+
+@cache
+def _reviews(folder: str) -> Any:
+    return load_source("imdb", folder=Path(folder) if folder else None)
 
 
 def measure(setting: Setting, known: Mapping[str, Any] = KINDS) -> list[dict[str, Any]]:
@@ -138,16 +144,11 @@ def measure(setting: Setting, known: Mapping[str, Any] = KINDS) -> list[dict[str
     chosen, minilm = setting.chosen(), setting.minilm
     kinds = [list(known)[at % len(known)] for at in range(SITES - minilm)] + [MINILM] * minilm
     learners = [_language_model() if kind == MINILM else known[kind] for kind in kinds]
-    found: dict[str, list[pd.Series[float]]] = {name: [] for name in chosen}
-    sent: dict[str, float] = dict.fromkeys(chosen, 0.0)
-    quality: dict[str, list[float]] = {name: [] for name in chosen}
-    for name, run in watched(_runs(setting, learners), "text", setting.seeds * len(chosen)):
-        found[name].append(run.accuracy.iloc[-1])
-        sent[name] = max(sent[name], run.releases.groupby("party")["bytes"].sum().max() if len(run.releases) else 0)
-        told = run.metrics.query("metric == 'consensus_quality'")["value"]
-        quality[name].append(float(told.iloc[-1]) if len(told) else np.nan)
-        print(name, np.round(run.accuracy.iloc[-1].tolist(), 4).tolist(), flush=True)
-    tables = {name: np.array([each.to_numpy() for each in rows]) for name, rows in found.items()}
+    found: dict[str, list[Outcome]] = {name: [] for name in chosen}
+    for name, outcome in watched(_outcomes(setting, kinds, learners), "text", setting.seeds * len(chosen)):
+        found[name].append(outcome)
+        print(name, np.round(outcome["accuracy"], 4).tolist(), flush=True)
+    tables = {name: np.array([each["accuracy"] for each in rows]) for name, rows in found.items()}
     alone = tables[LOCAL]
     by_kind = {kind: alone[:, [k == kind for k in kinds]].mean() for kind in dict.fromkeys(kinds)}
     best = max(by_kind.values())
@@ -160,28 +161,52 @@ def measure(setting: Setting, known: Mapping[str, Any] = KINDS) -> list[dict[str
             "gain": table.mean() - best,
             "losers": int((table < alone).sum()) if name != LOCAL else None,
             "least": (table - alone).min() if name != LOCAL else None,
-            "quality": float(np.mean(quality[name])),
-            "kb": sent[name] / 1000,
+            "quality": float(np.mean([each["quality"] for each in found[name]])),
+            "kb": max(each["bytes"] for each in found[name]) / 1000,
             **{kind: table[:, [k == kind for k in kinds]].mean() for kind in by_kind},
         }
         for name, table in tables.items()
     ]
 
 
-def _runs(setting: Setting, learners: Sequence[Any]) -> Iterator[tuple[str, cg.Run]]:
-    for seed, split in setting.splits():
-        sites = [
-            cg.Site(name, X, y, learner=learner)
-            for name, (X, y), learner in zip(split.names, split.sites, learners, strict=True)
-        ]
-        for name in setting.chosen():
-            settings = RULES[name]
-            algorithm = cg.Local() if settings is None else cg.FedCT(setting.rounds, **settings)
-            shared = {} if settings is None else {"public": split.public, "public_truth": split.public_truth}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", cg.Advice)  # every rule is run
-                run = cg.run(algorithm, sites=sites, test=split.test, seed=seed, progress=False, **shared)
-            yield name, run
+def _outcomes(setting: Setting, kinds: Sequence[str], learners: Sequence[Any]) -> Iterator[tuple[str, Outcome]]:
+    """What every rule came to, seed by seed."""
+    file = Path(setting.kept) if setting.kept else None
+    lines = file.read_text().splitlines() if file is not None and file.exists() else []
+    kept: dict[str, Outcome] = dict(json.loads(line) for line in lines)
+    splits = cache(setting.split)
+    for name in setting.chosen():
+        for seed in range(setting.first, setting.first + setting.seeds):
+            what = [name, seed, setting.samples, setting.public, setting.test, setting.rounds, setting.folder, *kinds]
+            key = json.dumps([*what, *map(str, learners)])
+            if key not in kept:
+                kept[key] = _outcome(setting.rounds, RULES[name], splits(seed), seed, learners)
+                if file is not None:
+                    with file.open("a") as end:
+                        end.write(json.dumps([key, kept[key]]) + "\n")
+            yield name, kept[key]
+
+
+def _outcome(
+    rounds: int, settings: Mapping[str, Any] | None, split: cg.Split, seed: int, learners: Sequence[Any]
+) -> Outcome:
+    sites = [
+        cg.Site(name, X, y, learner=learner)
+        for name, (X, y), learner in zip(split.names, split.sites, learners, strict=True)
+    ]
+    algorithm = cg.Local() if settings is None else cg.FedCT(rounds, **settings)
+    shared = {} if settings is None else {"public": split.public, "public_truth": split.public_truth}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cg.Advice)  # every rule is run
+        run = cg.run(algorithm, sites=sites, test=split.test, seed=seed, progress=False, **shared)
+    if not run.refusals.empty:
+        raise SystemExit(f"Sites did not answer: {', '.join(run.refusals['party'].unique())}.")
+    quality = run.metrics.query("metric == 'consensus_quality'")["value"]
+    return {
+        "accuracy": run.accuracy.iloc[-1].tolist(),
+        "bytes": int(run.releases.groupby("party")["bytes"].sum().max()) if len(run.releases) else 0,
+        "quality": float(quality.iloc[-1]) if len(quality) else np.nan,
+    }
 
 
 @cache
@@ -199,9 +224,10 @@ def report(
     minilm: int = 0,
     rules: str = "",
     folder: str = "",
+    kept: str = "",
 ) -> Report:
     """The table."""
-    return table(Setting(seeds, first, samples, public, test, rounds, minilm, rules, folder))
+    return table(Setting(seeds, first, samples, public, test, rounds, minilm, rules, folder, kept))
 
 
 def table(setting: Setting, known: Mapping[str, Any] = KINDS) -> Report:

@@ -1,7 +1,7 @@
 """The same as `text` with few reviews at each site, as many as FedCT's paper has.
 
     python -m benchmarks.text_few [--seeds 3] [--first 0] [--samples 145] [--public 10_000] [--test 5_000] [--rounds 3]
-                                  [--minilm 0] [--rules NAME,NAME] [--folder DIR]
+                                  [--minilm 0] [--rules NAME,NAME] [--folder DIR] [--kept FILE]
 
 What suits 1,000 reviews learns little from 145, so that the three kinds of model are others here. Of several settings,
 each has the one that was best alone at eight sites of 145 reviews, drawn with another seed: TF-IDF of words with a
@@ -24,6 +24,7 @@ from benchmarks.report import Report, print_with_options
 from benchmarks.text import Counts
 
 SMALL = text.SMALL
+RULES = "majority,informed,informed with guard"
 KINDS: dict[str, Any] = {
     "TF-IDF, SVM": make_pipeline(
         Counts(1), TfidfTransformer(sublinear_tf=True), LinearSVC(C=1.0, class_weight="balanced")
@@ -43,11 +44,13 @@ def report(
     test: int = 5_000,
     rounds: int = 3,
     minilm: int = 0,
-    rules: str = "",
+    rules: str = RULES,
     folder: str = "",
+    kept: str = "",
 ) -> Report:
     """The table."""
-    return text.table(text.Setting(seeds, first, samples, public, test, rounds, minilm, rules, folder), KINDS)
+    setting = text.Setting(seeds, first, samples, public, test, rounds, minilm, rules, folder, kept)
+    return text.table(setting, KINDS)
 
 
 if __name__ == "__main__":
