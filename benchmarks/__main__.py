@@ -22,7 +22,7 @@ NAMES = (
     "privacy", "hamming", "fedkt", "fedkt_trainings", "fedkt_mnist", "fedkt_privacy", "fedaux", "scaling", "xclp",
     "semi_supervised", "federation", "fuzz", "many_sites", "audit", "audit_mechanisms", "audit_review", "audit_meter",
     "audit_vul", "footprint", "real_sites", "soak", "cohorts", "beside_pfl", "consensus", "studies",
-    "together", "vision", "text", "text_audit", "console",
+    "together", "vision", "text", "text_few", "text_audit", "console",
 )  # fmt: skip
 RESULTS = Path(__file__).with_name("RESULTS.md")
 EMPTY = "# Results of the benchmarks\n\n`python -m benchmarks --write` writes this page.\n"

@@ -47,6 +47,7 @@ _GATE = _of("gate", "tests/site/test_gate.py", "tests/site/test_agent.py", "test
 _AGENT = _of("agent", "tests/site/test_agent.py", "tests/site/test_exposure.py")
 _STATES = _of("states", "tests/site/test_states.py")
 _INFORMED = _of("informed", "tests/consensus/test_informed.py")
+_FAMILIAR = _of("familiar", "tests/consensus/test_familiar.py -k texts_are_compared")
 _GUARD = _of("guard", "tests/algorithms/test_guard.py")
 _VERDICT = _of("verdict", "tests/runs/test_verdict.py")
 _FINDINGS = _of("findings", "tests/runs/test_findings.py")
@@ -1142,6 +1143,17 @@ FAULTS = (
         "what fills up a row is read",
         "attention_mask=there.long()).last_hidden_state.float()",
         "attention_mask=torch.ones_like(ids)).last_hidden_state.float()",
+    ),
+    _LANGUAGE.fault(
+        "features of another length are taken from the folder",
+        'name = f"{model.found.sha256} {pooling} {length} {device.type} {precision}"',
+        'name = f"{model.found.sha256} {pooling} {device.type} {precision}"',
+        "tests/learners/language/test_classifier.py -k kept_for_other_processes",
+    ),
+    _FAMILIAR.fault(
+        "no text is like another",
+        "    texts = [place for place in range(U.shape[1]) if tables.holds_texts(U.iloc[:, place])]\n",
+        "    texts: list[int] = []\n",
     ),
     _FOLDERS.fault("a pickle is taken for no weights at all", "        if pickles:\n", "        if not pickles:\n"),
     _FOLDERS.fault(

@@ -29,6 +29,7 @@ BLOCKS = [
         id=f"{page.relative_to(ROOT)}-{number}",
         marks=[
             *([pytest.mark.xdist_group("trackers")] if "Tracker" in block else []),
+            *([pytest.mark.xdist_group("language models")] if "TextClassifier" in block else []),
             *([pytest.mark.skipif(not HAS_ONNX, reason="needs the extra onnx")] if "onnx" in block else []),
         ],
     )

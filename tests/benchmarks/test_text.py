@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from benchmarks import text, text_audit
@@ -10,19 +13,20 @@ from collegium.data.sources import load_source
 
 @pytest.fixture(autouse=True)
 def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "load_source", lambda name, **_: load_source("reviews"))
+    monkeypatch.setattr(text, "_reviews", lambda _: load_source("reviews"))
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_every_rule_is_beside_the_best_kind_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = {name: text.RULES[name] for name in (text.LOCAL, "majority", "informed")}
-    monkeypatch.setattr(text, "RULES", kept)
-    local, majority, informed = text.measure(seeds=1, samples=20, public=100, test=100)
+def test_every_rule_is_beside_the_best_kind_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = text.Setting(1, samples=20, public=100, test=100, rules="majority,informed", kept=str(tmp_path / "kept"))
+    local, majority, informed = found = text.measure(setting)
     best = max(local[kind] for kind in text.KINDS)
     assert majority["gain"] == pytest.approx(majority["accuracy"] - best)
     assert local["losers"] is None
     assert 0 <= informed["losers"] <= 10
     assert 0 < majority["kb"] < 1
+    monkeypatch.setattr(text, "_outcome", None)  # all that is asked for is kept
+    np.testing.assert_equal(text.measure(setting), found)
 
 
 @pytest.mark.slow

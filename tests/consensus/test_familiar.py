@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_digits
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -183,6 +184,37 @@ def test_sparse_rows() -> None:
     assert sparse.issparse(split.public)
     assert result.refusals.empty
     assert accuracy(result) > accuracy(run(split, learner, None)) + 0.2
+
+
+OTHERS = "the patient says that it was there before and is now worse than last week"
+SPOKEN_OF = {
+    "heart": "pulse artery valve beat chest pressure",
+    "skin": "rash itch red sore spot cream",
+    "lung": "cough breath smoke wheeze air phlegm",
+}
+
+
+def notes(rows: int, rng: np.random.Generator) -> tuple[pd.DataFrame, np.ndarray]:
+    """Texts of which no two are the same, about three diseases."""
+    y = rng.choice(sorted(SPOKEN_OF), rows)
+    texts = [" ".join([*rng.choice(SPOKEN_OF[each].split(), 4), *rng.choice(OTHERS.split(), 8)]) for each in y]
+    texts[0] = None  # type: ignore[call-overload]
+    return pd.DataFrame({"note": pd.Series(texts, dtype=object)}), y
+
+
+def test_texts_are_compared_by_their_words() -> None:
+    """Hardly two of them are the same: as values of a category, none would be like another."""
+    X, y = notes(500, np.random.default_rng(0))
+    split = cg.split(X, y, sites=3, public=250, test=100, partition=cg.Pathological(1), seed=0)
+    learner = make_pipeline(FunctionTransformer(written), TfidfVectorizer(), LogisticRegression())
+    result = run(split, learner, cg.Familiar())
+    assert result.refusals.empty
+    assert accuracy(result) > 0.85
+    assert accuracy(run(split, learner, None)) < 0.6
+
+
+def written(X: pd.DataFrame) -> list[str]:
+    return list(X["note"].fillna(""))
 
 
 def flatten(X: np.ndarray) -> np.ndarray:

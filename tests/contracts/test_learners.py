@@ -118,9 +118,14 @@ def runs(wines: dict[str, cg.Split]) -> Any:
     return run
 
 
+# Language models come with packages that take long to import: one process does for all tests of them.
+GROUPS = {"text": "language models"}
 every_learner = pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.xdist_group(f"contracts of {name}")) for name in registry.names("learner")],
+    [
+        pytest.param(name, marks=pytest.mark.xdist_group(GROUPS.get(name, f"contracts of {name}")))
+        for name in registry.names("learner")
+    ],
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.commands import collegium
@@ -11,7 +12,6 @@ from collegium.reproduction.declared import tables
 from collegium.reproduction.pieces import Piece
 from collegium.reproduction.units import Conditions
 
-pytestmark = pytest.mark.xdist_group("reproduction")  # tables share what they pre-train
 LARGE = ("fedaux_mixed_nets", "fedct_figure9")
 """Large nets, and many sites."""
 
@@ -27,7 +27,13 @@ def run(name: str, out: Path, only: str = "") -> Piece:
     return piece
 
 
-@pytest.mark.parametrize("name", [name for name in tables() if name not in LARGE])
+def group(name: str) -> Any:
+    """Tables share what they pre-train; those of texts, packages that take long to import."""
+    has_texts = tables()[name].study["sites"][0]["learner"]["name"] == "text"
+    return pytest.param(name, marks=pytest.mark.xdist_group("language models" if has_texts else "reproduction"))
+
+
+@pytest.mark.parametrize("name", [group(name) for name in tables() if name not in LARGE])
 def test_the_first_cell_of_each_table_runs(name: str, shared: Path) -> None:
     row, column = tables()[name].cells()[0]
     piece = run(name, shared, f"{row.name} | {column.name} | 0")
@@ -36,12 +42,13 @@ def test_the_first_cell_of_each_table_runs(name: str, shared: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(tables()))
+@pytest.mark.parametrize("name", list(map(group, tables())))
 def test_all_cells_of_each_table_run(name: str, shared: Path) -> None:
     piece = run(name, shared)
     assert (piece.waiting, piece.failed) == ([], {})
 
 
+@pytest.mark.xdist_group("reproduction")
 def test_the_command_runs_a_table_and_writes_its_page(tmp_path: Path) -> None:
     done = collegium("reproduce", "fedct_table6", "--quick", "--out", str(tmp_path), "--page", str(tmp_path / "p.md"))
     assert done.returncode == 0, done.stderr

@@ -33,6 +33,7 @@ MIN_ROWS: Final = 5
 COMPONENTS: Final = 60
 LANDMARKS: Final = 300
 VIEW_ROWS: Final = 4000
+HASHED_WORDS: Final = 2**16
 
 
 @step
@@ -118,9 +119,23 @@ def _to_numbers(U: Any) -> Any:
     words = make_pipeline(
         FunctionTransformer(_as_words), OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=50)
     )
+    texts = [place for place in range(U.shape[1]) if tables.holds_texts(U.iloc[:, place])]
     return make_column_transformer(
-        (numeric, make_column_selector(dtype_include="number")), remainder=words, sparse_threshold=0
+        (numeric, make_column_selector(dtype_include="number")),
+        *((_by_words(len(U)), place) for place in texts),
+        remainder=words,
+        sparse_threshold=0,
     )
+
+
+def _by_words(rows: int) -> Pipeline:
+    """Texts by what they are about (latent semantic analysis): hardly any two of them are the same."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+
+    hashed = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False)
+    topics = TruncatedSVD(max(1, min(COMPONENTS, rows - 1)), random_state=0)
+    return make_pipeline(FunctionTransformer(_as_texts), hashed, TfidfTransformer(), topics)
 
 
 def _reducer(Z: Any) -> Any:
@@ -134,6 +149,10 @@ def _reducer(Z: Any) -> Any:
 
 def _as_words(columns: pd.DataFrame) -> pd.DataFrame:
     return columns.astype(object).where(columns.notna(), "?").astype(str)
+
+
+def _as_texts(column: pd.Series) -> pd.Series:
+    return column.astype(object).where(column.notna(), "").astype(str)
 
 
 def _flat(X: Any) -> Any:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -20,6 +19,7 @@ from collegium.core.labels import look_like_counts, look_like_measurements
 from collegium.data.files import SUFFIXES, read_frame, some
 from collegium.errors import ConfigError
 from collegium.registry import nearest
+from collegium.wire import tables
 
 TABLES: Final = tuple(suffix for suffix in SUFFIXES if suffix != ".npz")
 _TEST: Final = {"test", "testing", "holdout", "validation", "valid", "val", "eval", "evaluation"}
@@ -29,7 +29,6 @@ _NUMBERS_OF_ROWS: Final = {"id", "ids", "uuid", "identifier", "mrn", "patient", 
 _TAKEN: Final = {"coordinator", "mean"}
 _SPREADSHEETS: Final = {".xlsx", ".xls", ".ods"}
 _MOST_CLASSES: Final = 20
-_WORDS_OF_A_TEXT: Final = 3
 _FEW_ROWS: Final = 200
 _MANY_ROWS: Final = 10_000
 
@@ -209,7 +208,7 @@ class _Writer:
             if is_numeric_dtype(values) and not is_bool_dtype(values):
                 kinds["numbers"].append(column)
             else:
-                kinds["texts" if _is_text(values) else "categories"].append(column)
+                kinds["texts" if tables.holds_texts(values) else "categories"].append(column)
         return kinds
 
     def _head(self, labels: pd.Series) -> str:
@@ -283,14 +282,6 @@ def _text_learner(kinds: Mapping[str, list[str]]) -> str:
         columns = _listed(kinds["categories"])
         steps.append(f'{{ name = "one_hot", columns = {columns}, handle_unknown = "ignore" }}')
     return "[\n" + "".join(f"    {step},\n" for step in steps) + '    "logistic_regression",\n]'
-
-
-def _is_text(values: pd.Series) -> bool:
-    """Cells of several words that hardly repeat."""
-    known = values.dropna().astype(str)
-    if not len(known) or known.nunique() <= 0.5 * len(known):
-        return False
-    return bool(np.mean([len(text.split()) for text in known]) > _WORDS_OF_A_TEXT)
 
 
 def _site_names(files: Iterable[str]) -> dict[str, str]:

@@ -29,6 +29,7 @@ PLAIN_KINDS: Final = "biufMmUS"
 # Wider floats have padding bytes, and differ from machine to machine.
 WIDEST_FLOAT: Final = 8
 
+_WORDS_OF_A_TEXT: Final = 3
 # Bytes of an array of texts of fixed width: all are as wide as the widest.
 MOST_FIXED: Final = 2**24
 
@@ -88,6 +89,14 @@ def as_table(X: Any, where: str) -> Table:
 def texts_of(X: Any) -> Any:
     """The only column of a table, for whoever takes texts; anything else as it is."""
     return X.iloc[:, 0] if isinstance(X, pd.DataFrame) and X.shape[1] == 1 else X
+
+
+def holds_texts(column: pd.Series) -> bool:
+    """Whether its cells have several words each, and hardly repeat: texts, not values."""
+    known = column.dropna().astype(str)
+    if not len(known) or known.nunique() <= 0.5 * len(known):
+        return False
+    return bool(np.mean([len(text.split()) for text in known]) > _WORDS_OF_A_TEXT)
 
 
 def take(X: Table, rows: ArrayLike) -> Table:

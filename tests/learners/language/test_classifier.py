@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import importlib
 import pickle
-import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -23,7 +22,11 @@ from tests.learners.language.tiny_models import reviews
 import collegium as cg
 from collegium.core.building import build
 from collegium.learners.base import takes_weights
+from collegium.learners.language import classifier, reading
+from collegium.learners.language.features import Frozen
+from collegium.learners.language.folders import find
 from collegium.learners.language.net import TextNet
+from collegium.learners.language.pretrained import pretrained
 
 pytestmark = pytest.mark.xdist_group("language models")
 TRAINED: dict[str, dict[str, Any]] = {
@@ -122,6 +125,33 @@ def test_what_a_text_is_worth_does_not_depend_on_the_texts_beside_it(models: dic
     np.testing.assert_array_equal(alone[:60], together[:60])  # all of fewer than 21 tokens
 
 
+def test_features_are_kept_for_other_processes_where_a_folder_is_named(
+    models: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLLEGIUM_FEATURES", str(tmp_path / "kept"))
+    monkeypatch.setattr(reading, "WRITTEN_AT_ONCE", 8)
+    read: list[int] = []
+    embed = Frozen._embed
+
+    def counted(self: Frozen, texts: list[str]) -> Any:
+        read.append(len(texts))
+        return embed(self, texts)
+
+    monkeypatch.setattr(Frozen, "_embed", counted)
+
+    def another(length: int = 20) -> Frozen:
+        return Frozen(pretrained(find(models["bert"])), "mean", length, torch.device("cpu"), "float32")
+
+    first = another().embed(TEST[:20])
+    assert read == [8, 8, 4]
+    np.testing.assert_array_equal(another().embed(TEST[10:22])[:10], first[10:])
+    assert read == [8, 8, 4, 2]
+    another(length=4).embed(TEST[:20])  # other settings have other features
+    assert sum(read) == 42
+    kept = b"".join(path.read_bytes() for path in (tmp_path / "kept").rglob("*.npy"))
+    assert not any(text.encode() in kept for text in TEST)
+
+
 def test_weights_are_averaged_part_by_part(models: dict[str, str]) -> None:
     one = make(models["bert"], **TRAINED["lora"]).fit(X, Y)
     other = make(models["bert"], peft="lora", random_state=1).initialize(X, one.classes_)
@@ -202,6 +232,13 @@ def test_settings_that_do_not_go_together_are_refused(models: dict[str, str]) ->
             make(models["bert"], **settings).fit(X, Y)
 
 
+def test_it_computes_in_bfloat16_on_a_gpu_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert make("tiny").computes_in == "float32"
+    monkeypatch.setattr(classifier, "find_device", lambda name, **_: torch.device(name))
+    assert make("tiny", device="cuda").computes_in == "bfloat16"
+    assert make("tiny", device="cuda", precision="float32").computes_in == "float32"
+
+
 def test_a_study_names_it_with_its_head(models: dict[str, str]) -> None:
     table = {"name": "text", "model": models["bert"], "train": "embed", "head": {"name": "knn", "n_neighbors": 3}}
     learner = build("learner", table, "learner")
@@ -234,6 +271,12 @@ def test_without_memory_it_computes_a_batch_in_parts_and_takes_the_same_steps(
     assert "There is no memory for 16 texts at a time: 8 are read at a time from now on." in told
     assert len(told) == 3  # 16 and 8 in training, 8 in answering
     np.testing.assert_allclose(answers, expected, atol=2e-3)
+    with pytest.warns(cg.CollegiumWarning, match="no memory for 8 texts at a time: 4 are read"):
+        fewer = make(models["bert"], train="embed", max_length=20).embed(TEST)
+    monkeypatch.setattr(BertModel, "forward", forward)
+    frozen = make(models["bert"], train="embed", max_length=19)  # not from what was computed before
+    np.testing.assert_allclose(fewer, frozen.embed(TEST), atol=1e-4)
+    monkeypatch.setattr(BertModel, "forward", with_little_memory)
     most = 0
     with pytest.raises(torch.OutOfMemoryError), warnings.catch_warnings(action="ignore"):
         small.update(X, Y, classes=small.classes_)
@@ -261,17 +304,11 @@ def test_a_learner_whose_model_is_gone_says_where_to_put_it(tmp_path: Path, monk
         pickle.loads(stored)
 
 
-def test_without_its_packages_it_names_the_extra() -> None:
-    program = """
-import sys
-class Nothing:
-    def find_spec(self, name, *_):
-        if name == 'transformers': raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Nothing())
-import collegium as cg
-try: cg.TextClassifier
-except cg.ConfigError as error: print(error)
-"""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "TextClassifier needs an optional package: pip install 'collegium[text]'"
+def test_without_its_packages_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "collegium.learners.language.classifier"
+    monkeypatch.setitem(sys.modules, "transformers", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(
+        cg.ConfigError, match=r"^TextClassifier needs an optional package: pip install 'collegium\[text\]'"
+    ):
+        importlib.import_module(name)

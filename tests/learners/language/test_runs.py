@@ -132,9 +132,8 @@ def test_sites_in_processes_of_their_own_give_the_same(models: dict[str, str]) -
 
 
 def test_a_stored_run_is_loaded_again(models: dict[str, str], tmp_path: Path) -> None:
-    run = federate(
-        cg.FedCT(rounds=1), learner(models["bert"], peft="lora"), learner(models["bert"]), out=tmp_path / "r"
-    )
+    learners = [learner(models["bert"], epochs=1), learner(models["bert"], epochs=1, peft="lora")]
+    run = federate(cg.FedCT(rounds=1), *learners, out=tmp_path / "r")
     again = cg.load(tmp_path / "r")
     for name, model in run.models.items():
         np.testing.assert_array_equal(again.models[name].predict(TEST[0]), model.predict(TEST[0]))
@@ -151,10 +150,8 @@ def test_empty_and_missing_texts_take_part(models: dict[str, str]) -> None:
 @pytest.mark.parametrize("settings", [{"peft": "lora"}, {"train": "head"}], ids=["lora", "head"])
 def test_nets_of_texts_in_cohorts_learn_what_they_would_alone(settings: dict[str, Any], models: dict[str, str]) -> None:
     """Linear heads in one computation; whole nets one after the other, since their texts differ in length."""
-    runs = {
-        mode: federate(cg.FedCT(rounds=2), *[learner(models["bert"], **settings) for _ in range(3)], cohort=mode)
-        for mode in ("on", "off")
-    }
+    learners = [learner(models["bert"], epochs=1, **settings) for _ in range(3)]
+    runs = {mode: federate(cg.FedCT(rounds=2), *learners, cohort=mode) for mode in ("on", "off")}
     for name, model in runs["on"].models.items():
         alone = runs["off"].models[name].estimator.get_weights()
         for part, value in model.estimator.get_weights().items():

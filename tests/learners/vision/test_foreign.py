@@ -15,6 +15,7 @@ import collegium as cg
 from collegium.errors import ConfigError
 from collegium.learners.vision.backbones import find_backbone
 
+pytestmark = pytest.mark.xdist_group("language models")  # who imports transformers already
 IMAGES = np.random.default_rng(0).random((4, 3, 20, 20), dtype=np.float32)
 
 

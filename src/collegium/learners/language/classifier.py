@@ -30,16 +30,14 @@ from collegium.core.settings import (
     PositiveInt,
     check_parameters,
 )
-from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, UpdateReport, Weights
+from collegium.core.terms import Optimizer, Part, Precision, UpdateReport, Weights
 from collegium.learners.language.features import Frozen, Pooling, default_pooling, frozen
 from collegium.learners.language.folders import find
 from collegium.learners.language.net import Form, Lora, Peft
 from collegium.learners.language.pretrained import Pretrained, pretrained
-from collegium.learners.language.reading import Memo, Tokens, texts_in
-from collegium.learners.language.recent import Recent
+from collegium.learners.language.reading import Memo, texts_in
+from collegium.learners.language.texts_net import Reader, TextsNet, token_memo
 from collegium.learners.torch.batches import Floats
-from collegium.learners.torch.batches import Rows as NumberRows
-from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.devices import find_device
 
 Trained = Literal["all", "head", "embed"]
@@ -136,7 +134,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: NonNegativeInt | None = None
     classes_: NDArray[Any] = field(init=False)
     head_: Any = field(init=False)
-    _net: _TextsNet = field(init=False)
+    _net: TextsNet = field(init=False)
 
     def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TextClassifier:
         """Train from scratch (or continue, with `warm_start`) on texts X with labels y, and on pseudo-labeled ones."""
@@ -168,31 +166,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._took(net)
 
     @_with_net
-    def update(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        classes: Any,
-        pseudo: tuple[Any, Any] | None = None,
-        epochs: int | None = None,
-        steps: int | None = None,
-        sample_weight: Any = None,
-        terms: LocalTerms | None = None,
-    ) -> TextClassifier:
-        """Continue training from the current weights, as `TorchClassifier.update` does."""
+    def update(self, X: Any, y: Any, *, classes: Any, **options: Any) -> TextClassifier:
+        """Continue training from the current weights, as `TorchClassifier.update` does and with its options."""
         self._check()
         net = self._trained_net(anew=not self.__sklearn_is_fitted__())
-        net.update(
-            X,
-            y,
-            classes=classes,
-            pseudo=pseudo,
-            epochs=epochs,
-            steps=steps,
-            sample_weight=sample_weight,
-            terms=terms,
-        )
+        net.update(X, y, classes=classes, **options)
         return self._took(net)
 
     @_with_net
@@ -271,7 +249,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def token_ids(self, X: Any) -> NDArray[np.int32]:
         """What the model reads of each text: its token ids, filled up with -1."""
         self._check()
-        ids: NDArray[np.int32] = self._tokens()(texts_in(X, self.columns))
+        ids: NDArray[np.int32] = self._token_ids(texts_in(X, self.columns))
         return ids
 
     @property
@@ -341,7 +319,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         pooling = self.pooling or default_pooling(model)
         return frozen(model, pooling, self.max_length, find_device(self.device, quietly=True), self.computes_in)
 
-    def _trained_net(self, *, anew: bool = False) -> _TextsNet:
+    def _trained_net(self, *, anew: bool = False) -> TextsNet:
         """The net in its present state, with the settings as they are now; or a new one."""
         if anew:
             return self._new_net()
@@ -350,12 +328,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._net.read = self._reader()
         return self._net
 
-    def _new_net(self) -> _TextsNet:
-        net = _TextsNet(**self._settings())
+    def _new_net(self) -> TextsNet:
+        net = TextsNet(**self._settings())
         net.read = self._reader()
         return net
 
-    def _took(self, net: _TextsNet) -> TextClassifier:
+    def _took(self, net: TextsNet) -> TextClassifier:
         self._net, self.classes_ = net, net.classes_
         return self
 
@@ -374,36 +352,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Form(model.found, self.pooling or default_pooling(model), lora)
 
     def _reader(self) -> Reader:
-        return Reader(self._frozen().embed if self.train == "head" else self._tokens(), self.columns)
+        return Reader(self._frozen().embed if self.train == "head" else self._token_ids, self.columns)
 
-    def _tokens(self) -> Memo:
-        model, length = self._model, self.max_length
-        return _tokens.get((model.found.sha256, length), lambda: Memo(Tokens(model.tokenizer, length)))
-
-
-_tokens: Recent[Memo] = Recent(4)
-
-
-@dataclass(frozen=True)
-class Reader:
-    """Turns texts into the rows of numbers that a net takes."""
-
-    memo: Memo
-    columns: str | Sequence[str] | None
-
-    def __call__(self, X: Any, name: str) -> NDArray[Any]:
-        return self.memo(texts_in(X, self.columns, name=name))
-
-
-class _TextsNet(TorchClassifier):
-    """A net whose rows are read off texts."""
-
-    read: Reader
-
-    def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> NumberRows:
-        return super()._rows(self.read(X, name), expected, name=name)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what was read: its owner knows where to read."""
-        state: dict[str, Any] = super().__getstate__()
-        return {name: value for name, value in state.items() if name != "read"}
+    @property
+    def _token_ids(self) -> Memo:
+        return token_memo(self._model, self.max_length)

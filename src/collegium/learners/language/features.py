@@ -16,6 +16,7 @@ from collegium.errors import CollegiumWarning
 from collegium.learners.language.pretrained import Pretrained
 from collegium.learners.language.reading import NOTHING, Memo, Tokens
 from collegium.learners.language.recent import Recent
+from collegium.learners.on_disk import FeatureFiles
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import computing, passing
 
@@ -103,7 +104,11 @@ def default_pooling(model: Pretrained) -> Pooling:
 
 
 class Frozen:
-    """The features of texts by a model that nobody trains. What it has read is not read again."""
+    """The features of texts by a model that nobody trains. What it has read is not read again.
+
+    With the environment variable COLLEGIUM_FEATURES, which names a folder, not in other processes either: protect that
+    folder like the texts.
+    """
 
     def __init__(
         self, model: Pretrained, pooling: Pooling, length: int, device: torch.device, precision: Precision
@@ -112,7 +117,8 @@ class Frozen:
         self._device, self._precision = device, precision
         self._tokens = Tokens(model.tokenizer, length)
         self._rows = Rows(AT_ONCE_CPU if device.type == "cpu" else AT_ONCE_GPU)
-        self.embed = Memo(self._embed)
+        name = f"{model.found.sha256} {pooling} {length} {device.type} {precision}"
+        self.embed = Memo(self._embed, files=FeatureFiles.at_hand(name, model.width))
         """The features of texts, by row."""
 
     def _embed(self, texts: list[str]) -> NDArray[np.float32]:

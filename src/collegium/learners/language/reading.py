@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from collegium.errors import ConfigError
+from collegium.learners.on_disk import FeatureFiles
 
 NOTHING: Final = -1
 """Fills up rows: no token has it."""
 MOST_KEPT: Final = 2**28
 """Bytes that a `Memo` keeps."""
 LISTS_KEPT: Final = 4
+WRITTEN_AT_ONCE: Final = 1024
+"""Texts whose rows go into one file: whoever is interrupted has not computed them all for nothing."""
 SHOWN: Final = 5
 
 
@@ -120,11 +123,17 @@ class Tokens:
 class Memo:
     """Rows that were computed of texts, so that those which come again are not computed again.
 
-    Texts are known by their hashes: none of them is kept. Equal lists get the same array, which nobody can change.
+    Texts are known by their hashes: none of them is kept. Equal lists get the same array, which nobody can change. With
+    files, rows are there for other processes, too.
     """
 
-    def __init__(self, compute: Callable[[list[str]], NDArray[Any]], most: int = MOST_KEPT) -> None:
-        self._compute, self._most = compute, most
+    def __init__(
+        self,
+        compute: Callable[[list[str]], NDArray[Any]],
+        most: int = MOST_KEPT,
+        files: FeatureFiles | None = None,
+    ) -> None:
+        self._compute, self._most, self._files = compute, most, files
         self._kept: OrderedDict[bytes, NDArray[Any]] = OrderedDict()
         self._bytes = 0
         self._lists: deque[tuple[list[bytes], NDArray[Any]]] = deque(maxlen=LISTS_KEPT)
@@ -138,13 +147,26 @@ class Memo:
                 if known == keys:
                     return rows
             fresh = {key: text for key, text in zip(keys, texts, strict=True) if key not in self._kept}
-            computed = self._compute(list(fresh.values()))
-            found = dict(zip(fresh, computed, strict=True))
-            rows = np.stack([found[key] if key in found else self._kept[key] for key in keys]) if keys else computed
+            found = self._found(fresh)
+            each = [found[key] if key in found else self._kept[key] for key in keys]
+            rows = np.stack(each) if each else self._compute([])
             rows.flags.writeable = False
             self._keep(found)
             self._lists.append((keys, rows))
             return rows
+
+    def _found(self, fresh: dict[bytes, str]) -> dict[bytes, NDArray[Any]]:
+        """Their rows: from the files, where they are there, or computed."""
+        if self._files is None:
+            return dict(zip(fresh, self._compute(list(fresh.values())), strict=True)) if fresh else {}
+        found = dict(zip(*self._files.read(fresh), strict=True))
+        missing = [key for key in fresh if key not in found]
+        for start in range(0, len(missing), WRITTEN_AT_ONCE):
+            some = missing[start : start + WRITTEN_AT_ONCE]
+            computed = self._compute([fresh[key] for key in some])
+            self._files.write(some, computed)
+            found |= zip(some, computed, strict=True)
+        return found
 
     def _keep(self, found: dict[bytes, NDArray[Any]]) -> None:
         for key, row in found.items():

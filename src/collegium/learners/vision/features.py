@@ -24,10 +24,10 @@ from torch import nn
 
 from collegium.core.terms import Precision
 from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.on_disk import FeatureFiles
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import CPU, computing, passing
 from collegium.learners.vision.backbones import Backbone, check_channels
-from collegium.learners.vision.on_disk import FeatureFiles
 from collegium.learners.vision.pictures import Pictures, as_tensor
 
 Floats = NDArray[np.float32]

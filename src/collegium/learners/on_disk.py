@@ -19,7 +19,7 @@ _KEYS, _VALUES = ".keys.npy", ".features.npy"
 
 
 class FeatureFiles:
-    """The files of one backbone. Whoever writes names the pair anew, so that processes do not meet."""
+    """The files of one pre-trained model. Whoever writes names the pair anew, so that processes do not meet."""
 
     def __init__(self, folder: Path, width: int) -> None:
         self._folder, self._width = folder, width
