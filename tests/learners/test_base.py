@@ -304,7 +304,7 @@ def test_a_learner_with_update_goes_on_and_is_told_private_and_public_rows_apart
 
 def test_a_net_that_goes_on_asks_for_no_generator() -> None:
     """To make one takes a while, which every site would spend in every round."""
-    codes, asked = np.array([0, 1, 2, 3] * 5, dtype=np.int8), []
+    codes, asked = np.array([0, 1, 2] * 5, dtype=np.int8), []
 
     def draws() -> np.random.Generator:
         asked.append(1)
