@@ -302,6 +302,25 @@ def test_a_learner_with_update_goes_on_and_is_told_private_and_public_rows_apart
     np.testing.assert_array_equal(second.predict(blobs([0, 1, 2])), WORDS)
 
 
+def test_a_net_that_goes_on_asks_for_no_generator() -> None:
+    """To make one takes a while, which every site would spend in every round."""
+    codes, asked = np.array([0, 1, 2] * 5, dtype=np.int8), []
+
+    def draws() -> np.random.Generator:
+        asked.append(1)
+        return np.random.default_rng(0)
+
+    rows = LabelledData(blobs(codes).astype(np.float32), codes)
+    mixture = rows + LabelledData(rows.X[:0], codes[:0])
+    for learner, counts in ((TorchClassifier("linear", steps=1), [1, 1]), (DecisionTreeClassifier(), [1, 2])):
+        trainer = Trainer(learner, WORDS)
+        asked.clear()
+        model = trainer.fit(mixture, None, draws)
+        assert len(asked) == counts[0]
+        trainer.fit(mixture, model, draws)
+        assert len(asked) == counts[1]
+
+
 @pytest.mark.parametrize(
     ("learner", "can_go_on", "iterative"),
     [

@@ -20,6 +20,7 @@ from tests.waiting import seconds, until
 import collegium as cg
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE, meet
 from collegium.errors import CollegiumWarning, ConfigError
+from collegium.links.local import ALONE
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_A_NET = "DecisionTreeClassifier is not a net that trains with others"
@@ -90,6 +91,7 @@ def test_sites_of_one_process_are_trained_together_with_the_same_result(digits):
     assert on.trained_together == "5 of 5 sites were trained together."
     assert trained(off) == {"together": 0, "largest": 0, "alone": dict.fromkeys(off.about["parties"], "cohort is off")}
     assert off.trained_together == ""
+    assert not any([*off.logs.values(), *on.logs.values()])
 
 
 @pytest.mark.parametrize("algorithm", [cg.FedCT(rounds=2), cg.FedAvg(rounds=2)], ids=lambda each: type(each).__name__)
@@ -126,6 +128,8 @@ def test_others_are_trained_alone_and_the_run_says_why(digits):
     run = digits.run(cg.FedCT(rounds=2), sites=sites, cohort="on")
     assert trained(run) == {"together": 3, "largest": 3, "alone": {"s2": NOBODY_ALIKE, "s3": NOT_A_NET}}
     assert run.trained_together == f"3 of 5 sites were trained together; s2: {NOBODY_ALIKE}; s3: {NOT_A_NET}."
+    said = {party: lines for party, lines in run.logs.items() if lines}
+    assert said == {"s2": [f"{ALONE}: {NOBODY_ALIKE}"], "s3": [f"{ALONE}: {NOT_A_NET}"]}  # once, not in every round
     one = digits.run(cg.FedCT(rounds=2), sites=sites[2:4], cohort="on")
     assert trained(one) == {"together": 0, "largest": 0, "alone": {"s2": NOBODY_ELSE, "s3": NOT_A_NET}}
 

@@ -376,9 +376,11 @@ class Federation:
         awaited: dict[str, _Awaited] = {}
         frames: dict[str, bytes] = {}
         packed: dict[tuple[Any, ...], bytes] = {}
+        orders = {party: order for party, order in asked.items() if order is not None}
+        questions = {} if number is None else self._requests(orders, number)
         for party, order in asked.items():
             encode = time.perf_counter()
-            awaited[party] = self._awaited(party, order, number)
+            awaited[party] = self._awaited(party, order, questions.get(party))
             frames[party] = self._frame(party, awaited[party].requests, packed)
             steps = [each.step for each in awaited[party].requests]
             self.observed.sent(self.round, party, steps, len(frames[party]), time.perf_counter() - encode)
@@ -399,11 +401,11 @@ class Federation:
             self.reject(party, MISSING)
         self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
 
-    def _awaited(self, party: str, order: Order[Any] | None, number: int | None) -> _Awaited:
+    def _awaited(self, party: str, order: Order[Any] | None, question: Request | None) -> _Awaited:
         state = self._state[party]
         requests, state.queue = state.queue, []
-        if order is not None and number is not None:
-            requests = [*requests, self._request(order, number)]
+        if question is not None:
+            requests = [*requests, question]
         state.asked = requests[-1].step
         return _Awaited(tuple(requests), Nothing if order is None else order.answer)
 

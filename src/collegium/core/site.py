@@ -185,8 +185,16 @@ class ActiveSite:
     def rng(self) -> np.random.Generator:
         """The site's randomness in this order, made when it is first used: most orders need none."""
         if self._rng is None:
-            self._rng = np.random.default_rng([self._seed, self._name, self._order])
+            self._rng = self._generator_of(self._order)
         return self._rng
+
+    def _generator_of(self, order: int) -> np.random.Generator:
+        return np.random.default_rng([self._seed, self._name, order])
+
+    @property
+    def _drawn(self) -> tuple[int, Any]:
+        """The order, and the state of its generator if something was drawn from it."""
+        return self._order, None if self._rng is None else self._rng.bit_generator.state
 
     @property
     def noise(self) -> Noise:
@@ -239,8 +247,8 @@ class ActiveSite:
                 self.model = self._fit_privately(self._site.learner, mixture, update)
             else:
                 opened = _opened(mixture)
-                self._last_fit = (opened, update, self.rng.bit_generator.state)
-                self.model = self._trainer.fit(opened, self.model, self.rng, update)
+                self._last_fit = (opened, update, self._drawn)
+                self.model = self._trainer.fit(opened, self.model, lambda: self.rng, update)
         return self.model
 
     @property
@@ -333,7 +341,7 @@ class ActiveSite:
         """
         if self._last_fit is None or self.model is None:
             raise ConfigError("Nothing was fitted on private rows in this process: there is no change to observe.")
-        mixture, update, state = self._last_fit
+        mixture, update, (order, state) = self._last_fit
         if not self._trainer.fits_anew(update):
             raise ConfigError(
                 f"{type(self._site.learner).__name__} continues from its weights: it has no change to observe."
@@ -344,8 +352,9 @@ class ActiveSite:
         for row in left_out:
             keep = np.arange(len(mixture.private)) != row
             fewer = LabelledData(tables.take(mixture.private.X, keep), mixture.private.codes[keep])
-            generator = np.random.default_rng()
-            generator.bit_generator.state = state
+            generator = self._generator_of(order)
+            if state is not None:
+                generator.bit_generator.state = state
             other = self._trainer.fit(replace(mixture, private=fewer), None, generator, update)
             most = max(most, int(np.count_nonzero(other.predict_codes(self.public.X) != labels)))
         return most

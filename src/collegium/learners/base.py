@@ -10,6 +10,7 @@ A learner continues from its current weights, instead of being fitted from scrat
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +30,8 @@ from collegium.core.terms import LocalTerms
 from collegium.errors import ConfigError
 from collegium.wire import tables
 
+Draws = np.random.Generator | Callable[[], np.random.Generator]
+"""A generator, or what gives it when something is to be drawn: a net that goes on draws nothing here."""
 # Libraries whose classifiers take only the labels 0 .. k-1, all of them present.
 _WANT_CODES: Final = {"xgboost", "imodels"}
 _BATCH: Final = 64
@@ -132,7 +135,7 @@ class Trainer:
         self,
         data: Mixture,
         previous: SiteModel | None,
-        rng: np.random.Generator,
+        rng: Draws,
         update: LocalUpdate | None = None,
     ) -> SiteModel:
         """A model of `data`, continuing from `previous` if the learner can."""
@@ -142,6 +145,7 @@ class Trainer:
             raise ConfigError("There is nothing to train on: the site has no rows and was given none.")
         if hasattr(self._learner, "update"):
             return self._update(data, previous, rng, update)
+        rng = _generator(rng)
         if update.terms is not None:
             raise ConfigError(f"{learner_name(self._learner)} takes no local terms: use a TorchClassifier.")
         if data.weights is not None and not takes_weights(self._learner):
@@ -234,10 +238,8 @@ class Trainer:
             learn(rng.integers(len(data), size=min(2 * _BATCH, len(data))))
         return self._model(estimator, self._every)
 
-    def _update(
-        self, data: Mixture, previous: SiteModel | None, rng: np.random.Generator, update: LocalUpdate
-    ) -> SiteModel:
-        estimator = seeded_clone(self._learner, rng) if previous is None else previous.estimator
+    def _update(self, data: Mixture, previous: SiteModel | None, rng: Draws, update: LocalUpdate) -> SiteModel:
+        estimator = seeded_clone(self._learner, _generator(rng)) if previous is None else previous.estimator
         pseudo = (data.pseudo.X, self._pseudo_targets(data.pseudo)) if len(data.pseudo) else None
         terms = update.terms
         if data.weights is not None:
@@ -280,6 +282,10 @@ class Trainer:
 
     def _targets(self, codes: Codes, present: Codes) -> NDArray[Any]:
         return np.searchsorted(present, codes) if self._wants_codes else self._classes[codes]
+
+
+def _generator(rng: Draws) -> np.random.Generator:
+    return rng if isinstance(rng, np.random.Generator) else rng()
 
 
 def seeded_clone(learner: Any, rng: np.random.Generator) -> Any:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from collegium.core.link import Answer, OwnAnswer
 from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Delegation, Meeting, Places, attending
@@ -15,6 +15,10 @@ from collegium.links.attendants import Attendants, Inbox
 from collegium.links.hosting import Hosting, available_cores, numerical_libraries, threads_per_site
 from collegium.links.simulated import Collected, SimulatedLink
 from collegium.site.states import Pace
+
+
+ALONE: Final = "trained without the other sites"
+"""What a site's log says, with the reason, when its learner could not join those of the others."""
 
 
 class Exchange(NamedTuple):
@@ -36,7 +40,9 @@ class AgentPool:
         self.agents = hosting.agents(public, pace)
         alone = hosting.alone()
         self._joining = self.agents.keys() - alone.keys()
-        self._attendance = Attendance(alone=alone)
+        self._attendance = Attendance(alone=dict(alone))
+        self._told = alone if hosting.cohort != "on" else {}
+        """By site, why it was trained alone, as its log says; what nobody asked for is not said there."""
         self._size = max(1, min(len(self.agents), threads or available_cores()))
         self._within = attending()
         """A meeting of several runs, of which this is one: its sites meet those of the others."""
@@ -114,6 +120,10 @@ class AgentPool:
     def _answer(self, party: str, frame: bytes) -> Answer:
         agent = self.agents[party]
         reply = agent.serve(frame)
+        why = self._attendance.alone.get(party)
+        if why is not None and self._told.get(party) != why:
+            self._told[party] = why
+            agent.log.write(f"{ALONE}: {why}")
         answer = OwnAnswer(party, reply, agent.notes)
         if agent.hashed is not None and agent.hashed[0] is reply:
             answer.payload_sha256 = agent.hashed[1]

@@ -242,7 +242,8 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self._answers(X, "features")
 
     def _answers(self, X: Any, said: Said, norm_batch: int | None = None) -> NDArray[Any]:
-        check_is_fitted(self)
+        if not self.__sklearn_is_fitted__():  # which is asked in every round, and scikit-learn takes a while to
+            check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         device = find_device(self.device, quietly=True)
         return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch)))()
@@ -345,7 +346,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         terms: LocalTerms = NO_TERMS,
     ) -> TorchClassifier:
         schedule = self._schedule(epochs, steps, self.lr, self.batch_size, self.weight_decay)
-        schedule = replace(schedule, lr=terms.rate * schedule.lr)
+        schedule = schedule if terms.rate == 1 else replace(schedule, lr=terms.rate * schedule.lr)
         sets = [Labelled(each.rows, each.y, classes, each.weights) for each in given]
         rows = given[0].rows
         beside = self._beside(terms, rows.given_shape, len(classes))

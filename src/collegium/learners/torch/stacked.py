@@ -176,7 +176,8 @@ class Part:
                 return _loss(own, logits.float() if logits.dtype == torch.bfloat16 else logits, count, self.losses)
 
         dims = (0, 0, 0, 0, None if counts is None else 0)
-        both = vmap(grad_and_value(loss), in_dims=dims, randomness="different")
+        # A net that draws random numbers is an error here: it would draw others than by itself.
+        both = vmap(grad_and_value(loss), in_dims=dims, randomness="error")
         weights = {name: self._all[name].detach() for name in self._stack.trained}
         gradients, found = both(weights, self._frozen, self._buffers, given, counts)
         for name, gradient in gradients.items():

@@ -50,6 +50,8 @@ def why_not(update: Update) -> str | None:
     """Why this update cannot be one of several in one computation; None if it can."""
     if not stacks_well(update.training, update.schedule.device):
         return "its net has layers that are computed for one net at a time"
+    if update.training.has_layer(nn.modules.dropout._DropoutNd):
+        return "its net draws random numbers, which are its own only where it is computed by itself"
     if update.schedule.augment:
         return "it trains on random views"
     if update.schedule.device != CPU and not all(each.rows.can_stay for each in update.every):
@@ -128,16 +130,11 @@ class Cohort:
         self._stack.load(members)
         self._renew_losses(updates)
         self._totals.zero_()
-        random = first.training.is_random
         for step, shape in enumerate(shapes):
             feed.goto(step)
             part = self._part(shape.nets, updates)
             take = partial(self._step, part, feed, shape)
-            if random:
-                with first.training.stream.playing(device):
-                    take()
-            else:
-                self._recorder((shape, self._stack.even), take, part.optimizer)
+            self._recorder((shape, self._stack.even), take, part.optimizer)
             done = np.flatnonzero(lengths == step + 1)
             if len(done):
                 self._finish({at: updates[at] for at in done.tolist()}, members, reports)
