@@ -176,7 +176,7 @@ def of_the_run(browser: Chromium, folder: Path, sites: int, rounds: int) -> tupl
         page = stack.enter_context(_program(["-m", "collegium", "watch", str(folder), "--until-left"]))
         tab = Tab(browser)
         tab.page.goto(_link(page))
-        tab.page.wait_for_function("document.getElementById('state')?.textContent === 'waiting'")
+        tab.page.wait_for_function("() => document.getElementById('state')?.textContent === 'waiting'")
         process = psutil.Process(page.pid)
         before = process.cpu_times()
         _say(run)
