@@ -18,7 +18,7 @@ from tests.waiting import seconds, until
 import collegium as cg
 from collegium.console import controls, inspecting
 from collegium.console.following import Follower
-from collegium.console.gathering import Gathering
+from collegium.console.gathering import Gathering, pace
 from collegium.console.serving import Console
 from collegium.console.telling import MOST_LINES, Teller
 from collegium.console.watching import Watch
@@ -238,3 +238,7 @@ def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path, make, said):
     with pytest.raises(ConfigError, match=said) as caught:
         Gathering([tmp_path / "it"])
     assert "\n" not in str(caught.value)
+
+
+def test_a_page_that_takes_much_looks_less_often():
+    assert [pace(cost) for cost in (0.0, 0.0005, 0.002, 0.05)] == pytest.approx([0.1, 0.1, 0.2, 0.3])

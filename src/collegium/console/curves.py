@@ -80,6 +80,8 @@ class Series:
     @property
     def first(self) -> float:
         """The earliest number that there is."""
+        if self._values and self._values[0] == self._values[0]:
+            return self._values[0]
         return next((value for value in self._values if value == value), math.nan)
 
     def at(self, rounds: Sequence[int]) -> list[float]:

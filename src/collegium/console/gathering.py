@@ -13,8 +13,10 @@ from collegium.console.following import Follower, is_run
 from collegium.console.inspection import Inspection
 from collegium.errors import ConfigError
 
-TICK: Final = 0.25
-"""Seconds between looks while somebody watches: with 100 sites, each takes two thousandths."""
+_QUICKEST, _SLOWEST = 0.1, 0.3
+"""Seconds between looks while somebody watches."""
+_SHARE: Final = 0.01
+"""Of one core, as far as the slowest pace allows: what is left belongs to the run."""
 _IDLE: Final = 1.0
 _SEARCH: Final = 2.0
 _DEEP: Final = ("*", "*/*")
@@ -101,14 +103,15 @@ class Gathering:
         return self.count
 
     async def _follow(self) -> None:
-        before = -1
+        before, spent = -1, time.process_time()
         while True:
             more = self.look()
             if self.count != before or (not more and not self._is_read):
                 before, self._is_read = self.count, self._is_read or not more
                 async with self._changed:
                     self._changed.notify_all()
-            await asyncio.sleep(0 if more else TICK if self.watching else _IDLE)
+            cost, spent = time.process_time() - spent, time.process_time()
+            await asyncio.sleep(0 if more else pace(cost) if self.watching else _IDLE)
 
     def enter(self) -> None:
         """A browser listens."""
@@ -118,6 +121,11 @@ class Gathering:
         """A browser has left."""
         self.watching -= 1
         self.left = time.monotonic()
+
+
+def pace(cost: float) -> float:
+    """Seconds until the next look, by the seconds of processor time that were spent since the one before."""
+    return min(_SLOWEST, max(_QUICKEST, cost / _SHARE))
 
 
 def _runs_in(folder: Path) -> list[Path]:

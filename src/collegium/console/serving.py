@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -29,6 +30,8 @@ _LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 256
 _GRACE: Final = 1
 """Seconds that open connections have when the console ends."""
+_LOOK: Final = 0.3
+"""Seconds between looks whether the console is to end."""
 _PATIENCE: Final = 30.0
 """Seconds after which a console that was told to end, and has not, is left to itself: nobody waits for ever."""
 
@@ -113,6 +116,11 @@ class Console:
 
 class _Server(uvicorn.Server):
     """One that does not wait for browsers that listen: they would listen for ever."""
+
+    async def main_loop(self) -> None:
+        """Wait until it is told to end. It looks less often than uvicorn does: pages stay open for days."""
+        while not await self.on_tick(0):
+            await asyncio.sleep(_LOOK)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""

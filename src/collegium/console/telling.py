@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from itertools import zip_longest
+from math import isfinite
 from typing import Any, Final
 
 from collegium.console import words
@@ -178,21 +180,19 @@ def site_rows(follower: Follower) -> dict[int, list[Any]]:
     places = words.stands(history, follower.state, at_work)
     table, totals, failed = history.metrics.get(ACCURACY, Table()), history.totals, _failed(history)
     samples = history.about.get("samples") or {}
-    rows = {}
+    nothing, known, rows = Series(), len(table.sites), {}
+    counted = zip_longest(totals.up, totals.down, totals.out, totals.safe, fillvalue=0)
     for index, party in enumerate(history.parties[:MOST_ROWS]):
-        series = table.sites[index] if index < len(table.sites) else Series()
-        facts = history.sites.get(party, {})
-        counts = [_at(each, index) for each in (totals.up, totals.down, totals.out, totals.safe)]
+        series = table.sites[index] if index < known else nothing
+        facts, last, first = history.sites.get(party, {}), series.last, series.first
         rows[index] = [
-            party, *places[index], *told([series.last, series.first], digits=4), *counts, failed.get(index, 0),
+            party, *places[index],
+            round(last, 4) if isfinite(last) else None, round(first, 4) if isfinite(first) else None,
+            *next(counted, (0, 0, 0, 0)), failed.get(index, 0),
             facts.get("heard"), facts.get("version"), samples.get(party),
             words.days_left(history.certificates.get(party)),
         ]  # fmt: skip
     return rows
-
-
-def _at(values: list[int], index: int) -> int:
-    return values[index] if index < len(values) else 0
 
 
 def _failed(history: History) -> dict[int, int]:
