@@ -103,7 +103,7 @@ def dealt(cell: Cell) -> tuple[Any, list[cg.Site], pd.DataFrame, Any]:
     """The parts of a data set, its sites, and all of its rows and labels."""
     seed, name, partition = cell
     X, y = table_of(name)
-    per_site, public, test = SIZES.get(name, (20, 100, 100))
+    per_site, public, test = SIZES.get(name, (18, 80, 80))
     parts = cg.split(
         X, y, SITES, public=public, test=test, train=SITES * per_site, partition=PARTITIONS[partition], seed=seed
     )
