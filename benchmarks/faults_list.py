@@ -789,6 +789,15 @@ FAULTS = (
     _of("together", "tests/together/test_grids.py").fault(
         "values out of range are in no cell", 'side="right") - 1, 0, last)', 'side="right") - 1, -1, last)'
     ),
+    _of("together", "tests/together/test_tree.py").fault(
+        "what noise may hide is empty", "np.maximum(parts + beyond, 0.0)", "np.maximum(parts, 0.0)"
+    ),
+    _of("together", "tests/together/test_tree.py").fault(
+        "a rare value vanishes with its cells", "_NEVER_NOTHING: Final = 1e-6", "_NEVER_NOTHING: Final = 0.0"
+    ),
+    _of("together", "tests/together/test_together.py -k texts").fault(
+        "texts are counted as categories", "if len(columns) == 1 and columns[0].seeks_names:", "if False:"
+    ),
     _NAMES.fault("values are named as soon as a bucket is full", "if least <= TABLES * cap:", "if least := -1280:"),
     _NAMES.fault("a record with many values is as safe as one with one", "/ 2)) / values", "/ 2))"),
     _NAMES.fault(

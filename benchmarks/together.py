@@ -4,6 +4,7 @@
                                   [--uniform 0]
     python -m benchmarks together --measure 0 --write       the table of what is in the file
     python -m benchmarks.together --audits 3                attacks on all of it, with noise on labels, too
+    python -m benchmarks.together --joint 1                 how many columns of Covertype must be right together
 
 Twenty sites with decision trees and two rounds of FedCT on a public set that is real, made together (epsilon 1 and .3
 at delta 1e-5), or uniform (any value of the declared ranges, which costs nothing). As many rows each. "site" is the
@@ -24,6 +25,7 @@ import os
 import time
 import warnings
 from collections import defaultdict
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from itertools import product
 from pathlib import Path
@@ -56,6 +58,12 @@ PARTITIONS: dict[str, Any] = {"iid": cg.Iid(), "Dir(0.1)": cg.BalancedDirichlet(
 # Where classes are so skewed, a plain majority names one class only, on whatever rows.
 RULES = {"iid": cg.FedCT(2), "Dir(0.1)": cg.FedCT(2, consensus=cg.Informed())}
 DROPPED = {"adult": ["fnlwgt"]}  # a weight of the census, and no property of anybody
+JOINT = [
+    ["Elevation", "soil"],
+    ["wilderness"],
+    ["Horizontal_Distance_To_Roadways", "Horizontal_Distance_To_Fire_Points"],
+    ["Horizontal_Distance_To_Hydrology", "Vertical_Distance_To_Hydrology"],
+]
 SMALL = {"seeds": 1, "jobs": 1, "minutes": 5, "out": "", "sets": "breast_cancer"}
 Cell = tuple[int, str, str]
 
@@ -91,19 +99,39 @@ def declared(X: pd.DataFrame) -> dict[str, Any]:
     return said
 
 
+def dealt(cell: Cell) -> tuple[Any, list[cg.Site], pd.DataFrame, Any]:
+    """The parts of a data set, its sites, and all of its rows and labels."""
+    seed, name, partition = cell
+    X, y = table_of(name)
+    per_site, public, test = SIZES.get(name, (18, 80, 80))
+    parts = cg.split(
+        X, y, SITES, public=public, test=test, train=SITES * per_site, partition=PARTITIONS[partition], seed=seed
+    )
+    learner = with_preparation(DecisionTreeClassifier(max_depth=8, min_samples_leaf=5, random_state=0), X)
+    return parts, [cg.Site(n, *own, learner=learner) for n, own in zip(parts.names, parts.sites, strict=True)], X, y
+
+
+def scored(
+    cell: Cell, parts: Any, sites: list[cg.Site], X: pd.DataFrame, classes: Any, rows: pd.DataFrame
+) -> dict[str, float]:
+    """What sites and a student learn with these public rows; `X` has all that may be in any row."""
+    forest = with_preparation(RandomForestClassifier(100, min_samples_leaf=2, random_state=0), X)
+    run = cg.run(
+        RULES[cell[2]], sites=sites, public=rows, test=parts.test, classes=classes, seed=cell[0],
+        global_learner=forest, progress=False, alone=False,
+    )  # fmt: skip
+    last = run.metrics.groupby("metric")["value"].last()
+    accuracy = {"alone": run.accuracy.iloc[0].mean(), "site": run.accuracy.iloc[-1].mean()}
+    accuracy["student"] = last.get("global_accuracy", np.nan)
+    return {key: float(value) for key, value in accuracy.items()}
+
+
 def measure(cell: Cell, uniform: int = 1) -> list[dict[str, Any]]:
     """All public sets in one cell."""
     warnings.simplefilter("ignore")
     seed, name, partition = cell
-    X, y = table_of(name)
-    per_site, public, test = SIZES.get(name, (20, 100, 100))
-    parts = cg.split(
-        X, y, SITES, public=public, test=test, train=SITES * per_site, partition=PARTITIONS[partition], seed=seed
-    )
-    tree = DecisionTreeClassifier(max_depth=8, min_samples_leaf=5, random_state=0)
-    learner = with_preparation(tree, X)
-    sites = [cg.Site(n, *rows, learner=learner) for n, rows in zip(parts.names, parts.sites, strict=True)]
-    columns = declared(X)
+    parts, sites, X, y = dealt(cell)
+    columns, public = declared(X), len(parts.public)
     found = []
     beside: list[tuple[str, float | None]] = [("real", None), ("uniform", None)] if uniform else [("real", None)]
     for kind, epsilon in [*beside, *(("made", each) for each in EPSILONS)]:
@@ -119,26 +147,31 @@ def measure(cell: Cell, uniform: int = 1) -> list[dict[str, Any]]:
             sent = int(made.run.costs.groupby("party")["bytes_up"].sum()[parts.names].max())
             cost = {"seconds": time.perf_counter() - start, "bytes": sent, "claimed": made.claim.epsilon}
             rows = made.X
-        forest = with_preparation(RandomForestClassifier(100, min_samples_leaf=2, random_state=0), X)
-        run = cg.run(
-            RULES[partition], sites=sites, public=rows, test=parts.test, classes=np.unique(y), seed=seed,
-            global_learner=forest, progress=False, alone=False,
-        )  # fmt: skip
-        last = run.metrics.groupby("metric")["value"].last()
-        accuracy = {"alone": run.accuracy.iloc[0].mean(), "site": run.accuracy.iloc[-1].mean()}
-        accuracy["student"] = last.get("global_accuracy", np.nan)
         cell_of = {"seed": seed, "data": name, "partition": partition, "public": kind, "epsilon": epsilon}
-        found.append(cell_of | {key: float(value) for key, value in accuracy.items()} | cost)
+        found.append(cell_of | scored(cell, parts, sites, X, np.unique(y), rows) | cost)
     return found
+
+
+def jointly(seed: int) -> Iterator[dict[str, Any]]:
+    """Covertype, iid: real public rows of which some columns stay together and each other one is shuffled.
+
+    No noise, and no model: how many columns must be right together before students come near those of real rows.
+    """
+    cell = seed, "covertype", "iid"
+    parts, sites, X, y = dealt(cell)
+    rng, kept = np.random.default_rng(seed), list[str]()
+    for more in (*JOINT, [name for name in X if name not in {*(each for some in JOINT for each in some)}]):
+        kept += more
+        own = {name: parts.public[name] for name in X}
+        rows = pd.DataFrame({k: v if k in kept else rng.permutation(v.to_numpy()) for k, v in own.items()})
+        yield {"together": len(kept), "added": more} | scored(
+            cell, parts, sites, X, np.unique(y), rows.astype(parts.public.dtypes.to_dict())
+        )
 
 
 def audited(seed: int, name: str) -> dict[str, Any]:
     """An attack on a site whose set is made together (epsilon 1) and whose labels have noise, all in one game."""
-    X, y = table_of(name)
-    per_site, _, test = SIZES.get(name, (20, 100, 100))
-    parts = cg.split(X, y, SITES, public=0, test=test, train=SITES * per_site, partition=cg.Iid(), seed=seed)
-    learner = with_preparation(DecisionTreeClassifier(max_depth=8, min_samples_leaf=5, random_state=0), X)
-    sites = [cg.Site(n, *rows, learner=learner) for n, rows in zip(parts.names, parts.sites, strict=True)]
+    _, sites, X, y = dealt((seed, name, "iid"))
     making = making_of(
         sites, columns=declared(X), dropouts=0.2, rows=200, epsilon=1.0, delta=1e-5, relation="add_remove", model="tree"
     )
@@ -229,7 +262,14 @@ def main() -> None:
     for name, default in (("seeds", 5), ("jobs", 2), ("minutes", 600), ("out", KEEP), ("sets", ""), ("uniform", 1)):
         parser.add_argument(f"--{name}", type=type(default), default=default)
     parser.add_argument("--audits", type=int, default=0)
+    parser.add_argument("--joint", type=int, default=0)
     given = vars(parser.parse_args())
+    for seed in range(joint := given.pop("joint")):
+        warnings.simplefilter("ignore")
+        for row in jointly(seed):
+            print(json.dumps({"seed": seed} | row), flush=True)
+    if joint:
+        return
     if audits := given.pop("audits"):
         warnings.simplefilter("ignore")
         for seed, name in product(range(audits), given["sets"].split(",") if given["sets"] else SIZES):

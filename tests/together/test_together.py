@@ -206,6 +206,30 @@ def test_images_are_not_made_together() -> None:
         cg.public_together(images)
 
 
+@pytest.mark.parametrize("kind", [list, pd.Series, lambda texts: np.array(texts, dtype=object)])
+def test_texts_are_not_made_together(kind: Any) -> None:
+    texts = [f"patient {number} came with pain" for number in range(8)]
+    three = [cg.Site(f"s{i}", kind(texts), [0, 1] * 4) for i in range(3)]
+    with pytest.raises(SiteError, match=r"tables only, not for texts\..*public set of the same kind"):
+        cg.public_together(three)
+    with pytest.raises(ConfigError, match="tables only, not for texts"):
+        cg.run(cg.Together({"text": "category"}), sites=three)
+
+
+def test_sites_that_bin_a_column_differently_are_named() -> None:
+    def cut(site: cg.Site, ends: list[int]) -> cg.Site:
+        bins = pd.cut(site.X["age"], ends).astype(str).astype("category")
+        return cg.Site(site.name, site.X.assign(age=bins), site.y)
+
+    some, declared = sites(3, 200), {name: said for name, said in COLUMNS.items() if name != "age"}
+    binned = [cut(some[0], [0, 40, 90]), cut(some[1], [0, 40, 90]), cut(some[2], [0, 50, 90])]
+    with pytest.raises(SiteError, match=r"s2.*cannot count with site 's0'.*'age' has other categories"):
+        cg.public_together(binned, columns=declared)
+    other = cg.Site("s2", some[2].X.assign(age=some[2].X["age"] + 0.5), some[2].y)
+    with pytest.raises(SiteError, match=r"s2.*'age' is real here and integer there"):
+        cg.public_together([*some[:2], other], columns=declared)
+
+
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
 def test_one_record_changes_the_counts_by_what_the_step_declares(relation: str) -> None:
     X, y = rows(50)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from collegium.together.making import by_group, estimates
-from collegium.together.planning import Measured, first_look, grouped, groups_for, on_simplex
+from collegium.together.planning import Measured, expected, first_look, grouped, groups_for, on_simplex
 from collegium.together.tree import fit_tree, with_label
 
 RNG = np.random.default_rng(0)
@@ -83,6 +83,50 @@ def test_the_nearest_table_without_negative_numbers() -> None:
     assert (found >= 0).all()
     assert found.tolist() == [[3.5, 0.0], [2.5, 0.0]]
     assert on_simplex(np.array([1.0, 2.0]), 0.0).tolist() == [0.0, 0.0]
+
+
+def test_what_noise_may_hide_is_not_taken_to_be_empty() -> None:
+    noisy = np.array([100.0, 50.0, 3.0, -4.0])
+    sharp, blurred = expected(noisy, 1e-3, 150.0), expected(noisy, 20.0, 150.0)
+    assert np.abs(sharp - on_simplex(noisy, 150.0)).max() < 1e-2
+    assert sharp[3] == pytest.approx(0.0, abs=1e-6)
+    assert blurred.sum() == pytest.approx(150.0)
+    assert 5 < blurred[3] < blurred[2] < blurred[1] < blurred[0] < 100
+    assert expected(np.full(4, -1e6), 1e-3, 8.0).tolist() == pytest.approx([2.0] * 4)
+    assert expected(noisy, 1.0, 0.0).tolist() == [0.0] * 4
+
+
+def test_a_posterior_mean_is_the_mean_of_what_may_have_been() -> None:
+    rng = np.random.default_rng(8)
+    truth = rng.exponential(10.0, 400_000)
+    seen = truth + rng.normal(0, 10.0, len(truth))
+    near = truth[np.abs(seen - 0.0) < 0.5]
+    # with a mean of 10 before anything is counted, the shift is noise^2 / mean = 10
+    cells = np.array([0.0, *np.full(9, 11.8)])
+    assert near.mean() == pytest.approx(5.25, abs=0.2)
+    found = expected(cells, 10.0, float(_posterior(cells, 10.0, 10.0).sum()))
+    assert found[0] == pytest.approx(near.mean(), abs=0.2)
+
+
+def _posterior(noisy: np.ndarray, noise: float, mean: float) -> np.ndarray:
+    """By adding up all counts that may have been."""
+    counts = np.linspace(0, 300, 30_001)
+    weights = np.exp(-((noisy[:, None] - counts) ** 2) / (2 * noise**2) - counts / mean)
+    return np.asarray((weights * counts).sum(axis=1) / weights.sum(axis=1))
+
+
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_a_rare_value_whose_cells_vanish_in_noise_is_still_drawn(with_labels: bool) -> None:
+    rows = 4000.0
+    first, label = np.array([0.5, 0.49, 0.01]) * rows, np.array([0.5, 0.5]) * rows
+    table = np.array([[2000.0, 0.0], [0.0, 1960.0], [-30.0, -25.0]])
+    if with_labels:
+        cubes = np.stack([table, np.zeros_like(table)], axis=1)
+        tree = fit_tree([first, np.array([rows - 1, 1.0]), label], {(0, 1, 2): cubes}, 10.0)
+    else:
+        tree = fit_tree([first, label], {(0, 1): table}, 10.0)
+    drawn = tree.draw(20_000, np.random.default_rng(5))[:, 0]
+    assert (drawn == 2).mean() == pytest.approx(0.01, abs=0.004)
 
 
 def test_neighbours_are_joined_to_equal_shares_and_rare_categories_to_one() -> None:

@@ -46,7 +46,7 @@ from collegium.secure import secret_counts, secret_words
 from collegium.secure.secret_counts import NoisySum
 from collegium.together import counting, making, naming
 from collegium.together.adaptive import ROUNDS, adaptively, require_mbi
-from collegium.together.columns import Column, check_number, read_column, template_of
+from collegium.together.columns import Column, check_number, read_column, require_table, template_of
 from collegium.together.drawing import Looked, by_tree
 from collegium.together.grids import Grid, grid_of, search_grid
 from collegium.together.planning import FEWER_CELLS, MOST_CELLS, Measured, first_look
@@ -168,7 +168,9 @@ class Together(Algorithm):
         if not self.columns:
             raise ConfigError("Together: declare every column, such as columns={'age': [17, 90], 'sex': ['F', 'M']}.")
         check_number(len(self.columns))
-        return tuple(read_column(name, said) for name, said in self.columns.items())
+        columns = tuple(read_column(name, said) for name, said in self.columns.items())
+        require_table(columns)
+        return columns
 
     def unasked(self) -> Steps:
         if self.columns is None:

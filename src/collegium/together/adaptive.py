@@ -29,6 +29,8 @@ ROUNDS: Final = 2
 """Of measurements: the tree, and what a model of it gets wrong."""
 _MOST_MEGABYTES: Final = 0.5
 _ITERATIONS: Final = 250
+_SEEN: Final = 100_000
+"""Rows drawn from a model to see what it gets wrong: so many that their own scatter is far below any noise."""
 _GAIN: Final = 1e-3
 """An estimate that gets better by less than this is done."""
 _OF_LABEL: Final = 2.0
@@ -54,22 +56,36 @@ def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[n
     domain = mbi.Domain(list(range(len(groups))), [int(group.max()) + 1 for group in groups])
     known, measured = set[tuple[int, ...]](), list[Measured]()
     model: Any = None
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         measured += looked.again(groups, chosen) if chosen else []
         known |= set(chosen)
         with looked.timed():
             counts = making.estimates(looked.histograms, measured, groups)
             model = _estimate(mbi, domain, making.by_group(counts, groups), measured, model)
-            errors = pair_errors(looked, groups, counts, _tables(model))
-            chosen = worst(errors, known, len(groups), _room(mbi, domain, known))
-    with looked.timed(), _drawing_from(rng):
-        made = model.synthetic_data(rows=rows, method="sample").to_dict()
-    drawn = np.stack([np.asarray(made[column], dtype=np.int64) for column in range(len(groups))], axis=1)
+            last = turn == ROUNDS - 1
+            drawn = _drawn(model, len(groups), rows if last else _SEEN, rng)
+            if not last:
+                errors = pair_errors(looked, groups, counts, _tables(drawn, groups, float(counts[0].sum())))
+                chosen = worst(errors, known, len(groups), _room(mbi, domain, known))
     return in_cells(drawn, groups, counts, rng)
 
 
-def _tables(model: Any) -> Callable[[Pair], Floats]:
-    return lambda pair: np.asarray(model.project(pair).datavector())
+def _drawn(model: Any, columns: int, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    with _drawing_from(rng):
+        made = model.synthetic_data(rows=rows, method="sample").to_dict()
+    return np.stack([np.asarray(made[column], dtype=np.int64) for column in range(columns)], axis=1)
+
+
+def _tables(drawn: NDArray[np.int64], groups: Sequence[Groups], total: float) -> Callable[[Pair], Floats]:
+    """A model's pairs, as rows drawn from it have them: to compute each would take JAX a program of its own."""
+    sizes = [int(group.max()) + 1 for group in groups]
+
+    def table(pair: Pair) -> Floats:
+        cells = np.ravel_multi_index(drawn[:, list(pair)].T, (sizes[pair[0]], sizes[pair[1]]))
+        found = np.bincount(cells, minlength=sizes[pair[0]] * sizes[pair[1]])
+        return np.asarray(found * (total / len(drawn)))
+
+    return table
 
 
 def pair_errors(

@@ -206,6 +206,15 @@ def check_number(columns: int) -> None:
         )
 
 
+def require_table(columns: Sequence[Column]) -> None:
+    """An error where rows are nothing but one text each, for which no categories were declared."""
+    if len(columns) == 1 and columns[0].seeks_names:
+        raise ConfigError(
+            f"Column {columns[0].name!r} is all there is, and it holds text: a public set is made together for tables "
+            f"only, not for texts. {_NOT_FOR_IMAGES} If it holds categories, declare them in columns."
+        )
+
+
 def read_columns(said: Mapping[Any, Any] | None, template: pd.DataFrame) -> tuple[Column, ...]:
     """All columns of a table by what was declared; one that is not in the table is an error."""
     check_number(len(template.columns))
@@ -214,7 +223,9 @@ def read_columns(said: Mapping[Any, Any] | None, template: pd.DataFrame) -> tupl
         if name not in template.columns:
             known = [str(each) for each in template.columns]
             raise ConfigError(f"columns: there is no column {name!r}.{nearest(str(name), known)}")
-    return tuple(read_column(_plain_name(name), declared.get(name), template[name].dtype) for name in template.columns)
+    found = [read_column(_plain_name(name), declared.get(name), template[name].dtype) for name in template.columns]
+    require_table(found)
+    return tuple(found)
 
 
 def _plain_name(name: Any) -> str | int:
