@@ -2,6 +2,7 @@
 
     python -m benchmarks.consensus [--seeds 5] [--rows 100] [--public 600] [--sets mnist,adult]
         [--rules "majority;informed"] [--jobs 14] [--minutes 9] [--out build/consensus.jsonl] [--measure 1]
+        [--csv benchmarks/consensus_results.csv]
 
 Ten sites with `rows` rows each, `public` public rows, at most 1,500 test rows. Partitions are iid and Dirichlet
 (balanced) with alpha .5, .1 and .01. Situations: "alike" (decision trees), "mixed" (five kinds of learners), "one
@@ -13,7 +14,7 @@ FedCT takes two rounds: sites train alone, and then with the consensus; AIMHI ha
 alone if it loses more than half a point of test accuracy; only honest sites count. FedKT's sites learn nothing from
 each other: its columns have the accuracy of the student. What is measured is kept in a file of JSON lines, one per
 rule, cell and seed, so that a run that was stopped, or whose `minutes` are over, goes on where it was; the first seed
-of all cells comes first. `--measure 0` shows what is there.
+of all cells comes first. `--measure 0` shows what is there, and `--csv` names a table that gets every row of it.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from benchmarks.consensus_cells import DATA, MARGIN, PARTITIONS, RULES, SITUATIONS, TUNED, Cell, Found, cells, outcomes
 from benchmarks.pool import machines
@@ -37,6 +39,8 @@ from collegium.consensus.advice import SKEWED
 
 SMALL = {"seeds": 1, "rows": 30, "public": 60, "out": "", "sets": "breast_cancer"}
 OUT: Final = "build/consensus.jsonl"
+WHERE: Final = ("seed", "data", "partition", "situation", "skew", "rule")
+MEASURED: Final = ("alone", "accuracy", "balanced", "student", "student_balanced", "worse", "sites")
 BY_SKEW: Final = ("informed, guarded", "familiar, informed, guarded")
 Task = tuple[Cell, list[str]]
 
@@ -51,6 +55,7 @@ def report(
     jobs: int = 1,
     minutes: int = 0,
     measure: int = 1,
+    csv: str = "",
 ) -> Report:
     """The table; `sets` and `rules` name some of them (default: all), and `minutes` ends it (default: never)."""
     chosen = rules.split(";") if rules else list(RULES)
@@ -60,6 +65,9 @@ def report(
         for new in measured(todo, rows, public, jobs, minutes):
             found += new
             _keep(out, new)
+    if csv:
+        rows_found = pd.DataFrame(found, columns=[*WHERE, *MEASURED])
+        rows_found.sort_values("seed", kind="stable").round(4).to_csv(csv, index=False)
     return table(found)
 
 

@@ -1102,6 +1102,11 @@ FAULTS = (
         "@step(sensitivity=Sensitivity(l1=_CHANGE",
         "@step(sensitivity=Sensitivity(l1=_CHANGE / 2",
     ),
+    _INFORMED.fault(
+        "counts outweigh votes where sites abstain",
+        "if (votes < 0).any():",
+        "if (votes < -1).any():",
+    ),
     _GUARD.fault(
         "whatever is not worse is taken",
         "if gain > max(best, _CLEAR * error):",
@@ -1274,6 +1279,11 @@ FAULTS = (
     ),
     _TESTED_TWICE.fault(
         "a second test in a round is a second row", '            row["value"] = float(value)\n            return\n', ""
+    ),
+    _ADVICE.fault(
+        "a chosen majority passes for none",
+        "elif better is not None and rule is UNCHOSEN",
+        "elif better is not None and rule == UNCHOSEN",
     ),
     _ADVICE.fault(
         "different learners are no reason",

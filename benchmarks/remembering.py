@@ -23,6 +23,8 @@ class Remembered(Pipeline):  # type: ignore[misc]
     That is the same model only where fits repeat themselves: a `random_state` that decides anything must be set.
     """
 
+    steps: list[tuple[str, Any]]
+
     def fit(self, X: Any, y: Any = None, **params: Any) -> Remembered:
         """Fit, or take what is known."""
         self.key_ = _digest(_settings(self), X, y, *(part for pair in sorted(params.items()) for part in pair))

@@ -327,6 +327,7 @@ def test_a_paused_site_is_left_out_and_comes_back(host: OfficeHost, kits: Path) 
     run = carry_out(host, kits, say=said.append, callbacks=[Resume()])
     assert set(run.refusals.query("party == 'site-2'")["code"]) == {"paused"}
     assert set(run.releases.query("party == 'site-2' and step == 'fedct.label'")["round"]) == {1, 2}
+    assert said[0].startswith("No rule was chosen"), "which rule to take is said before the run"
     assert any("site-2 is paused by its owner" in text for text in said)
     assert not any("audit" in text for text in said), "why it is paused stays there"
 

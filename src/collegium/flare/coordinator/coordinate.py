@@ -88,6 +88,8 @@ def _carry_out(
     tell: Callable[[Progress], None],
 ) -> Run:
     settings = study.federation
+    if not resume and (advice := part.algorithm.advice(())) is not None:  # of the sites' rows nothing is known here
+        say(advice)
     parties = _parties(folder.path, study, host, say)
     shared = check_public(part.algorithm, part.public, ())
     truth = check_truth(part.public_truth, shared, part.classes)
