@@ -130,8 +130,8 @@ class Setting:
     def split(self, seed: int) -> cg.Split:
         """The data."""
         data = _reviews(self.folder)
-        sizes = {"public": self.public, "test": self.test, "train": self.samples * SITES}
-        return cg.split(data.X, data.y, SITES, seed=seed, **sizes)
+        train = self.samples * SITES
+        return cg.split(data.X, data.y, SITES, public=self.public, test=self.test, train=train, seed=seed)
 
 
 @cache
