@@ -16,7 +16,6 @@ from collegium.links.hosting import Hosting, available_cores, numerical_librarie
 from collegium.links.simulated import Collected, SimulatedLink
 from collegium.site.states import Pace
 
-
 ALONE: Final = "trained without the other sites"
 """What a site's log says, with the reason, when its learner could not join those of the others."""
 

@@ -170,7 +170,9 @@ class _Fits:
                     raise
                 torch.cuda.empty_cache()
                 at_once = self._at_once = at_once // 2
-                text = f"The gradients of the records of {len(drawn)} private fits do not fit into the memory of the GPU: "
+                text = (
+                    f"The gradients of the records of {len(drawn)} private fits do not fit into the memory of the GPU: "
+                )
                 warnings.warn(f"{text}{at_once} are computed at a time.", CollegiumWarning, stacklevel=2)
 
     def _summed(self, drawn: Sequence[NDArray[np.intp]], at_once: int) -> torch.Tensor:
