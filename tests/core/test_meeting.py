@@ -333,7 +333,8 @@ def test_without_a_meeting_tasks_are_done_one_after_the_other() -> None:
 
 
 def test_parts_of_a_work_are_done_in_as_many_threads_as_there_are_places() -> None:
-    places, both = Places(2), threading.Barrier(2)
+    places, free = Places(2), []
+    both = threading.Barrier(2, lambda: free.append(places._free))
 
     def part(number: int) -> int:
         both.wait(seconds(60))  # two are there at a time, or it breaks
@@ -342,6 +343,7 @@ def test_parts_of_a_work_are_done_in_as_many_threads_as_there_are_places() -> No
     with Meeting(1, Attendance(), places).attended("a"):
         assert places_here() == 2
         assert in_places([partial(part, number) for number in range(4)]) == [0, 1, 2, 3]
+        assert free == [0, 0]  # each had one
         with pytest.raises(ZeroDivisionError):
             in_places([lambda: 1 // 0, lambda: 1])
         assert places._free == 1  # whoever asked has its place again
