@@ -1,23 +1,32 @@
 """Nets trained together, beside sites that take turns: what a training step, a round and a whole run cost.
 
     python -m benchmarks.cohorts [--only mlp,fedct] [--device cuda] [--data FOLDER] [--out cohorts.jsonl] [--tiny 1]
-                                 [--measure 1]
+                                 [--measure 1] [--into FILE] [--sites 5,100] [--precisions tf32]
 
 `only` names measures (default: all of them): mlp, fedct, cnn, resnet, ledger, fedaux, simclr, fedkt, curve, equality,
 cpu. Each runs the same with cohort="off" and cohort="on" and prints a line as soon as it is done; `out` names a file to
 which that line is added as JSON, so that a run that is killed keeps what it found. `measure` 0 makes the table of what
-that file has. `data` is the folder with Fashion-MNIST and MNIST (default: the one that COLLEGIUM_DATA names); other
-measures take random images, since only their time is measured. `tiny` 1 shows only that everything works.
+that file has. `into` names the file of all rows (benchmarks/cohorts_results.jsonl): new ones take the place of those of
+the same measure, sites and precision, others stay, and the table has all of them. So measures can be taken one by one,
+on a machine that is there for minutes, and brought together later:
+
+    python -m benchmarks cohorts --measure 0 --out cohorts.jsonl --into benchmarks/cohorts_results.jsonl --write
+
+`sites` and `precisions` take only these rows of measures that have several. `data` is the folder with Fashion-MNIST and
+MNIST (default: the one that COLLEGIUM_DATA names); other measures take random images, since only their time is
+measured. `tiny` 1 shows only that everything works.
 """
 
 from __future__ import annotations
 
 import gc
+import inspect
 import json
 import sys
 import time
 import traceback
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +49,34 @@ COLUMNS = {
     "aim": Column("aim", ".4g"),
     "reached": Column("reached"),
     "sites trained together": Column("joined", ","),
+    "on": Column("date"),
     "note": Column("note"),
 }
 NOTES = (
     "A step is one mini-batch at every site: the difference between rounds of many and of few steps, divided by their "
     "difference, so that what a round costs beside its steps is left out. A round is the median of those after the "
     "first ones, with all that a user's round has. Data and nets are on the device already; a whole run begins with "
-    "nothing there. Where a row has no time in turns, that was measured in float32 alone."
+    "nothing there. Where a row has no time in turns, that was measured in float32 alone, or not at all. Rows of "
+    "earlier days are from earlier versions.\n\n"
+    "Sites in turns are recorded, too, and keep their recordings from round to round. On a GPU, products of several "
+    "nets' matrices are rounded otherwise than those of one net; with ReLU and Adam, a unit that is on in one "
+    "computation and off in the other is enough for .02 in a few weights after 50 steps. On a CPU dense layers are the "
+    "same bits.\n\n"
+    "Rows that say CPU were measured on two cores of a CPU that other programs shared: what counts there is the CPU "
+    'time in their notes. With "auto" nets on the CPU are trained in turns, as with "off": the difference between '
+    'these two is chance. LeNet has convolutions, and is trained in turns on a CPU with "on", too.'
 )
+_SAME = ("what", "sites", "precision", "unit")
+"""What rows of the same thing have in common."""
 
 
 def report(
-    only: str = "", device: str = "cpu", data: str = "", out: str = "", tiny: int = 0, measure: int = 1
-) -> Report:
+    only: str = "", device: str = "cpu", data: str = "", out: str = "", tiny: int = 0, measure: int = 1, into: str = "",
+    sites: str = "", precisions: str = "",
+) -> Report:  # fmt: skip
     """Take the measures one after the other."""
+    if tiny and into:
+        raise SystemExit("Rows of tiny measures say nothing about speed: leave out --into.")
     names = only.split(",") if only else list(MEASURES)
     if unknown := sorted(set(names) - set(MEASURES)):
         raise SystemExit(f"There is no measure {', '.join(unknown)}; there are {', '.join(MEASURES)}.")
@@ -61,22 +84,41 @@ def report(
     if measure:
         needed = [name for name in names if name in NEEDS_DATA]
         folder = Path(data) if data or not needed else data_folder()
-        rows = list(_measured(names, Place(device, folder), bool(tiny), file))
+        only_these: dict[str, Any] = {"sites": [int(each) for each in sites.split(",")]} if sites else {}
+        only_these |= {"precisions": precisions.split(",")} if precisions else {}
+        rows = list(_measured(names, Place(device, folder), bool(tiny), only_these, file))
     elif file is None:
         raise SystemExit("measure 0 makes the table of what a file has: name it with --out.")
     else:
         rows = [json.loads(line) for line in file.read_text().splitlines()]
-    return Report(f"Nets together, {device}", COLUMNS, rows, NOTES, machine=machines(rows))
+    if into:
+        rows = merged(Path(into), rows)
+    title = "Nets together" if into else f"Nets together, {device}"
+    return Report(title, COLUMNS, rows, NOTES, machine=machines(rows))
 
 
-def _measured(names: list[str], place: Place, tiny: bool, out: Path | None) -> Iterator[dict[str, Any]]:
+def merged(file: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All rows of this file, with these in the place of those of the same thing; the file has them, too."""
+    before = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    found = {tuple(row.get(name) for name in _SAME): row for row in [*before, *rows]}
+    order = {name: place for place, name in enumerate(MEASURES)}
+    every = sorted(found.values(), key=lambda row: order[row["measure"]])
+    file.write_text("".join(json.dumps(row) + "\n" for row in every))
+    return every
+
+
+def _measured(
+    names: list[str], place: Place, tiny: bool, only_these: dict[str, Any], out: Path | None
+) -> Iterator[dict[str, Any]]:
     """The rows of all measures as they are found; one that fails is told of, and the others go on."""
     where, failed = in_words(), []
     for name in names:
         begun = time.perf_counter()
         try:
-            for found in MEASURES[name](place, **(TINY[name] if tiny else {})):
-                row = found | {"measure": name, "machine": where}
+            takes = inspect.signature(MEASURES[name]).parameters
+            chosen = {each: value for each, value in only_these.items() if each in takes}
+            for found in MEASURES[name](place, **((TINY[name] if tiny else {}) | chosen)):
+                row = found | {"measure": name, "machine": where, "date": date.today().isoformat()}
                 print(json.dumps(found), flush=True)
                 if out is not None:
                     with out.open("a") as file:

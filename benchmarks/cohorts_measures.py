@@ -195,15 +195,20 @@ def step_row(
 
 
 def mlp(
-    place: Place, sites: Sequence[int] = (5, 20, 100), rows: int = 500, lengths: Callable[[int], Lengths] = dense
+    place: Place,
+    sites: Sequence[int] = (5, 20, 100),
+    rows: int = 500,
+    lengths: Callable[[int], Lengths] = dense,
+    precisions: Sequence[str] = PRECISIONS[:2],
 ) -> Iterator[Row]:
     """A step of FedCT's MLP: 64 private rows, alone and with 64 public ones beside them."""
     public = random_rows(512, PIXELS, seed=1)[0]
     for m in sites:
         aim = {5: 0.25, 20: 0.4, 100: 1.3}.get(m)
         parts = random_sites(m, rows, PIXELS, cg.TorchClassifier("mlp", batch_size=64, random_state=0))
-        yield step_row(place, "step, MLP", parts, lengths(m), aim=aim)
-        for precision in PRECISIONS[:2]:
+        if "float32" in precisions:
+            yield step_row(place, "step, MLP", parts, lengths(m), aim=aim)
+        for precision in precisions:
             beside: dict[str, Any] = {"public": public, "precision": precision, "aim": aim}
             yield step_row(place, "step, MLP, public rows beside", parts, lengths(m), **beside)
 
@@ -226,13 +231,14 @@ def fedct(
     public: int = 50_000,
     steps: int = 50,
     rounds: tuple[int, int] = (WARM + 2, WARM + 10),
+    precisions: Sequence[str] = PRECISIONS[:2],
 ) -> Iterator[Row]:
     """All of a FedCT round, predictions and consensus included, divided by its steps."""
     for m in sites:
         parts, data = clothes(place, m, private, public)
         aim = {5: 0.4, 20: 0.8, 100: 3.0}.get(m)
         turns = tried(place, cg.FedCT(rounds=rounds[0], steps=steps), parts, "off", **data)
-        for precision in PRECISIONS[:2]:
+        for precision in precisions:
             together = tried(place, cg.FedCT(rounds=rounds[1], steps=steps), parts, "on", precision=precision, **data)
             both = [1000 * trial.clock.round_seconds() / steps for trial in (turns, together)]
             yield in_turns_at(precision, compared("round of FedCT, per step", m, "ms", both[0], both[1], aim)) | {

@@ -929,6 +929,37 @@ FAULTS = (
         "self._fits[0].noise.add_normal(own, each",
         "tests/privacy/learners/test_dp_together.py",
     ),
+    _COHORTS.fault(
+        "a sample that does not fit into memory is drawn again",
+        "                return self._summed(drawn, at_once)\n            except torch.cuda.OutOfMemoryError:\n",
+        "                return self._summed(drawn, at_once)\n            except torch.cuda.OutOfMemoryError:\n"
+        "                drawn = [np.flatnonzero(e.noise.happens(0.4, len(e.data))) for e in self._fits]\n",
+        "tests/privacy/learners/test_dp_together.py -k short_memory",
+    ),
+    _COHORTS.fault(
+        "a site's log says in every round that it was trained alone",
+        "if why is not None and self._told.get(party) != why:",
+        "if why is not None:",
+        "tests/links/test_cohorts.py -k says_why",
+    ),
+    _COHORTS.fault(
+        "who waits for parts of its work keeps its place",
+        "    with places.given_up():\n        return in_threads([partial(do, task) for task in tasks])",
+        "    return in_threads([partial(do, task) for task in tasks])",
+        "tests/core/test_meeting.py -k parts_of_a_work",
+    ),
+    _STACKS.fault(
+        "nets in a cohort draw each other's random numbers",
+        'randomness="error"',
+        'randomness="different"',
+        "tests/learners/torch/test_together.py -k draws",
+    ),
+    _STACKS.fault(
+        "parts of a cohort on a CPU are mixed up",
+        "                found[part::n] = late\n",
+        "                found[part * len(late) : (part + 1) * len(late)] = late\n",
+        "tests/learners/torch/test_together.py -k shared_out",
+    ),
     _COHORTS.fault("predictions are counted as training", "if own.works[number].trains:", "if True:"),
     _COHORTS.fault(
         "sites with a deadline wait for each other",
@@ -1050,7 +1081,7 @@ FAULTS = (
     ),
     _EVIDENCE.fault(
         "a falling rate stays",
-        "        schedule = replace(schedule, lr=terms.rate * schedule.lr)\n",
+        "        schedule = schedule if terms.rate == 1 else replace(schedule, lr=terms.rate * schedule.lr)\n",
         "",
         "tests/algorithms/test_fedavg.py -k cosine",
     ),

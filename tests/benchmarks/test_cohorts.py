@@ -81,6 +81,29 @@ def test_what_was_found_is_kept_when_another_measure_fails(tmp_path: Path) -> No
     assert shown.machine == kept[0]["machine"]
 
 
+def test_rows_that_were_measured_one_by_one_are_brought_together(tmp_path: Path) -> None:
+    def row(what: str, together: float, measure: str = "fedct") -> dict[str, object]:
+        same = {"sites": 5, "precision": "tf32", "unit": "ms", "machine": "one", "measure": measure}
+        return {"what": what, "together": together} | same
+
+    file, new = tmp_path / "all.jsonl", tmp_path / "new.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in (row("a", 1.0), row("b", 2.0))))
+    new.write_text(json.dumps(row("b", 3.0)) + "\n" + json.dumps(row("c", 4.0, "mlp")) + "\n")
+    shown = cohorts.report(out=str(new), measure=0, into=str(file))
+    assert [(each["what"], each["together"]) for each in shown.rows] == [("c", 4.0), ("a", 1.0), ("b", 3.0)]
+    assert [json.loads(line) for line in file.read_text().splitlines()] == list(shown.rows)
+    with pytest.raises(SystemExit, match="say nothing about speed"):
+        cohorts.report(tiny=1, into=str(file))
+
+
+def test_some_rows_of_a_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setitem(MEASURES, "curve", lambda place, sites=(1, 2): asked.append(sites) or iter(()))
+    monkeypatch.setitem(MEASURES, "resnet", lambda place, precisions=("tf32",): asked.append(precisions) or iter(()))
+    cohorts.report(only="curve,resnet", sites="5,100", precisions="float32")
+    assert asked == [[5, 100], ["float32"]]
+
+
 def test_a_measure_that_there_is_not() -> None:
     with pytest.raises(SystemExit, match="There is no measure mpl; there are mlp, fedct"):
         cohorts.report(only="mpl")

@@ -24,9 +24,11 @@ from collegium.core.meeting import (
     attending,
     beside_others,
     convene,
+    in_places,
     in_threads,
     meet,
     meet_all,
+    places_here,
 )
 
 
@@ -328,6 +330,27 @@ def test_without_a_meeting_tasks_are_done_one_after_the_other() -> None:
     order: list[int] = []
     assert abreast([lambda n=n: order.append(n) or n for n in range(3)]) == [0, 1, 2]  # type: ignore[func-returns-value]
     assert order == [0, 1, 2]
+
+
+def test_parts_of_a_work_are_done_in_as_many_threads_as_there_are_places() -> None:
+    places, free = Places(2), []
+    both = threading.Barrier(2, lambda: free.append(places._free))
+
+    def part(number: int) -> int:
+        both.wait(seconds(60))  # two are there at a time, or it breaks
+        return number
+
+    with Meeting(1, Attendance(), places).attended("a"):
+        assert places_here() == 2
+        assert in_places([partial(part, number) for number in range(4)]) == [0, 1, 2, 3]
+        assert free == [0, 0]  # each had one
+        with pytest.raises(ZeroDivisionError):
+            in_places([lambda: 1 // 0, lambda: 1])
+        assert places._free == 1  # whoever asked has its place again
+    assert places._free == 2
+    assert places_here() == 1
+    mine = threading.get_ident()
+    assert in_places([threading.get_ident] * 2) == [mine, mine]
 
 
 def test_who_does_something_beside_the_others_needs_no_place_meanwhile() -> None:

@@ -152,6 +152,8 @@ class Places:
     """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
 
     def __init__(self, number: int) -> None:
+        self.number = number
+        """How many there are."""
         self._free = number
         self._queue: deque[Turn] = deque()
         self._lock = threading.Lock()
@@ -433,6 +435,33 @@ def beside_others() -> AbstractContextManager[None]:
     """
     current = _current.get()
     return nullcontext() if current is None else current.meeting.places.left()
+
+
+def places_here() -> int:
+    """How many threads of this meeting may be at work at a time; 1 without a meeting."""
+    current = _current.get()
+    return 1 if current is None else current.meeting.places.number
+
+
+def in_places(tasks: Sequence[Callable[[], T]]) -> list[T]:
+    """Do parts of a common work, as many at a time as there are places; one after the other without a meeting.
+
+    For work that leaves Python to others. If some of them fail, the first error is raised.
+    """
+    current = _current.get()
+    if current is None or len(tasks) < 2 or current.meeting.places.number < 2:
+        return [task() for task in tasks]
+    places = current.meeting.places
+
+    def do(task: Callable[[], T]) -> T:
+        places.take()
+        try:
+            return task()
+        finally:
+            places.give_back()
+
+    with places.given_up():
+        return in_threads([partial(do, task) for task in tasks])
 
 
 def abreast(tasks: Sequence[Callable[[], T]]) -> list[T]:

@@ -18,7 +18,7 @@ from collegium.algorithms.scaffold import Correction
 from collegium.core.meeting import Attendance, Meeting
 from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.errors import ConfigError
-from collegium.learners.torch import lanes, together
+from collegium.learners.torch import lanes, together, works
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.wire import tables
 
@@ -318,6 +318,29 @@ def test_optimizers_that_have_taken_different_numbers_of_steps() -> None:
     sites.both(updating(steps=20))
     assert sites.apart() <= 2e-7
     assert not sites.attendance.alone
+
+
+def test_on_a_cpu_nets_are_shared_out_among_cores_where_that_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, asked = [], []
+    train, ask = together.Cohort.train, works.answers_of_several
+    monkeypatch.setattr(
+        together.Cohort, "train", lambda own, updates, done: sizes.append(len(updates)) or train(own, updates, done)
+    )
+    monkeypatch.setattr(works, "answers_of_several", lambda nets, *how: asked.append(len(nets)) or ask(nets, *how))
+    sites = Sites([40, 50, 48, 44, 46], batch_size=16)
+    for worth, parts in ((2**26, [5]), (2**10, [2, 3])):
+        monkeypatch.setattr(together, "WORTH_A_CORE", worth)
+        for _ in range(2):
+            sizes.clear()
+            sites.both(updating(steps=5))
+            assert sorted(sizes) == parts
+            assert sites.apart() == 0
+        asked.clear()
+        alone, answers = sites.both(lambda model, X, y: model.predict_logits(U))
+        assert sorted(asked) == parts
+        assert all(np.array_equal(one, other) for one, other in zip(alone, answers, strict=True))
+    assert not sites.attendance.alone
+    assert sites.attendance.largest == 5
 
 
 def test_memory_that_is_short_makes_smaller_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 
 from collegium.learners.torch.batches import Labelled  # noqa: E402
 from collegium.learners.torch.devices import CPU, RandomStream  # noqa: E402
-from collegium.privacy.learners import dp_training  # noqa: E402
+from collegium.privacy.learners import dp_together, dp_training  # noqa: E402
 from collegium.privacy.learners.dp_together import PrivateFit, _Fits, _parts  # noqa: E402
 
 pytestmark = pytest.mark.xdist_group("DP-SGD")
@@ -65,7 +65,7 @@ def test_nets_and_noise_are_those_of_fits_alone(optimizer: str, at_once: int, mo
     monkeypatch.setattr(dp_training, "VALUES_AT_ONCE", at_once)
 
     def fits() -> list[PrivateFit]:
-        steps = [4, 6, 6, 1]
+        steps = [4, 50, 50, 1]
         return [
             fit_of(n, 60 + 2 * n, optimizer=optimizer, steps=own, multiplier=1.0 + n) for n, own in enumerate(steps)
         ]
@@ -77,6 +77,27 @@ def test_nets_and_noise_are_those_of_fits_alone(optimizer: str, at_once: int, mo
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_allclose(numbers(other.net), numbers(one.net), atol=1e-4)
         # Both sources have drawn as much: samples and noise were the same ones.
+        np.testing.assert_array_equal(other.noise.words(3), one.noise.words(3))
+
+
+def test_short_memory_takes_fewer_records_at_a_time_and_draws_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradients, widths = dp_together._gradients, []
+
+    def short(layers: Any, weights: Any, buffers: Any, X: Any, y: Any) -> Any:
+        widths.append(X.shape[1])
+        if X.shape[1] > 8:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return gradients(layers, weights, buffers, X, y)
+
+    alone, work = ([fit_of(n, 40 + n, steps=3) for n in range(3)] for _ in range(2))
+    for each in alone:
+        each.alone()
+    monkeypatch.setattr(dp_together, "_gradients", short)
+    with pytest.warns(cg.CollegiumWarning, match="records of 3 private fits do not fit into the memory of the GPU"):
+        trained(work)
+    assert [width <= 8 for width in widths].count(False) <= 3  # it remembers
+    for one, other in zip(alone, work, strict=True):
+        np.testing.assert_allclose(numbers(other.net), numbers(one.net), atol=1e-4)
         np.testing.assert_array_equal(other.noise.words(3), one.noise.words(3))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from collegium.core.meeting import Alone
+from collegium.core.meeting import Alone, in_places, places_here
 from collegium.core.terms import LocalTerm, UpdateReport
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.torch.batches import Labelled
@@ -29,6 +29,8 @@ from collegium.registry import lookup
 
 SMALL: Final = 200_000
 """Parameters of a net with convolutions that is small."""
+WORTH_A_CORE: Final = 2**26
+"""Products in a step of several nets on a CPU: with fewer, Python takes longer than they do."""
 USEFUL: Final = 0.9
 """A mini-batch is filled up by no more than this leaves, and so is the list of nets: both together leave over 80%."""
 
@@ -228,32 +230,56 @@ def train_together(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
     outcomes: list[UpdateReport | Alone] = [
         Alone("too many of the others' rows would be there to fill up its own")
     ] * len(updates)
-    waiting = cohorts(updates)
+    parts = [part for group in cohorts(updates) for part in _shared_out(group, updates)]
+    in_places([partial(_train_group, updates, part, place, outcomes) for place, part in enumerate(parts)])
+    return outcomes
+
+
+def parts_of(nets: int, products: float) -> int:
+    """In how many parts so many nets are computed on a CPU, each on a core, with so many products of each net.
+
+    On a GPU there is one place, and one part.
+    """
+    return max(1, min(places_here(), nets // 2, int(nets * products / WORTH_A_CORE)))
+
+
+def _shared_out(group: list[int], updates: Sequence[Update]) -> list[list[int]]:
+    """The nets of a group, shared out among cores; each part begins with those that have the most steps."""
+    first = updates[group[0]]
+    if first.schedule.device != CPU:
+        return [group]
+    weights = sum(prod(shape) for _, shape, _ in first.training.shapes)
+    n = parts_of(len(group), weights * len(first.every) * float(first.hands.sizes.max()))
+    return [group[place::n] for place in range(n)]
+
+
+def _train_group(updates: Sequence[Update], group: list[int], place: int, outcomes: list[UpdateReport | Alone]) -> None:
+    """Train these in one computation, or in smaller ones; who cannot be is left to be trained alone."""
+    waiting = [group]
     while waiting:
         group = waiting.pop()
         if len(group) == 1:
             continue
         done: dict[int, UpdateReport] = {}
         try:
-            _train([updates[at] for at in group], done)
+            _train([updates[at] for at in group], done, place)
         except torch.cuda.OutOfMemoryError:
             torch.cuda.empty_cache()
-            left = [at for place, at in enumerate(group) if place not in done]
+            left = [at for number, at in enumerate(group) if number not in done]
             half = (len(left) + 1) // 2
             waiting += [left[:half], left[half:]]
             warn_of_memory(len(left), half)
             for at in left:
                 outcomes[at] = Alone("there is no memory for more than one net")
         except ConfigError:  # somebody's rows: they are refused where they were brought
-            left = [at for place, at in enumerate(group) if place not in done]
+            left = [at for number, at in enumerate(group) if number not in done]
             sound = [at for at in left if _has_sound_rows(updates[at])]
             waiting += [sound] if len(sound) < len(left) else []
         except Exception as error:  # a net of the user's own may do what cannot be done for several at once
             for at in group:
                 outcomes[at] = Alone(f"its net cannot be computed with others ({type(error).__name__})")
-        for place, report in done.items():
-            outcomes[group[place]] = report
-    return outcomes
+        for number, report in done.items():
+            outcomes[group[number]] = report
 
 
 def _has_sound_rows(update: Update) -> bool:
@@ -273,22 +299,22 @@ def warn_of_memory(nets: int, half: int) -> None:
     warnings.warn(text, CollegiumWarning, stacklevel=3)
 
 
-def _train(updates: Sequence[Update], done: dict[int, UpdateReport]) -> None:
+def _train(updates: Sequence[Update], done: dict[int, UpdateReport], place: int) -> None:
     device = updates[0].schedule.device
     with turn(device), computing(device, updates[0].schedule.precision), on_side_stream(device):
-        cohort = _cohort_for(updates)
+        key = kind_of(updates[0]), len(updates), place
+        cohort = _cohort_for(updates, key)
         try:
             cohort.train(updates, done)
         except BaseException:
-            _cohorts.pop((kind_of(updates[0]), len(updates)), None)
+            _cohorts.pop(key, None)
             raise
         finally:
             cohort.lock.release()
 
 
-def _cohort_for(updates: Sequence[Update]) -> Cohort:
+def _cohort_for(updates: Sequence[Update], key: Hashable) -> Cohort:
     """One with room for these, locked: that of their last update, if it was such a one."""
-    key = kind_of(updates[0]), len(updates)
     cohort = _cohorts.get(key)
     if cohort is None or not cohort.lock.acquire(blocking=False):
         cohort = _cohorts[key] = Cohort(updates)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from math import prod
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from collegium.core.meeting import Alone
+from collegium.core.meeting import Alone, in_places
 from collegium.core.terms import UpdateReport
 from collegium.learners.torch import lanes, together
 from collegium.learners.torch.answers import Late, Question, answers_of_several
 from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.devices import CPU
 from collegium.learners.torch.stacked_layers import layers_like
 from collegium.learners.torch.together import stacks_well
 from collegium.learners.torch.training import Training, Update
@@ -109,8 +112,18 @@ class AnswerWork:
                 each.training.to(self.asked.device, self.asked.precision)
         head = self.training.head if self.asked.said == "features" else ""
         layers = layers_like(self.training.net, self.training.layers)
+        weights = sum(prod(shape) for _, shape, _ in self.training.shapes)
+        n = together.parts_of(len(others), weights * len(self.asked.rows)) if self.asked.device == CPU else 1
+
+        def ask(part: int) -> list[Late]:
+            nets = [each.training.net for each in others[part::n]]
+            own = layers if part == 0 else copy.deepcopy(layers)  # the weights are put into them one net at a time
+            return answers_of_several(nets, own, head, self.asked)
+
         try:
-            nets = [each.training.net for each in others]
-            return answers_of_several(nets, layers, head, self.asked)
+            found: list[Late | Alone] = [Alone("")] * len(others)
+            for part, late in enumerate(in_places([partial(ask, part) for part in range(n)])):
+                found[part::n] = late
+            return found
         except Exception as error:  # a net of the user's own may do what cannot be done for several at once
             return [Alone(f"its net cannot be computed with others ({type(error).__name__})")] * len(others)

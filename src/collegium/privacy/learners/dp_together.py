@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 
 from collegium.core.meeting import Alone
+from collegium.errors import CollegiumWarning
 from collegium.learners.torch.batches import Labelled
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import RandomStream, computing
@@ -141,6 +143,8 @@ class _Fits:
         for group in self._optimizer.param_groups:
             group.update(lr=first.lr, weight_decay=first.weight_decay)
         self._size = sum(value[0].numel() for value in weights.values())
+        self._at_once: int | None = None
+        """Records of each site whose gradients fit into memory, where it was found to be short."""
 
     def train(self) -> None:
         """Take all steps of each."""
@@ -152,11 +156,30 @@ class _Fits:
         self._leave_out(0)
 
     def _clipped_sums(self, drawn: Sequence[NDArray[np.intp]]) -> torch.Tensor:
-        """By site, the sum of its records' clipped gradients."""
+        """By site, the sum of its records' clipped gradients. Where memory is short, of fewer records at a time.
+
+        The samples are drawn before: what is computed again is the same.
+        """
+        most = max(1, dp_training.VALUES_AT_ONCE // (len(drawn) * self._size))
+        at_once = min(most, max(map(len, drawn)) or 1, self._at_once or most)
+        while True:
+            try:
+                return self._summed(drawn, at_once)
+            except torch.cuda.OutOfMemoryError:
+                if at_once == 1:
+                    raise
+                torch.cuda.empty_cache()
+                at_once = self._at_once = at_once // 2
+                text = (
+                    f"The gradients of the records of {len(drawn)} private fits do not fit into the memory of the GPU: "
+                )
+                warnings.warn(f"{text}{at_once} are computed at a time.", CollegiumWarning, stacklevel=2)
+
+    def _summed(self, drawn: Sequence[NDArray[np.intp]], at_once: int) -> torch.Tensor:
         device = self._fits[0].device
         total = torch.zeros((len(drawn), self._size), dtype=torch.float64, device=device)
         weights = {name: value.detach() for name, value in self._weights.items()}
-        for X, y, is_there in _parts(self._fits, drawn, max(1, dp_training.VALUES_AT_ONCE // total.numel())):
+        for X, y, is_there in _parts(self._fits, drawn, at_once):
             found = _gradients(self._layers, weights, self._buffers, X, y)
             total += _clipped_sum(list(found.values()), is_there, self._fits[0].max_grad_norm)
         return total
