@@ -942,12 +942,6 @@ FAULTS = (
         "if why is not None:",
         "tests/links/test_cohorts.py -k says_why",
     ),
-    _COHORTS.fault(
-        "who waits for parts of its work keeps its place",
-        "    with places.given_up():\n        return in_threads([partial(do, task) for task in tasks])",
-        "    return in_threads([partial(do, task) for task in tasks])",
-        "tests/core/test_meeting.py -k parts_of_a_work",
-    ),
     _STACKS.fault(
         "nets in a cohort draw each other's random numbers",
         'randomness="error"',
