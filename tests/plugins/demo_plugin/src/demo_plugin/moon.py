@@ -26,10 +26,10 @@ class Contrast(LocalTerm):
 
 
 @step
-def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: float) -> Weights:
+def update(site: ActiveSite, w: Arrays, epochs: int, steps: int | None, mu: float, rate: float = 1.0) -> Weights:
     """Train from w, away from what this site's own training came to last time."""
     site.load(w)
-    site.train_net(epochs, steps, Contrast(site.state.get("last", w), mu))
+    site.train_net(epochs, steps, Contrast(site.state.get("last", w), mu), rate=rate)
     site.state["last"] = site.weights()
     return Weights(site.state["last"], site.records)
 
@@ -41,5 +41,5 @@ class Moon(FedAvg):
     asks_for: ClassVar[Steps] = (update, *FedAvg.asks_for)
     mu: NonNegativeFloat = 1.0
 
-    def local_update(self, w: Arrays) -> Order[Weights]:
-        return update(w, self.local_epochs, self.local_steps, float(self.mu))
+    def local_update(self, w: Arrays, rate: float) -> Order[Weights]:
+        return update(w, self.local_epochs, self.local_steps, float(self.mu), rate)
