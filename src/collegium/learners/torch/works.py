@@ -114,15 +114,17 @@ class AnswerWork:
         layers = layers_like(self.training.net, self.training.layers)
         weights = sum(prod(shape) for _, shape, _ in self.training.shapes)
         n = together.parts_of(len(others), weights * len(self.asked.rows)) if self.asked.device == CPU else 1
-
-        def ask(part: int) -> list[Late]:
-            nets = [each.training.net for each in others[part::n]]
-            own = layers if part == 0 else copy.deepcopy(layers)  # the weights are put into them one net at a time
-            return answers_of_several(nets, own, head, self.asked)
-
         try:
+            # Each part has layers of its own, since weights are put into them; made before one is at work with its own.
+            own = [layers, *(copy.deepcopy(layers) for _ in range(n - 1))]
+            asks = [
+                partial(
+                    answers_of_several, [each.training.net for each in others[part::n]], own[part], head, self.asked
+                )
+                for part in range(n)
+            ]
             found: list[Late | Alone] = [Alone("")] * len(others)
-            for part, late in enumerate(in_places([partial(ask, part) for part in range(n)])):
+            for part, late in enumerate(in_places(asks)):
                 found[part::n] = late
             return found
         except Exception as error:  # a net of the user's own may do what cannot be done for several at once
