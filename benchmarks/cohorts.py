@@ -59,9 +59,12 @@ NOTES = (
     "nothing there. Where a row has no time in turns, that was measured in float32 alone, or not at all. Rows of "
     "earlier days are from earlier versions.\n\n"
     "Sites in turns are recorded, too, and keep their recordings from round to round. On a GPU, products of several "
-    "nets' matrices are rounded otherwise than those of one net; with ReLU and Adam, a unit that is on in one "
-    "computation and off in the other is enough for .02 in a few weights after 50 steps. On a CPU dense layers are the "
-    "same bits.\n\n"
+    "nets' matrices are rounded otherwise than those of one net; a ReLU unit that is on in one computation and off in "
+    "the other is enough for .02 in a few weights after 50 steps of Adam, and for .002 after 50 of SGD. On a CPU dense "
+    "layers are the same bits, and so are nets side by side on a GPU, as those with convolutions are.\n\n"
+    "FedKT's row is of an earlier version, which trained its LeNets in one computation. Since then they are trained "
+    "side by side: on the same machine, runs of 3 and 10 epochs took 3.7 and 5.7 s so, 3.1 and 5.7 s in one "
+    "computation with groups, and 3.9 and 7.4 s as products of patches and kernels, which was not kept.\n\n"
     "Rows that say CPU were measured on two cores of a CPU that other programs shared: what counts there is the CPU "
     'time in their notes. With "auto" nets on the CPU are trained in turns, as with "off": the difference between '
     'these two is chance. LeNet has convolutions, and is trained in turns on a CPU with "on", too.'

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -206,9 +207,8 @@ def mlp(
     for m in sites:
         aim = {5: 0.25, 20: 0.4, 100: 1.3}.get(m)
         parts = random_sites(m, rows, PIXELS, cg.TorchClassifier("mlp", batch_size=64, random_state=0))
-        if "float32" in precisions:
-            yield step_row(place, "step, MLP", parts, lengths(m), aim=aim)
         for precision in precisions:
+            yield step_row(place, "step, MLP", parts, lengths(m), precision=precision, aim=aim)
             beside: dict[str, Any] = {"public": public, "precision": precision, "aim": aim}
             yield step_row(place, "step, MLP, public rows beside", parts, lengths(m), **beside)
 
@@ -391,13 +391,17 @@ def curve(
 
 def equality(place: Place, m: int = 5, rows: int = 500, steps: int = 50) -> Iterator[Row]:
     """The largest difference between a weight of a site trained together and the same trained in its turn."""
-    for name, shape, public in (("mlp", PIXELS, 500), ("lenet", DIGIT, 0), ("resnet8", PICTURE, 0)):
-        parts = random_sites(m, rows, shape, cg.TorchClassifier(name, batch_size=32, random_state=0))
+    kinds = [("mlp", PIXELS, 500), ("lenet", DIGIT, 0), ("resnet8", PICTURE, 0)]
+    for (name, shape, public), (optimizer, lr) in product(kinds, [("adam", 1e-3), ("sgd", 0.05)]):
+        net = cg.TorchClassifier(name, optimizer=optimizer, lr=lr, batch_size=32, random_state=0)
+        parts = random_sites(m, rows, shape, net)
         algorithm = cg.FedCT(rounds=2, steps=steps // 2) if public else cg.Local(steps=steps)
         data = {"public": random_rows(public, shape, seed=1)[0]} if public else {}
         runs = [tried(place, algorithm, parts, cohort, **data) for cohort in ("off", "off", "on")]
         again, apart = (difference(runs[0].run, other.run) for other in runs[1:])
-        yield compared(f"weights of {name} after {steps} steps", m, "largest difference", again, apart, 1e-4) | {
+        yield compared(
+            f"weights of {name} after {steps} steps of {optimizer}", m, "largest difference", again, apart, 1e-4
+        ) | {
             "ratio": None,
             "precision": "float32",
             "joined": runs[2].joined,

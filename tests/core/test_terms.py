@@ -19,7 +19,7 @@ from collegium.algorithms.fedmatch import Disjoint
 from collegium.algorithms.fedprox import Proximal
 from collegium.algorithms.fedsiam import Siamese
 from collegium.algorithms.scaffold import Correction
-from collegium.core.terms import LocalTerm, LocalTerms, SoftTargets
+from collegium.core.terms import LocalTerm, LocalTerms, SoftTargets, UpdateReport
 from collegium.errors import ConfigError
 from collegium.learners.torch.classifier import TorchClassifier
 
@@ -437,3 +437,17 @@ def test_views_are_drawn_only_where_the_learner_or_the_terms_ask_for_them() -> N
     assert_close(step(plain), step(linear()))
     np.testing.assert_equal(step(augmented, steps=3), step(again, steps=3))
     assert not np.allclose(augmented.get_weights()["1.weight"], step(linear(), steps=3)["1.weight"], atol=1e-4)
+
+
+def test_a_loss_that_is_still_being_computed_is_waited_for_and_stored_as_a_number() -> None:
+    asked: list[int] = []
+
+    def late() -> float:
+        asked.append(1)
+        return 0.5
+
+    report = UpdateReport(2, 0.1, late, "cpu")
+    assert not asked
+    stored = pickle.loads(pickle.dumps(report))
+    assert stored.loss == report.loss == 0.5
+    assert stored == UpdateReport(2, 0.1, 0.5, "cpu")

@@ -7,7 +7,7 @@ the term's `loss` in the registry of "local_loss": a plug-in brings a term, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
@@ -108,11 +108,22 @@ class UpdateReport:
 
     steps: int
     lr: float
-    loss: float
-    """The mean over the mini-batch steps, without what terms add to gradients only; NaN or infinite if it diverged."""
+    found: float | Callable[[], float]
+    """The loss, or what waits for it: a GPU may still be at work."""
     device: str
     parts: Mapping[str, Weights] = field(default_factory=dict)
     """Weights beside the net's own that the terms learned, by name."""
+
+    @property
+    def loss(self) -> float:
+        """The mean over the mini-batch steps, without what terms add to gradients only.
+
+        NaN or infinite if training diverged.
+        """
+        return self.found() if callable(self.found) else self.found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.steps, self.lr, self.loss, self.device, self.parts)
 
 
 def check_share(name: str, value: float) -> None:

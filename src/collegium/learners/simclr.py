@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from math import inf, isfinite
 from typing import Any
@@ -33,6 +33,7 @@ from torch.nn import functional
 from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Settings, TwoOrMore
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.classifier import TorchClassifier
+from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
 from collegium.learners.torch.devices import CPU, RandomStream, find_device
 from collegium.learners.torch.hands import Deck
 from collegium.learners.torch.images import Augmentation, Images
@@ -92,42 +93,16 @@ class SimCLR(Settings):
         optimizer = torch.optim.Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
         deck = Deck(len(images), np.random.default_rng(self.seed))
         images.stay_on(device)
+        sweeps = _Sweeps(self, net, images, optimizer, stream, device)
         with self._progress_bar(device) as advance:
             for epoch in range(self.epochs):
-                loss = self._epoch(net, images, deck, optimizer, stream, device)
+                loss = sweeps.take(deck)
                 if not isfinite(loss):
                     raise ConfigError(f"SimCLR diverged in epoch {epoch + 1}: use a learning rate below lr={self.lr}.")
                 advance(loss)
                 if on_epoch is not None:
                     on_epoch(epoch, loss)
         return named.read(net.cpu(), "features", head)
-
-    def _epoch(
-        self,
-        net: nn.Module,
-        images: Images,
-        deck: Deck,
-        optimizer: torch.optim.Optimizer,
-        stream: RandomStream,
-        device: torch.device,
-    ) -> float:
-        """One sweep in full batches; leftover rows come first in the next one."""
-        size = min(self.batch_size, len(images))
-        steps = len(images) // size
-        total = torch.zeros((), device=device)
-        for _ in range(steps):
-            batch = images.take(deck.deal(size), device)
-            with stream.playing(device):
-                views = images.as_given(self.augmentation(torch.cat([batch, batch])))
-                # bfloat16 has float32's range, so no gradient is scaled; the loss itself is taken in float32.
-                with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
-                    answers = net(views)
-                loss = contrastive_loss(answers.float(), self.temperature)
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
-            total += loss.detach()
-        return float(total) / steps
 
     def _device(self) -> torch.device:
         if self.device is not None:
@@ -143,6 +118,58 @@ class SimCLR(Settings):
         with Progress(console=console, transient=True, disable=not (self.progress and console.is_terminal)) as bar:
             task = bar.add_task(name, total=self.epochs)
             yield lambda loss: bar.update(task, advance=1, description=f"{name}, loss {loss:.3f}")
+
+
+class _Sweeps:
+    """The steps of a pre-training. On a GPU they are recorded: Python would take longer to launch them than they do."""
+
+    def __init__(
+        self,
+        settings: SimCLR,
+        net: nn.Module,
+        images: Images,
+        optimizer: torch.optim.Optimizer,
+        stream: RandomStream,
+        device: torch.device,
+    ) -> None:
+        self._settings, self._net, self._images = settings, net, images
+        self._optimizer, self._stream, self._device = optimizer, stream, device
+        self._size = min(settings.batch_size, len(images))
+        self._batch = torch.empty((self._size, *images.shape), device=device)
+        self._total = torch.zeros((), device=device)
+        # A view of the user's own may draw random numbers elsewhere, or look at values.
+        self._recorder = Recorder(can_record(device) and type(settings.augmentation) is Augmentation)
+
+    def take(self, deck: Deck) -> float:
+        """One sweep in full batches, and its mean loss; leftover rows come first in the next one."""
+        steps = len(self._images) // self._size
+        with turn(self._device), on_side_stream(self._device), _fastest_convolutions(self._device):
+            self._total.zero_()
+            for _ in range(steps):
+                self._batch.copy_(self._images.take(deck.deal(self._size), self._device))
+                recorded = self._recorder.knows(None)
+                with nullcontext() if recorded else self._stream.playing(self._device):
+                    self._recorder(None, self._step, self._optimizer)
+            return float(self._total) / steps
+
+    def _step(self) -> None:
+        views = self._images.as_given(self._settings.augmentation(torch.cat([self._batch, self._batch])))
+        # bfloat16 has float32's range, so no gradient is scaled; the loss itself is taken in float32.
+        with torch.autocast("cuda", torch.bfloat16, enabled=self._device.type == "cuda"):
+            answers = self._net(views)
+        loss = contrastive_loss(answers.float(), self._settings.temperature)
+        self._optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()
+        self._total += loss.detach()
+
+
+def _fastest_convolutions(device: torch.device) -> AbstractContextManager[None]:
+    """Found by trying them: all batches have one size."""
+    if device.type != "cuda":
+        return nullcontext()
+    flags: AbstractContextManager[None] = torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=True)
+    return flags
 
 
 def contrastive_loss(answers: torch.Tensor, temperature: float) -> torch.Tensor:

@@ -19,6 +19,7 @@ from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import CHUNK_ROWS, Rows
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import computing, passing
+from collegium.learners.torch.on_their_way import OnTheirWay
 
 Said = Literal["logits", "features", "classes"]
 Answer = Callable[[torch.Tensor], torch.Tensor]
@@ -29,6 +30,8 @@ AT_ONCE: Final = 2**19
 """Rows times nets that are computed at a time."""
 NETS_AT_ONCE: Final = 5
 """About so many nets answer in one computation: sites go on with the answers of some while others are computed."""
+ENOUGH_ROWS: Final = 4096
+"""So many rows keep a GPU busy with one net, which computes its layers faster than several do."""
 AT_ONCE_VALUES: Final = 2**27
 """Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
@@ -82,6 +85,9 @@ def _batch_statistics(net: nn.Module) -> Iterator[None]:
 
 def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[Late]:
     """What several nets with the same layers say of the same rows; `layers` are prepared for several nets."""
+    resident = asked.rows.resident(asked.device) if len(asked.rows) >= ENOUGH_ROWS else None
+    if resident is not None:
+        return _one_after_the_other(nets, head, asked, resident)
     with _asking(asked):
         weights = _stacked([list(net.named_parameters()) for net in nets])
         buffers = _stacked([list(net.named_buffers()) for net in nets])
@@ -106,6 +112,21 @@ def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, 
         return late
 
 
+def _one_after_the_other(nets: Sequence[nn.Module], head: str, asked: Question, rows: torch.Tensor) -> list[Late]:
+    """The same where one net is enough for a GPU; it goes on with the next ones while their answers are read."""
+    late: list[Late] = []
+    with _asking(asked):
+        chunks = [rows[chunk] for chunk in asked.rows.chunks(AT_ONCE // NETS_AT_ONCE, AT_ONCE_VALUES)]
+        for group in _even_slices(len(nets), NETS_AT_ONCE):
+            found = []
+            for net in nets[group]:
+                net.eval()
+                with _saying(net, head, asked.said) as answer:
+                    found.append(torch.cat([answer(chunk) for chunk in chunks]))
+            late += _copied(torch.stack(found), lies_ready=asked.said == "classes")
+    return late
+
+
 def _chunks(asked: Question, nets: int) -> Iterator[slice]:
     most = max(1, AT_ONCE // nets)
     if asked.device.type == "cpu":
@@ -120,16 +141,13 @@ def _copied(found: torch.Tensor, *, lies_ready: bool) -> list[Late]:
     """
     if not (lies_ready and found.is_cuda):
         return [partial(np.asarray, each) for each in found.cpu().numpy()]
-    here = torch.empty(found.shape, dtype=found.dtype, pin_memory=True)
-    here.copy_(found, non_blocking=True)
-    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    copied.record(torch.cuda.current_stream(found.device))
+    copied = OnTheirWay(found)
+    return [partial(_one_of, copied, place) for place in range(len(found))]
 
-    def of(place: int) -> NDArray[Any]:
-        copied.synchronize()
-        return here[place].numpy()
 
-    return [partial(of, place) for place in range(len(found))]
+def _one_of(copied: OnTheirWay, place: int) -> NDArray[Any]:
+    found: NDArray[Any] = copied()[place]
+    return found
 
 
 def _stacked(given: Sequence[list[tuple[str, torch.Tensor]]]) -> dict[str, torch.Tensor]:

@@ -99,8 +99,12 @@ def can_record(device: torch.device) -> bool:
 
 
 @contextmanager
-def on_side_stream(device: torch.device) -> Iterator[None]:
-    """Where a GPU's work can be recorded, and replayed: the main stream cannot be."""
+def on_side_stream(device: torch.device, *, wait: bool = True) -> Iterator[None]:
+    """Where a GPU's work can be recorded, and replayed: the main stream cannot be.
+
+    Without `wait`, Python goes on at the end, and what it gives the GPU next is done afterwards. Whoever does so keeps
+    what was recorded until the GPU is done with it.
+    """
     if not can_record(device):
         yield
         return
@@ -109,7 +113,9 @@ def on_side_stream(device: torch.device) -> Iterator[None]:
         side.wait_stream(main)
         with torch.cuda.stream(side):
             yield
-            side.synchronize()  # a graph must not go while it is at work
+            if wait:
+                side.synchronize()  # a graph must not go while it is at work
+        main.wait_stream(side)
         # The memory of a graph that has gone serves no other: others who work with this GPU would run out of it.
         idle = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         if idle > MOST_IDLE * torch.cuda.get_device_properties(device).total_memory:

@@ -184,7 +184,7 @@ def train_side_by_side(updates: Sequence[Update], done: dict[int, UpdateReport])
             torch.cuda.set_stream(main)
             torch.cuda.synchronize(device)
             sums = totals.tolist()
-            done |= {at: dataclasses.replace(each, loss=sums[at] / each.steps) for at, each in ended.items()}
+            done |= {at: dataclasses.replace(each, found=sums[at] / each.steps) for at, each in ended.items()}
 
 
 def _take_turns(updates: Sequence[Update], totals: torch.Tensor, ended: dict[int, UpdateReport]) -> None:

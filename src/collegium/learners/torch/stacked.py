@@ -18,6 +18,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from collegium.core.terms import Precision
+from collegium.learners.torch.adam import take_step
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.devices import CPU, passing
 from collegium.learners.torch.losses import LocalLoss
@@ -187,7 +188,7 @@ class Part:
         for parameter, _state, name, at in self._units:
             if at is not None:
                 parameter.grad = gradients[name][at]
-        self.optimizer.step()
+        take_step(self.optimizer)
         values: torch.Tensor = found.detach()
         return values
 

@@ -23,34 +23,30 @@ from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_s
 from collegium.learners.torch.devices import CPU, computing
 from collegium.learners.torch.feeding import DeviceFeed, Fed, Feed, HostFeed, Shape, Tables
 from collegium.learners.torch.losses import LocalLoss
+from collegium.learners.torch.on_their_way import OnTheirWay
 from collegium.learners.torch.stacked import Member, Part, Stack
 from collegium.learners.torch.training import Training, Update
 from collegium.registry import lookup
 
-SMALL: Final = 200_000
-"""Parameters of a net with convolutions that is small."""
 WORTH_A_CORE: Final = 2**26
 """Products in a step of several nets on a CPU: with fewer, Python takes longer than they do."""
 USEFUL: Final = 0.9
 """A mini-batch is filled up by no more than this leaves, and so is the list of nets: both together leave over 80%."""
 
 
-def stacks_well(training: Training, device: torch.device) -> bool:
+def stacks_well(training: Training) -> bool:
     """Whether several such nets are computed faster at once than one after the other, and as exactly.
 
-    Convolutions of several nets become one with groups, which is slower than it looks, and batch norm makes the last
-    bits of their sums matter. A few small ones on a GPU are worth it.
+    Convolutions of several nets become one with groups, which is slower than it looks, also for small nets: FedKT's
+    LeNets are trained faster side by side. Batch norm makes the last bits of their sums matter.
     """
-    if training.computed_alone or training.has_layer(nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase):
-        return False
-    if not training.has_layer(nn.modules.conv._ConvNd):
-        return True
-    return device.type == "cuda" and sum(prod(shape) for _, shape, _ in training.shapes) < SMALL
+    layers = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase)
+    return not (training.computed_alone or training.has_layer(*layers))
 
 
 def why_not(update: Update) -> str | None:
     """Why this update cannot be one of several in one computation; None if it can."""
-    if not stacks_well(update.training, update.schedule.device):
+    if not stacks_well(update.training):
         return "its net has layers that are computed for one net at a time"
     if update.training.has_layer(nn.modules.dropout._DropoutNd):
         return "its net draws random numbers, which are its own only where it is computed by itself"
@@ -111,6 +107,7 @@ class Cohort:
 
     def __init__(self, updates: Sequence[Update]) -> None:
         first = updates[0]
+        self._sums: OnTheirWay | None = None
         trained = first.training.trained_names(first.terms.train)
         self._stack = Stack(_member(first), len(updates), trained)
         self._stack.net.train(first.terms.train == "all")
@@ -147,11 +144,11 @@ class Cohort:
 
     def _finish(self, done: Mapping[int, Update], members: Sequence[Member], reports: dict[int, UpdateReport]) -> None:
         self._stack.store({at: members[at] for at in done})
-        totals = self._totals.tolist()
+        sums = self._sums = OnTheirWay(self._totals)
         for at, update in done.items():
             taken, schedule = len(update.hands), update.schedule
             update.training.note_steps(update.optimizer, taken)
-            reports[at] = UpdateReport(taken, schedule.lr, totals[at] / taken, str(schedule.device))
+            reports[at] = UpdateReport(taken, schedule.lr, partial(_mean, sums, at, taken), str(schedule.device))
 
     def _fed_there(self, fed: Sequence[Fed], shapes: Sequence[Shape]) -> DeviceFeed:
         """The rows on the device; what is there already stays."""
@@ -161,7 +158,7 @@ class Cohort:
         self._tables.set_targets(fed)
         if self._feed is None or not self._feed.serves(fed, self._tables, len(shapes), rows):
             self._feed = DeviceFeed(fed, self._tables, len(shapes), rows)
-            self._recorder = Recorder(can_record(self._totals.device))
+            self._forget_recorded()
         self._feed.begin(fed)
         return self._feed
 
@@ -179,7 +176,19 @@ class Cohort:
             terms = [_stacked_term(place, updates[: key[0]]) for place in range(len(part.losses))]
             if not all(loss.renew(term) for loss, term in zip(part.losses, terms, strict=True)):
                 del self._parts[key]
-                self._recorder = Recorder(can_record(self._totals.device))
+                self._forget_recorded()
+
+    def _forget_recorded(self) -> None:
+        self._wait()
+        self._recorder = Recorder(can_record(self._totals.device))
+
+    def _wait(self) -> None:
+        """Until the GPU is done with what was recorded: only then may that go."""
+        if self._sums is not None:
+            self._sums.wait()
+
+    def __del__(self) -> None:
+        self._wait()
 
 
 def shapes_of(updates: Sequence[Update]) -> list[Shape]:
@@ -196,6 +205,10 @@ def shapes_of(updates: Sequence[Update]) -> list[Shape]:
     filled = np.where(takes_part, sizes, rows).min(axis=0) < rows
     nets = np.array(levels)[np.searchsorted(levels, takes_part.sum(axis=0))]
     return [Shape(*each) for each in zip(nets.tolist(), rows.tolist(), filled.tolist(), strict=True)]
+
+
+def _mean(sums: OnTheirWay, at: int, steps: int) -> float:
+    return float(sums()[at]) / steps
 
 
 def _member(update: Update) -> Member:
@@ -301,7 +314,7 @@ def warn_of_memory(nets: int, half: int) -> None:
 
 def _train(updates: Sequence[Update], done: dict[int, UpdateReport], place: int) -> None:
     device = updates[0].schedule.device
-    with turn(device), computing(device, updates[0].schedule.precision), on_side_stream(device):
+    with turn(device), computing(device, updates[0].schedule.precision), on_side_stream(device, wait=False):
         key = kind_of(updates[0]), len(updates), place
         cohort = _cohort_for(updates, key)
         try:

@@ -97,7 +97,7 @@ class AnswerWork:
     @property
     def kind(self) -> Hashable | None:
         """Equal for answers of nets with the same layers, of the same rows."""
-        if not stacks_well(self.training, self.asked.device):
+        if not stacks_well(self.training):
             return None
         return "answer", self.training.layers, self.training.shapes, self.asked.rows.identity, *self.asked[1:]
 
