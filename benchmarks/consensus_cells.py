@@ -165,7 +165,7 @@ def _outcomes(cell: Cell, rules: Sequence[str], rows: int, public: int) -> Itera
     split = rows_of(name, seed, rows, public, partition)
     sites, honest = sites_of(split, situation)
     shared = {"public": split.public, "public_truth": split.public_truth, "test": split.test, "seed": seed}
-    options = {"sites": sites, "progress": False, "classes": np.unique(split.public_truth), **shared}
+    options = {"sites": sites, "progress": False, "classes": np.unique(numbers_of(name)[1]), **shared}
     X, y = split.test
     alone = {party: model.predict(X) for party, model in cg.run(cg.Local(), **options).models.items()}
     where = {"seed": seed, "data": name, "partition": partition, "situation": situation, "skew": skew_of(sites)}

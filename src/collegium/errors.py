@@ -22,9 +22,21 @@ that a site's learner raised stays in that site's own log.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CollegiumError(Exception):
     """Base of all errors of this package."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent from a process of a pool as it is: by default it would be made from its text alone, and fail."""
+        return _made_again, (type(self), self.args, self.__dict__)
+
+
+def _made_again(kind: type[CollegiumError], args: tuple[Any, ...], state: dict[str, Any]) -> CollegiumError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(CollegiumError, ValueError):
