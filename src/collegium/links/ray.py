@@ -28,7 +28,7 @@ from collegium.links.ray_actor import Host, SitesActor
 from collegium.links.ray_cluster import connected
 from collegium.links.simulated import Collected, SimulatedLink
 
-_START_SECONDS: Final = 120.0
+_START_SECONDS: Final = 300.0
 _SHARED_BYTES: Final = 100_000
 """Frames from this size on go through the object store, once for all sites that get the same one."""
 
