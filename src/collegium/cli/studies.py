@@ -24,6 +24,7 @@ from collegium.cli.watch import watched
 from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.runs.folder import remove_earlier_run
+from collegium.runs.reasons import raised_at
 from collegium.runs.results import Run, load
 from collegium.study.study import Study
 
@@ -117,6 +118,8 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     if result.incomplete:
         sites = f"{len(result.incomplete)} of {len(result.about['parties'])} sites"
         console.print(f"Incomplete: {sites} did not answer all they were asked.", markup=False)
+        if (raised := raised_at(result.logs)) is not None:
+            console.print(f"Raised there: {raised}", markup=False)
     console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
     if as_json:
         typer.echo(json.dumps(outcome(result, folder)))
