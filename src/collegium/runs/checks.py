@@ -239,7 +239,7 @@ def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Alg
                 raise SiteError(
                     site.name,
                     f"{type(learner).__name__} does not take missing values, and {where[0]} has some (NaN or "
-                    "infinite). Put an imputer in front of it, as make_pipeline(SimpleImputer(), learner) or, in a study, as "
+                    "infinite). Put an imputer in front of it: make_pipeline(SimpleImputer(), learner), or in a study "
                     'learner = ["imputer", ...]; or use a learner that takes them.',
                 )
 
