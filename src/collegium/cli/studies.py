@@ -37,6 +37,9 @@ INCOMPLETE: Final = 4
 FOUND: Final = 5
 """The exit code of a check that found something."""
 
+_METRICS: Final = 4
+"""Metrics that fit beside one another."""
+
 
 def run(
     file: StudyFile,
@@ -108,6 +111,8 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     with noted(console):
         result = make()
     console.print(summary_table(result, study.name))
+    for table in score_tables(result):
+        console.print(table)
     if result.known_verdict is not None:
         console.print(verdict_table(result.known_verdict))
     for concern in result.concerns:
@@ -178,7 +183,20 @@ def summary_table(run: Run, title: str) -> Table:
         table[column] = table[column].map(lambda value: "-" if pd.isna(value) else f"{value:.3f}")
     table["bytes_up"] = table["bytes_up"].map(bytes_text)
     names = {"first_accuracy": "first accuracy", "bytes_up": "sent"}
-    return frame_table(table.reset_index().rename(columns=names), title)
+    shown, rate = frame_table(table.reset_index().rename(columns=names), title), run.about.get("base_rate")
+    shown.caption = None if rate is None else f"Always saying the largest class: accuracy {rate:.3f}"
+    return shown
+
+
+def score_tables(run: Run) -> list[Table]:
+    """The metrics that were asked for beside accuracy, as many in a table as 80 columns show."""
+    scores = run.plain_scores.drop(columns="accuracy", errors="ignore").rename(index=_short_model)
+    parts = [scores.iloc[:, first : first + _METRICS] for first in range(0, len(scores.columns), _METRICS)]
+    return [frame_table(part.reset_index(), "Metrics of the last round") for part in parts]
+
+
+def _short_model(name: object) -> str:
+    return "global" if str(name).startswith("global model") else str(name)
 
 
 def verdict_table(judged: pd.DataFrame, method: str | None = None) -> Table:
@@ -326,7 +344,7 @@ def compare(
         return
     console = Console()
     # A run per column: there are more numbers than a terminal has columns for.
-    console.print(frame_table(table.T.reset_index(names=""), "Runs side by side"))
+    console.print(frame_table(table.dropna(axis=1, how="all").T.reset_index(names=""), "Runs side by side"))
     console.print(f"Comparison: {out}", markup=False)
 
 

@@ -163,6 +163,9 @@ def run(
 
     folder = None if out is None else RunFolder(Path(out), resume=resume, overwrite=overwrite)
     measures = read_metrics(metrics)
+    if measures and exam is None:
+        named = ", ".join(each.name for each in measures)
+        warnings.warn(f"Nothing is measured of {named}: there is no test set. Pass one.", Advice, stacklevel=2)
     test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures)
     path = None if folder is None else folder.path
     hosting = Hosting(
