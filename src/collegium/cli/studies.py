@@ -277,6 +277,11 @@ def _rehearsal(study: Study, rehearsed: Run, console: Console | None) -> dict[st
 def check(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Look at a study's data before it is run: columns, labels, balance, blank cells, rows in several sets."""
     study = Study.from_toml(file, changes or ())
+    if study.federation.classes is not None:
+        raise ConfigError(
+            "federation.classes: the sites of this study bring their own data, which only they can look at: "
+            f"`collegium site check KIT {file.name}` at each of them."
+        )
     found = print_findings(study, file.parent, None if as_json else Console())
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in found]))
