@@ -255,7 +255,7 @@ def _risks(facts: Assessment) -> Section:
         ["Somebody finds out from a model whether a person is in the data.",
          "What leaves of a model is listed above. A site's own model may tell of its rows if it is passed on."],
         ["The public set is about people who did not agree.", "Everybody reads it: it must be free to use."],
-        ["A site sends false labels.", "Not detected as such; consensus rules differ in what they bear (docs/consensus.md)."],
+        ["A site sends false labels.", "Not detected as such; rules differ in what they bear (docs/consensus.md)."],
         ["A consensus makes models worse, for a site or for a group of patients.",
          "Measured: a simulation compares every site's model with the one it would have had alone; between "
          "organisations, sites score theirs on rows that they hold out. Limited only where the method has guard=True: "
