@@ -38,7 +38,7 @@ def test_skewed_sites_are_told_what_to_take(most: int) -> None:
     assert skew_of(skewed) == pytest.approx(most / 40 - 0.5)
     with pytest.warns(cg.Advice, match=re.escape('consensus = "informed", voters = "familiar"), and guard')):
         cg.run(cg.FedCT(rounds=1), sites=skewed, public=split.public)
-    assert 'Consider the rule Informed (in a study: consensus = "informed")' in cg.FedKT().advice(skewed)
+    assert 'Consider the rule DawidSkene (in a study: consensus = "dawid_skene");' in cg.FedKT().advice(skewed)
     assert "the voters Familiar" in cg.FedCT(votes="secret").advice(skewed)
     assert "Consider guard = true" in cg.FedCT(mechanism=cg.RandomizedResponse(epsilon=4)).advice(skewed)
 
@@ -95,8 +95,8 @@ WITH_FAMILIAR = "Consider the rule Informed with the voters Familiar"
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        (cg.FedKT(), INFORMED),
-        (cg.FedKT(teacher=GaussianNB(), student=GaussianNB()), INFORMED),
+        (cg.FedKT(), INFORMED.removeprefix("Consider ")),
+        (cg.FedKT(teacher=GaussianNB(), student=GaussianNB()), INFORMED.removeprefix("Consider ")),
         (cg.FedCT(voters=cg.Familiar()), INFORMED),
         (cg.FedCT(guard=True), WITH_FAMILIAR),
         (cg.AIMHI(guard=True), WITH_FAMILIAR),
