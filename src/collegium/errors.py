@@ -113,7 +113,9 @@ class DoubtfulResult(UserWarning):
 def in_one_line(error: Exception) -> str:
     """What a program says of an error before it ends, instead of a traceback."""
     if isinstance(error, CollegiumError):
-        return "\n  ".join([str(error), *getattr(error, "__notes__", [])])
+        # Of a simulation: what was raised at its sites.
+        cause = [str(error.__cause__)] if isinstance(error, QuorumLost) and error.__cause__ is not None else []
+        return "\n  ".join([str(error), *cause, *getattr(error, "__notes__", [])])
     if isinstance(error, MemoryError):
         return "not enough memory for this run. Use fewer sites at a time (engine.workers=1)."
     if isinstance(error, OSError):

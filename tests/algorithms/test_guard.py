@@ -48,6 +48,16 @@ def test_with_nothing_to_gain_a_site_ends_with_the_model_it_would_have_had_alone
     assert harmed < guarded.accuracy.iloc[-1]["site0"] - 0.2
 
 
+@pytest.mark.parametrize("learner", [LEARNERS["neighbors"], cg.TorchClassifier(nn.Linear(30, 2), steps=2)], ids=str)
+def test_secret_votes_do_not_show_that_a_site_stays_alone(cancer: Any, learner: Any) -> None:
+    run = cancer.run(
+        cg.FedCT(rounds=3, guard=True, votes="secret", consensus=cg.Majority()), sites=poisoned(cancer, learner)
+    )
+    assert share(run, "site0") == [0.0, 0.0, 0.0]
+    assert run.refusals.empty
+    assert set(run.releases.query("kind == 'MaskedVotes'").groupby("party").size()) == {3}
+
+
 def test_a_net_that_goes_on_keeps_a_model_alone_too(cancer: Any) -> None:
     net = cg.TorchClassifier(nn.Sequential(nn.BatchNorm1d(30), nn.Linear(30, 2)), lr=0.05, batch_size=16, steps=30)
     sites, X = poisoned(cancer, net)[:3], cancer.split.test[0]

@@ -10,6 +10,7 @@ import pytest
 
 import collegium as cg
 from benchmarks import consensus, consensus_cells
+from collegium.consensus.advice import SKEWED
 
 RESULTS = Path(consensus.__file__).parent / "consensus_results.csv"
 
@@ -77,11 +78,38 @@ def test_the_rule_that_is_advised_is_close_to_the_best(behind: pd.DataFrame) -> 
     by_rule = behind.groupby("rule")
     close = by_rule["behind"].apply(lambda gaps: (gaps <= consensus_cells.MARGIN).mean())
     lost = by_rule["worse"].sum() / by_rule["sites"].sum()
-    assert len(behind[behind["rule"] == ADVISED]) >= 130
+    assert len(behind[behind["rule"] == ADVISED]) >= 350
     assert close.idxmax() == by_rule["accuracy"].mean().idxmax() == lost.idxmin() == ADVISED
-    assert close[ADVISED] > 0.7
+    assert close[ADVISED] > 0.65
     assert by_rule["behind"].mean()[ADVISED] < 0.0065
     assert lost[ADVISED] <= 0.05
+
+
+def test_averaged_over_sets_it_is_close_to_the_best_in_every_kind_of_cell(behind: pd.DataFrame) -> None:
+    kinds = behind.groupby(["partition", "situation", "rule"])["accuracy"].mean().unstack()
+    assert (kinds.max(axis=1) - kinds[ADVISED]).max() < 0.01
+
+
+def test_with_the_guard_hardly_any_site_is_worse_than_alone() -> None:
+    rows = pd.read_csv(RESULTS)
+    rows = rows[~rows["situation"].isin(consensus_cells.HOSTILE)]
+    by_rule = rows.dropna(subset="worse").groupby("rule")[["worse", "sites"]].sum()
+    lost = by_rule["worse"] / by_rule["sites"]
+    assert lost.idxmin() == f"{ADVISED}, guarded"
+    assert lost.min() < 0.02
+    assert lost["familiar, guarded"] < 0.03 < lost["familiar"]  # what is advised where votes are secret
+
+
+def test_what_fedkt_is_advised_is_the_best_of_its_rules_on_either_side_of_the_threshold() -> None:
+    rows = pd.read_csv(RESULTS)
+    rows = rows[rows["rule"].str.startswith("FedKT") & ~rows["situation"].isin(consensus_cells.HOSTILE)]
+    by_skew = rows.groupby([rows["skew"] > SKEWED, "rule"])["student"].mean().unstack()
+    assert by_skew.idxmax(axis=1).to_dict() == {False: "FedKT informed", True: "FedKT Dawid-Skene"}
+    for partition, rule in (("iid", '"informed"'), ("Dir(0.1)", '"dawid_skene"')):
+        split = consensus_cells.rows_of("breast_cancer", 1, 100, 600, partition)
+        said = cg.FedKT().advice(consensus_cells.sites_of(split, "alike")[0])
+        assert said is not None
+        assert f"consensus = {rule}" in said
 
 
 def test_advice_is_given_in_every_cell(behind: pd.DataFrame) -> None:

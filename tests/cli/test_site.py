@@ -148,6 +148,16 @@ def test_check_says_what_to_look_at_without_a_row(kit, collegium):
     assert {each["code"] for each in findings} >= {"constant-column", "same-rows"}
 
 
+def test_check_looks_at_the_public_rows_that_come_with_a_study(kit, collegium, tmp_path):
+    ours = rows(60, 0).drop(columns="ill").rename(columns={"age": "years"})
+    ours.assign(age=rows(60, 0)["age"]).to_csv(tmp_path / "public.csv", index=False)
+    findings = json.loads(collegium("check", str(kit), "study.toml", "--json"))["findings"]
+    assert [(each["code"], each["site"]) for each in findings] == [("columns", "public")]
+    rows(60, 0).drop(columns="ill").to_csv(tmp_path / "public.csv", index=False)
+    findings = json.loads(collegium("check", str(kit), "study.toml", "--json"))["findings"]
+    assert {(each["code"], each["site"]) for each in findings} == {("same-rows", "public"), ("same-rows", "test")}
+
+
 def test_check_with_a_study_says_what_would_be_allowed(kit, collegium):
     said = collegium("check", str(kit), "study.toml")
     assert "fedct.label" in said

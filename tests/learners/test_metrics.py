@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from sklearn import metrics as sk
 from sklearn.linear_model import RidgeClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
+from collegium.cli.studies import score_tables, summary_table
 from collegium.errors import ConfigError
 from collegium.learners.metrics import OURS, read_metrics
 
@@ -79,7 +82,27 @@ def test_callbacks_and_comparisons_have_them(cancer: Any) -> None:
     table = cg.compare_runs({"a": run, "b": cancer.run(cg.FedCT(rounds=1))})
     assert table.loc["a", "balanced_accuracy"] == pytest.approx(seen[-1])
     assert np.isnan(table.loc["b", "balanced_accuracy"])
-    assert run.about["base_rate"] == pytest.approx(76 / 114)
+    assert table.loc["a", "base_rate"] == run.about["base_rate"] == pytest.approx(76 / 114)
+
+
+def test_they_are_shown_in_a_terminal_and_in_a_notebook_without_curves(run: cg.Run) -> None:
+    console = Console(width=80, file=io.StringIO())
+    for table in score_tables(run):
+        console.print(table)
+    assert "…" not in console.file.getvalue()  # type: ignore[attr-defined]
+    console.print(summary_table(run, "a"))
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"Always saying the largest class: accuracy {76 / 114:.3f}" in shown
+    for text in (shown, run._repr_html_()):
+        for name in ("balanced_accuracy", "specificity", "share_of_benign"):
+            assert name in text
+        assert "confusion_matrix" not in text
+    assert f"{run.scores.loc['site0', 'brier']:.4g}" in shown
+
+
+def test_metrics_without_a_test_set_are_nothing(cancer: Any) -> None:
+    with pytest.warns(cg.Advice, match="Nothing is measured of f1, brier: there is no test set"):
+        cancer.run(cg.Local(), metrics=["f1", "brier"], test=None)
 
 
 def test_a_learner_without_probabilities_has_no_auc(cancer: Any) -> None:

@@ -37,6 +37,16 @@ def test_a_row_per_run_has_the_numbers_of_its_summary(runs):
         assert table.loc[name, "seconds"] == run.about["seconds"]
 
 
+def test_sites_that_lost_and_the_base_rate_stand_beside_accuracy(runs):
+    judged = dataclasses.replace(runs["together"])
+    judged.known_verdict = runs["together"].verdict.assign(high=[-0.01, -0.02, 0.0, 0.1, 0.2])
+    table, page = compare_runs(runs | {"judged": judged}), render_comparison({"judged": judged})
+    assert table.loc["judged", "worse_than_alone"] == 2
+    assert table.loc["together", "base_rate"] == runs["together"].about["base_rate"]
+    assert "Always saying the largest class: 66.7%" in page
+    assert "Worse than alone" in page
+
+
 def test_what_was_not_measured_is_nan(runs):
     table = compare_runs(runs)
     metrics = runs["together"].metrics
@@ -95,6 +105,8 @@ def test_no_run_at_all_is_a_mistake():
     for function in (compare_runs, plot_comparison, render_comparison):
         with pytest.raises(cg.ConfigError, match="no run to compare"):
             function({})
+        with pytest.raises(cg.ConfigError, match="pass a mapping"):
+            function([])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import RobustScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 from typer.testing import CliRunner
 
@@ -67,6 +71,11 @@ def test_labels_that_differ() -> None:
     measured = RNG.normal(size=40)
     assert ("float-target", "north") in found([site(y=measured)])
     assert ("float-target", "north") not in found([site(y=[0.0, 1.0] * 20)])
+    # Which measurements the test set has is nothing to be said: each is of a row.
+    assert found([site(y=measured)], test=(frame(), measured + 1)) == {
+        ("float-target", "north"),
+        ("float-target", "test"),
+    }
 
 
 def test_whole_numbers_that_are_hardly_classes() -> None:
@@ -97,6 +106,13 @@ def test_blank_cells_and_constant_columns() -> None:
     blank.iloc[3, 1] = np.nan
     assert found([site(X=blank, learner=LogisticRegression())]) == {("missing-values", "north")}
     assert found([site(X=blank, learner=HistGradientBoostingClassifier())]) == set()
+    scaled = [StandardScaler(), LogisticRegression()]
+    assert found([site(X=blank, learner=make_pipeline(*scaled))]) == {("missing-values", "north")}
+    assert found([site(X=blank, learner=make_pipeline(RobustScaler(), PCA(1), *scaled))]) == {
+        ("missing-values", "north")
+    }
+    assert found([site(X=blank, learner=make_pipeline(SimpleImputer(), *scaled))]) == set()
+    assert found([site(X=blank, learner=make_pipeline(StandardScaler(), SimpleImputer(), *scaled))]) == set()
     assert found([site(learner=LogisticRegression())], public=blank) == {("missing-values", "public")}
     assert found([site(X=frame().assign(pulse=1.0))]) == {("constant-column", "north")}
 

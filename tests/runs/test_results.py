@@ -28,6 +28,15 @@ def test_the_summary_has_a_row_per_site_and_their_mean(run):
     assert (table["failures"] == 0).all()
 
 
+def test_80_columns_show_the_whole_summary_accuracy_and_bytes_first(run):
+    shown = str(run.summary()).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert shown[0].split()[:3] == ["first_accuracy", "accuracy", "bytes_up"]
+    assert {"releases", "failures"} <= {word for line in shown for word in line.split()}
+    assert "..." not in str(run.summary())
+    assert type(run.summary().iloc[:2]) is pd.DataFrame
+
+
 def test_tables_are_in_the_order_of_rounds_and_sites(run):
     releases = run.releases
     assert list(releases["party"]) == [f"site{i}" for i in range(5)] * 3

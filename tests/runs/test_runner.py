@@ -17,6 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium.core.labels import Labels
+from collegium.errors import in_one_line
 from collegium.runs.runner import thinned
 
 
@@ -24,7 +25,7 @@ class Secretive(DecisionTreeClassifier):
     """Raises an exception that quotes data."""
 
     def fit(self, X, y):
-        raise ValueError(f"patient number 4711: {X[0]} SECRET")
+        raise ValueError(f"SECRET patient number 4711: {X[0]}")
 
 
 def test_the_issue_example_runs_as_it_is_written():
@@ -80,6 +81,9 @@ def test_all_sites_failing_ends_the_run(cancer):
     assert caught.value.__notes__ == ["The sites' logs: this error's `logs`, by site"]
     assert "SECRET" in "".join(caught.value.logs["site3"])
     assert "SECRET" not in str(caught.value)
+    # Whoever runs a simulation sees at once what was raised: beside the message, which may be kept elsewhere.
+    assert "SECRET" in str(caught.value.__cause__)
+    assert str(caught.value.__cause__) in in_one_line(caught.value)
 
 
 def test_a_site_whose_policy_forbids_labels_releases_none(cancer):

@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
@@ -101,6 +104,15 @@ def test_over_seeds_the_interval_is_that_of_the_repeats(digits: Any) -> None:
     )
     with pytest.raises(ConfigError, match="two runs or more"):
         cg.verdict_over(runs[:1])
+
+
+def test_repeats_that_are_all_the_same_have_the_interval_over_test_rows(cancer: Any) -> None:
+    learner = make_pipeline(StandardScaler(), LogisticRegression())  # which draws nothing
+    runs = [cancer.run(cg.FedCT(rounds=2), learner, seed=seed) for seed in range(2)]
+    once, judged = runs[0].verdict.iloc[0], cg.verdict_over(runs).iloc[0]
+    assert judged["difference"] == once["difference"] != 0
+    assert judged["low"] < judged["difference"] < judged["high"]
+    np.testing.assert_allclose(judged["low"], np.mean([run.verdict["low"][0] for run in runs]))
 
 
 def test_a_consensus_of_one_class_is_a_warning(cancer: Any) -> None:

@@ -104,7 +104,7 @@ def test_studies_that_cannot_make_one_say_why(sections: Any, words: str, folder:
         changed(**sections).run(base=folder)
 
 
-def test_between_organizations_the_coordinator_needs_no_rows_to_make_one() -> None:
+def test_between_organisations_the_coordinator_needs_no_rows_to_make_one() -> None:
     table = {
         "data": {"source": "none"},
         "algorithm": {"name": "together", "columns": TABLE["together"]["columns"]},

@@ -206,7 +206,7 @@ def test_an_attack_on_the_counts_of_values_stays_below_the_claim() -> None:
     assert not found.contradicts
 
 
-def test_a_kind_is_enough_between_organizations() -> None:
+def test_a_kind_is_enough_between_organisations() -> None:
     algorithm = cg.Together({"sex": "category", "age": "integer", "dose": "real"})
     steps = set(algorithm.all_steps())
     assert {"together.values", "together.names", "together.ranges"} <= steps

@@ -12,7 +12,7 @@ The shares, the threshold and what classes count were chosen on Adult, digits an
 from __future__ import annotations
 
 import hashlib
-from copy import deepcopy
+from copy import copy, deepcopy
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +44,9 @@ def fit_guarded(site: ActiveSite, learned: Mixture, epochs: int | None, steps: i
     site.noted["consensus_share"] = share
     if not share:
         with site.watch.time("load"):
-            site.model = alone
+            # A model of its own, as after any training: secret votes are given once for each, and whoever gave none
+            # would show that it stayed alone.
+            site.model = copy(alone)
         return
     site.model = site.state.get(_TOGETHER) or deepcopy(alone)
     site.state[_TOGETHER] = site.fit(learned.weighted(share), epochs, steps)

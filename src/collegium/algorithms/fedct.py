@@ -155,18 +155,23 @@ class FedCT(Started):
             )
 
     def advice(self, sites: Sequence[Site]) -> str | None:
-        if (
-            self.voters is not None
-            or self._is_guarded
-            or any(isinstance(site.learner, PrivateLearner) for site in sites)
-        ):
+        if any(isinstance(site.learner, PrivateLearner) for site in sites):
             return None
-        if self.mechanism is not None:
-            return advice_on(self.consensus, sites, "guard = true", "guard = true")
         voters, guard = 'the voters Familiar (in a study: voters = "familiar")', "guard = true"
+        as_chosen = self.voters is not None or self._is_guarded
+        if self.mechanism is not None:
+            return None if as_chosen else advice_on(self.consensus, sites, guard, guard)
         if self.votes == "secret":
-            return advice_on(self.consensus, sites, f"{voters} with {guard}", f"{voters} with {guard}")
-        better = 'the rule Informed with the voters Familiar (in a study: consensus = "informed", voters = "familiar")'
+            said = f"{voters} with {guard}"
+            return None if as_chosen else advice_on(self.consensus, sites, said, said, said)
+        if self.voters is not None:
+            better = 'the rule Informed (in a study: consensus = "informed")'
+        else:
+            better = (
+                'the rule Informed with the voters Familiar (in a study: consensus = "informed", voters = "familiar")'
+            )
+        if as_chosen:  # who votes, or what sites take of it; of the rule, nobody has said anything
+            return advice_on(self.consensus, sites, better=better)
         return advice_on(
             self.consensus, sites, f"{better}, and {guard} where no site may lose", f"{better}, and {guard}", better
         )

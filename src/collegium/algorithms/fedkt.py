@@ -201,11 +201,16 @@ class FedKT(NoisyVotes, Algorithm):
             )
 
     def advice(self, sites: Sequence[Site]) -> str | None:
-        if self.level == "L1" or self.share == "models":  # which count votes only
+        # L1 and models count votes only; ties="rare" is for the majority; and whoever wants noise on single records
+        # (L2) does not want counts of them beside it.
+        if self.level != "L0" or self.share == "models" or self.ties == "rare":
             return None
+        skewed = 'the rule DawidSkene (in a study: consensus = "dawid_skene")'
         better = 'the rule Informed (in a study: consensus = "informed")'
+        # Under skew, parties say little of classes that they lack, which is not what their counts are of.
+        unknown = better if sites else f"{skewed} where classes differ in frequency between sites, else {better}"
         # What sites bring matters where it teaches or learns.
-        return advice_on(self.consensus, sites, better, better if self.needs_learner else None)
+        return advice_on(self.consensus, sites, skewed, better if self.needs_learner else None, unknown)
 
     def learners(self, site: Site) -> list[Any]:
         return [site.learner if named is None else named for named in (self.teacher, self.student)]

@@ -68,7 +68,7 @@ def coordinate(
     as_json: AsJson = False,
     log_json: LogJson = False,
 ) -> None:
-    """Run a study between organizations: over the sites that have joined the federation."""
+    """Run a study between organisations: over the sites that have joined the federation."""
     from collegium.flare.coordinator.register import registered
 
     study = Study.from_toml(file, changes or ())
@@ -141,7 +141,7 @@ def _host(server: Path, lead: Path) -> Iterator[Any]:
     try:
         from collegium.flare.nvflare.session import NvflareHost
     except ImportError:
-        raise MissingExtra("flare", "A federation between organizations") from None
+        raise MissingExtra("flare", "A federation between organisations") from None
     # NVFlare logs every attempt to reach a server that is away; what matters is said by the link.
     logging.getLogger().addHandler(logging.NullHandler())
     host = NvflareHost(kits[0].folder, kits[1].folder, kits[1].name)

@@ -83,8 +83,10 @@ def check(
     bare = ["no start-up kit in this folder: the site needs it to join"]
     notes = [*unmatched(setup.file), *(bare if certified is None else certified.warnings())]
     facts = _facts(setup, certified, public)
-    looked_at = check_data(setup.site if public is None else setup.with_public(public), public, setup.held_out)
-    plan = None if study is None else _read_plan(study, setup, public)
+    plan, shared = (None, None) if study is None else _read_plan(study, setup, public)
+    # Without a copy of its own, the public rows are those that come with the study.
+    own, rows = (setup.site, shared) if public is None else (setup.with_public(public), public)
+    looked_at = check_data(own, rows, setup.held_out)
     if plan is not None and plan.version != __version__:
         notes.append(
             f"the coordinator has Collegium {plan.version}, this site {__version__}: a step whose code differs is "
@@ -131,14 +133,14 @@ def _certified(kit: Path) -> Kit | None:
     return read_kit(kit, "site") if (kit / "startup").is_dir() else None
 
 
-def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
-    """A proposed plan, or the one that a coordinator would make of a study."""
+def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> tuple[Plan, Any]:
+    """A proposed plan, or the one that a coordinator would make of a study; and the study's public rows, if known."""
     if path.suffix.lower() == ".json":
         with storage_errors(path, StorageError):
             if not path.is_file():
                 raise ConfigError(f"There is no plan {path}.")
             try:
-                return Plan.from_json(path.read_bytes())
+                return Plan.from_json(path.read_bytes()), None
             except WireError as error:
                 raise ConfigError(f"{path}: {error}") from None
     from collegium.study.preparing import coordinators_part
@@ -149,12 +151,12 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> Plan:
     parties = study.federation.parties or [ANY_PARTY]
     try:
         part = coordinators_part(study, path.parent)
-        return plan_of(as_here, part.shared, part.classes, parties)
+        return plan_of(as_here, part.shared, part.classes, parties), part.shared
     except ConfigError:
         if public is None:  # without the coordinator's rows, the site's own copy does
             raise
     classes = study.federation.classes or np.unique(setup.site.y).tolist()
-    return plan_of(as_here, public, classes, parties)
+    return plan_of(as_here, public, classes, parties), None
 
 
 def _facts(setup: SiteSetup, certified: Kit | None, public: Table | None) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from collegium.cli.watch import watched
 from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.runs.folder import remove_earlier_run
+from collegium.runs.reasons import raised_at
 from collegium.runs.results import Run, load
 from collegium.study.study import Study
 
@@ -35,6 +36,9 @@ INCOMPLETE: Final = 4
 
 FOUND: Final = 5
 """The exit code of a check that found something."""
+
+_METRICS: Final = 4
+"""Metrics that fit beside one another."""
 
 
 def run(
@@ -107,6 +111,8 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     with noted(console):
         result = make()
     console.print(summary_table(result, study.name))
+    for table in score_tables(result):
+        console.print(table)
     if result.known_verdict is not None:
         console.print(verdict_table(result.known_verdict))
     for concern in result.concerns:
@@ -117,6 +123,8 @@ def carry_out(study: Study, folder: Path, make: Callable[[], Run], *, as_json: b
     if result.incomplete:
         sites = f"{len(result.incomplete)} of {len(result.about['parties'])} sites"
         console.print(f"Incomplete: {sites} did not answer all they were asked.", markup=False)
+        if (raised := raised_at(result.logs)) is not None:
+            console.print(f"Raised there: {raised}", markup=False)
     console.print(f"Report: {folder / 'report.html'}\nRun:    {folder}", markup=False)
     if as_json:
         typer.echo(json.dumps(outcome(result, folder)))
@@ -175,7 +183,20 @@ def summary_table(run: Run, title: str) -> Table:
         table[column] = table[column].map(lambda value: "-" if pd.isna(value) else f"{value:.3f}")
     table["bytes_up"] = table["bytes_up"].map(bytes_text)
     names = {"first_accuracy": "first accuracy", "bytes_up": "sent"}
-    return frame_table(table.reset_index().rename(columns=names), title)
+    shown, rate = frame_table(table.reset_index().rename(columns=names), title), run.about.get("base_rate")
+    shown.caption = None if rate is None else f"Always saying the largest class: accuracy {rate:.3f}"
+    return shown
+
+
+def score_tables(run: Run) -> list[Table]:
+    """The metrics that were asked for beside accuracy, as many in a table as 80 columns show."""
+    scores = run.plain_scores.drop(columns="accuracy", errors="ignore").rename(index=_short_model)
+    parts = [scores.iloc[:, first : first + _METRICS] for first in range(0, len(scores.columns), _METRICS)]
+    return [frame_table(part.reset_index(), "Metrics of the last round") for part in parts]
+
+
+def _short_model(name: object) -> str:
+    return "global" if str(name).startswith("global model") else str(name)
 
 
 def verdict_table(judged: pd.DataFrame, method: str | None = None) -> Table:
@@ -256,6 +277,11 @@ def _rehearsal(study: Study, rehearsed: Run, console: Console | None) -> dict[st
 def check(file: StudyFile, changes: Changes = None, as_json: AsJson = False) -> None:
     """Look at a study's data before it is run: columns, labels, balance, blank cells, rows in several sets."""
     study = Study.from_toml(file, changes or ())
+    if study.federation.classes is not None:
+        raise ConfigError(
+            "federation.classes: the sites of this study bring their own data, which only they can look at: "
+            f"`collegium site check KIT {file.name}` at each of them."
+        )
     found = print_findings(study, file.parent, None if as_json else Console())
     if as_json:
         typer.echo(json.dumps([vars(finding) for finding in found]))
@@ -323,7 +349,7 @@ def compare(
         return
     console = Console()
     # A run per column: there are more numbers than a terminal has columns for.
-    console.print(frame_table(table.T.reset_index(names=""), "Runs side by side"))
+    console.print(frame_table(table.dropna(axis=1, how="all").T.reset_index(names=""), "Runs side by side"))
     console.print(f"Comparison: {out}", markup=False)
 
 

@@ -49,7 +49,11 @@ def skew_of(sites: Sequence[Site]) -> float:
 
 
 def advice_on(
-    rule: Consensus, sites: Sequence[Site], instead: str, safe: str | None = None, better: str | None = None
+    rule: Consensus,
+    sites: Sequence[Site],
+    instead: str | None = None,
+    safe: str | None = None,
+    better: str | None = None,
 ) -> str | None:
     """A sentence for who counts votes although classes or learners differ, or no rule was chosen; None otherwise.
 
@@ -59,7 +63,7 @@ def advice_on(
     if not isinstance(rule, Majority | QualifiedMajority | WeightedMajority):
         return None
     counts = f"{type(rule).__name__} counts every vote"
-    if (skew := skew_of(sites)) > SKEWED:
+    if instead is not None and (skew := skew_of(sites)) > SKEWED:
         why = f"The sites' classes differ much in frequency (by {skew:.0%} on average), and {counts}, also on classes"
         why += f" that a site does not know: sites may end up worse than alone. Consider {instead}"
     elif safe is not None and len({_kind(site.learner) for site in sites}) > 1:

@@ -120,6 +120,9 @@ class Informed(Consensus):
     def unasked(self) -> Steps:
         return (add_up_blocks,) if self.epsilon is None else (count_answers,)
 
+    def dispensable(self) -> Steps:
+        return self.asks_for
+
     def noise_on(self, step: Step[..., Any]) -> Mechanism | None:
         return Laplace(self.epsilon) if step is add_up_blocks and self.epsilon is not None else None
 

@@ -30,6 +30,11 @@ class Asking(Settings):
         """Those of `asks_for` that it never asks for, as it is set."""
         return ()
 
+    def dispensable(self) -> Steps:
+        """Steps whose answers it can do without: a site whose policy refuses them takes part all the same."""
+        parts = (getattr(self, field.name) for field in fields(self))
+        return tuple(step for part in parts if isinstance(part, Asking) for step in part.dispensable())
+
     def noise_on(self, step: Step[..., Any]) -> Mechanism | None:
         """The mechanism through which sites answer a step, if any: its own, or that of a rule among its settings."""
         parts = (getattr(self, field.name) for field in fields(self))

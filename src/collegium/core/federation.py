@@ -86,7 +86,7 @@ class Federation:
     The verb says what the coordinator sees: `tell` - nothing; `ask` - each party's release; `total` - the sum only.
 
     What a claim of privacy stands on is drawn from `noise`, everything else from `rng`. In a simulation both follow
-    from the seed; between organizations, from a `secret` that the coordinator alone knows.
+    from the seed; between organisations, from a `secret` that the coordinator alone knows.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Federation:
         """The share of the asked sites that must answer; with 0, one answer is enough."""
         self.n_classes = n_classes
         self.seed = seed
-        # Every site knows the seed. Between organizations what is drawn here follows from the coordinator's secret.
+        # Every site knows the seed. Between organisations what is drawn here follows from the coordinator's secret.
         self.rng, self.noise = _draws_of(seed) if secret is None else _secret_draws(secret)
         self.round = 0
         self.observed = Observations()

@@ -43,7 +43,7 @@ _REHEARSAL_ROWS: Final = 50
 
 @dataclass(frozen=True, eq=False)
 class Site:
-    """An organization with private labeled data, a learner and a policy.
+    """An organisation with private labeled data, a learner and a policy.
 
     ``Site("ukb", X, y, learner=RandomForestClassifier())``. `X` is an array, a sparse matrix or a DataFrame, `y` holds
     labels of any type. `public` may hold the site's own copy of the public set: its hash must then be the study's.

@@ -3,7 +3,7 @@
 Many sites share one actor, since each actor is a process. The public set is put into Ray's object store once, and
 actors on one machine read the same copy of it.
 
-Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Never use it between organizations.
+Ray is for simulations: whoever reaches a Ray cluster can run any code on it. Never use it between organisations.
 """
 
 from __future__ import annotations

@@ -52,6 +52,8 @@ def sum_up(run: Run) -> dict[str, Any]:
         "sites": len(sites),
         "rounds": max((int(frame["round"].max()) + 1 for frame in (run.costs, run.metrics) if len(frame)), default=0),
         **accuracies,
+        "base_rate": float(np.nan if (rate := run.about.get("base_rate")) is None else rate),
+        "worse_than_alone": np.nan if run.known_verdict is None else int((run.known_verdict["high"] < 0).sum()),
         "global_accuracy": float(overall.iloc[-1]) if len(overall) else np.nan,
         **_metric_means(run),
         "consensus_quality": float(quality.iloc[-1]) if len(quality) else np.nan,
@@ -71,7 +73,11 @@ def _metric_means(run: Run) -> dict[str, float]:
 
 
 def compare_runs(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """One row per run: accuracy at the first and last round, consensus, bytes, releases, seconds."""
+    """One row per run: accuracy at the first and last round, metrics, consensus, bytes, releases, seconds.
+
+    `base_rate` is the accuracy of always saying the largest class, `worse_than_alone` the number of sites that clearly
+    lost, where that was measured.
+    """
     _check_any(runs)
     return pd.DataFrame([sum_up(run) for run in runs.values()], index=pd.Index(list(runs), name="run"))
 
@@ -236,7 +242,7 @@ def byte_unit(most: float) -> tuple[float, str]:
 
 
 def _check_any(runs: Mapping[str, Run]) -> None:
-    if not runs:
+    if not runs or not isinstance(runs, Mapping):
         raise ConfigError("There is no run to compare: pass a mapping such as {'alone': run1, 'together': run2}.")
 
 
@@ -256,9 +262,14 @@ def _remarks(runs: Mapping[str, Run]) -> list[str]:
 def _table(numbers: pd.DataFrame) -> Markup:
     head = ["Run", "Algorithm", "Sites", "Rounds", "First accuracy", "Last accuracy", "Global model"]
     known = {"algorithm", "sites", "rounds", "global_accuracy", "consensus_quality", "bytes_up_per_site", "releases"}
-    known |= {"seconds", *(f"{when}_{how}" for when in ("first", "last") for how in ("mean", "min", "max"))}
+    known |= {
+        "seconds",
+        "base_rate",
+        "worse_than_alone",
+        *(f"{when}_{how}" for when in ("first", "last") for how in ("mean", "min", "max")),
+    }
     metrics = [str(name) for name in numbers.columns if name not in known]
-    head += [*metrics, "Labels right", "Sent per site", "Releases", "Time"]
+    head += [*metrics, "Worse than alone", "Labels right", "Sent per site", "Releases", "Time"]
     rows = [
         [
             str(name),
@@ -267,6 +278,7 @@ def _table(numbers: pd.DataFrame) -> Markup:
             *(_range(row[f"{when}_mean"], row[f"{when}_min"], row[f"{when}_max"]) for when in ("first", "last")),
             number(percent(row["global_accuracy"])),
             *(number("-" if np.isnan(row[name]) else f"{row[name]:.3f}") for name in metrics),
+            number("-" if np.isnan(row["worse_than_alone"]) else f"{row['worse_than_alone']:.0f}"),
             number(percent(row["consensus_quality"])),
             number(bytes_text(round(row["bytes_up_per_site"]))),
             number(f"{row['releases']:,}"),
@@ -275,6 +287,8 @@ def _table(numbers: pd.DataFrame) -> Markup:
         for name, row in numbers.iterrows()
     ]
     note = "Accuracies are the mean over the sites, with the range from the worst to the best site."
+    rates = sorted({percent(rate) for rate in numbers["base_rate"].dropna()})
+    note += f" Always saying the largest class: {', '.join(rates)}." if rates else ""
     return join([table(head, rows, title="Numbers of all runs"), paragraph(note, class_="meta")])
 
 

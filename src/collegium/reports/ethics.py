@@ -116,7 +116,7 @@ def _purpose(facts: Assessment) -> Section:
     return "Purpose", [
         f"Models are trained that tell apart: {classes}.",
         f"Method: {methods}.",
-        _fill("the question, who benefits from the answer, and why it needs data of several organizations"),
+        _fill("the question, who benefits from the answer, and why it needs data of several organisations"),
         _fill("the legal basis, and the consent or the waiver for every site"),
     ]
 
@@ -137,7 +137,7 @@ def _data(facts: Assessment) -> Section:
         where = "Private rows stay at their sites: there is no order by which a coordinator can have them."
     else:
         where = "This study is a simulation: the rows of all sites lie on the machine that runs it, and whoever "
-        where += "operates it can read them. Between organizations, every site keeps its own."
+        where += "operates it can read them. Between organisations, every site keeps its own."
     size, digest = about.get("public_size") or 0, about.get("public_sha256")
     public = ["There is no public set."]
     if made := about.get("public_made"):
@@ -255,10 +255,11 @@ def _risks(facts: Assessment) -> Section:
         ["Somebody finds out from a model whether a person is in the data.",
          "What leaves of a model is listed above. A site's own model may tell of its rows if it is passed on."],
         ["The public set is about people who did not agree.", "Everybody reads it: it must be free to use."],
-        ["A site sends false labels.", "Not detected; consensus rules differ in what they bear."],
+        ["A site sends false labels.", "Not detected as such; rules differ in what they bear (docs/consensus.md)."],
         ["A consensus makes models worse, for a site or for a group of patients.",
-         "Measured, not prevented: a simulation compares every site's model with the one it would have had alone; "
-         "between organizations, sites score theirs on rows that they hold out."],
+         "Measured: a simulation compares every site's model with the one it would have had alone; between "
+         "organisations, sites score theirs on rows that they hold out. Limited only where the method has guard=True: "
+         "each site then takes no more of the consensus than helps it on rows of its own."],
     ]  # fmt: skip
     if facts.federated:
         rows += [

@@ -16,7 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.utils import get_tags
 
 from collegium import registry
@@ -43,6 +45,8 @@ _MEASURED: Final = (
 )
 _ROWS_PER_VALUE: Final = 3
 """Whole numbers that are not 0, 1, 2, ... may be codes of classes, if there are this many rows of each."""
+_LEAVE_BLANK: Final = (StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler)
+"""Transformers that take blank cells and leave them blank."""
 
 
 def check_algorithm(algorithm: Any) -> None:
@@ -235,7 +239,8 @@ def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Alg
                 raise SiteError(
                     site.name,
                     f"{type(learner).__name__} does not take missing values, and {where[0]} has some (NaN or "
-                    "infinite). Use make_pipeline(SimpleImputer(), learner), or a learner that takes them.",
+                    "infinite). Put an imputer in front of it: make_pipeline(SimpleImputer(), learner), or in a study "
+                    'learner = ["imputer", ...]; or use a learner that takes them.',
                 )
 
 
@@ -263,8 +268,15 @@ def has_missing_values(table: Any) -> bool:
 
 
 def takes_missing_values(learner: Any) -> bool:
-    """What scikit-learn's tags say; pipelines and learners without tags are trusted."""
-    tags = None if isinstance(learner, Pipeline) else _tags(learner)
+    """What scikit-learn's tags say; learners without tags are trusted, and so are transformers, which may fill cells.
+
+    But scalers leave blank cells blank, and PCA takes none.
+    """
+    if isinstance(learner, Pipeline):
+        steps = [step for _, step in learner.steps if step not in (None, "passthrough")]
+        first = next((step for step in steps if not isinstance(step, _LEAVE_BLANK)), None)
+        return not isinstance(first, PCA) and (first is not steps[-1] or takes_missing_values(first))
+    tags = _tags(learner)
     return tags is None or bool(tags.input_tags.allow_nan)
 
 

@@ -180,8 +180,9 @@ def _labels(parts: dict[str, _Part]) -> Iterator[Finding]:
     yield from _counts(labelled)
     at_sites = {str(value) for name, y in labelled.items() if name != "test" for value in np.unique(y).tolist()}
     plain = {plain_spelling(value) for value in at_sites}
-    unknown = [v for v in np.unique(labelled.get("test", np.zeros(0))).tolist() if plain_spelling(v) not in plain]
-    if unknown and kinds["test"] == kinds[first]:
+    tested = labelled.get("test", np.zeros(0))
+    unknown = [v for v in np.unique(tested).tolist() if plain_spelling(v) not in plain]
+    if unknown and kinds["test"] == kinds[first] and not look_like_measurements(tested):  # those are of single rows
         yield Finding("unknown-label", "test", f"No site has rows of {_some(unknown)}: nobody can learn them.")
 
 
@@ -220,7 +221,7 @@ def _balance(parts: dict[str, _Part], learners: dict[str, Any]) -> Iterator[Find
     counts: dict[str, Counter[Any]] = {}
     for name in learners:
         y = parts[name].y
-        if y is not None and len(y):
+        if y is not None and len(y) and not look_like_measurements(y):
             counts[name] = Counter(y.tolist())
     # Another spelling of a class is no other class, and is found elsewhere.
     every = sorted({plain_spelling(value): value for own in counts.values() for value in own}.values(), key=str)

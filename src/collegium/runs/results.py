@@ -27,6 +27,7 @@ from collegium.core.site import Exam
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
 from collegium.runs.environment import environment
+from collegium.runs.narrow import Narrow
 from collegium.runs.verdict import Alone, answered_right, concerns, in_html, judge
 from collegium.site.ledger import storage_errors
 
@@ -253,6 +254,12 @@ class Run:
         overall = shared.dropna(how="all").rename(columns=lambda name: name.removeprefix("global_"))
         return pd.concat([table, overall.rename(index=lambda name: f"global model ({name})")]).rename_axis("party")
 
+    @property
+    def plain_scores(self) -> pd.DataFrame:
+        """`scores`, without metrics that are a number for each bin of a curve or cell of a matrix."""
+        scores = self.scores
+        return scores[[name for name in scores if "[" not in str(name)]]
+
     def __repr__(self) -> str:
         """In one line: the method, the sites and rounds, and how good it ended."""
         method, sites = self.about["algorithm"].split("(")[0], len(self.about["parties"])
@@ -265,11 +272,14 @@ class Run:
         return f"<Run of {method}: {', '.join(said)}{'' if self.finished else ', not finished'}>"
 
     def _repr_html_(self) -> str:
-        """In a notebook: what to know first, whom it helped (those that lost are red), and the summary."""
+        """In a notebook: what to know first, whom it helped (those that lost are red), the summary, and metrics."""
         judged = self.judged()
         notes = "".join(f'<p style="color:#b00020"><b>{escape(text)}</b></p>' for text in self.concerns)
         helped = "" if judged is None or judged.empty else in_html(judged)
-        return f"{notes}{helped}{self.summary().to_html(float_format='{:.3f}'.format)}"
+        rate, scores = self.about.get("base_rate"), self.plain_scores
+        base = "" if rate is None else f"<p>Always saying the largest class: accuracy {rate:.3f}</p>"
+        tables = [self.summary(), *([scores] if len(scores.columns) > 1 else [])]
+        return f"{notes}{helped}{base}{''.join(each.to_html(float_format='{:.3f}'.format) for each in tables)}"
 
     @property
     def one_shot(self) -> pd.DataFrame:
@@ -282,11 +292,11 @@ class Run:
         return table.reindex(parties).fillna(0).astype(dict.fromkeys(("rounds", "bytes_up", "bytes_down"), "int64"))
 
     def summary(self) -> pd.DataFrame:
-        """One row per site, and their mean: learner, samples, first and last accuracy, bytes sent, failures.
+        """One row per site, and their mean: first and last accuracy, bytes sent, learner, samples, failures.
 
-        A site that failed before it was first measured has no first accuracy.
+        A site that failed before it was first measured has no first accuracy. Printed, it fits 80 columns.
         """
-        return self._summary.copy()
+        return Narrow(self._summary.copy())
 
     @cached_property
     def _summary(self) -> pd.DataFrame:
@@ -311,7 +321,7 @@ class Run:
         mean = pd.DataFrame([numbers.mean(skipna=True)], index=["mean"]).assign(learner="")
         counts = numbers.columns.drop(["first_accuracy", "accuracy"])
         mean[counts] = mean[counts].round().astype("int64")
-        # What matters most comes first: a terminal of 80 columns hides those in the middle.
+        # What matters most comes first: where it is printed, the rest stands below.
         foremost = ["first_accuracy", "accuracy", "bytes_up"]
         columns = [*foremost, *table.columns.drop(foremost)]
         return pd.concat([table, mean[table.columns]])[columns].rename_axis("party")

@@ -39,6 +39,7 @@ from collegium.runs import checks
 from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.computing import Computing, used
 from collegium.runs.folder import RunFolder
+from collegium.runs.reasons import raised_at
 from collegium.runs.record import Record
 from collegium.runs.results import Run
 from collegium.runs.tracing import Tracer
@@ -162,6 +163,9 @@ def run(
 
     folder = None if out is None else RunFolder(Path(out), resume=resume, overwrite=overwrite)
     measures = read_metrics(metrics)
+    if measures and exam is None:
+        named = ", ".join(each.name for each in measures)
+        warnings.warn(f"Nothing is measured of {named}: there is no test set. Pass one.", Advice, stacklevel=2)
     test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures)
     path = None if folder is None else folder.path
     hosting = Hosting(
@@ -212,7 +216,8 @@ def run(
                 lost.logs = dict(live.logs)
             where = "this error's `logs`, by site" if path is None else path / "sites" / "*" / "site.log"
             lost.add_note(f"The sites' logs: {where}")
-            raise
+            # Beside the message, not in it: that is shown and kept where nobody expects rows.
+            raise lost from raised_at(lost.logs)
         models = live.models
         course.add(cohort=trained(live.attendance.to_plain(cohort, parties)), **used(models.values()))
         outcome = course.outcome(models, global_models, live.logs, live.found_labels)

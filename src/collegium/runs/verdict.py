@@ -159,7 +159,11 @@ def interval(changes: NDArray[np.integer[Any]], rng: np.random.Generator) -> tup
 
 
 def verdict_over(runs: Sequence[Run]) -> pd.DataFrame:
-    """The verdict over repeats with other seeds: mean differences, with Student's 95% interval over the runs."""
+    """The verdict over repeats with other seeds: mean differences, with Student's 95% interval over the runs.
+
+    A site for which all repeats are the same, as with learners that draw nothing, has the mean of the runs' intervals
+    over the test rows: that the seed changes nothing says nothing of other rows.
+    """
     if len(runs) < 2:
         raise ConfigError("A verdict over repeats needs two runs or more, such as those of seeds 0, 1 and 2.")
     every = pd.concat([run.verdict for run in runs])
@@ -168,7 +172,8 @@ def verdict_over(runs: Sequence[Run]) -> pd.DataFrame:
         mean, n = own["difference"].mean(), len(own)
         width = np.inf if n < 2 else float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * own["difference"].std() / np.sqrt(n))
         means = (own["alone"].mean(), own["together"].mean(), mean)
-        rows.append((site, *means, mean - width, mean + width, mean - width > 0))
+        low, high = (mean - width, mean + width) if n < 2 or np.ptp(own["difference"]) else own[["low", "high"]].mean()
+        rows.append((site, *means, float(low), float(high), low > 0))
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"helped": bool})
 
 

@@ -65,7 +65,7 @@ def prepare_study(
     """Load the data and build everything that `cg.run` takes; `made` is a public set that the sites have made."""
     if study.federation.classes is not None:
         raise ConfigError(
-            "federation.classes: the sites of this study bring their own data. Run it between organizations, by "
+            "federation.classes: the sites of this study bring their own data. Run it between organisations, by "
             "`collegium coordinate`; for a simulation leave this setting out, and let data.source hold all rows."
         )
     dealt = read_site_files(study, base) if study.data.source is None else _deal(study, study.data.source, base, folder)
@@ -248,13 +248,13 @@ def coordinators_part(study: Study, base: Path | None = None) -> Prepared:
     classes = np.unique(np.asarray(study.federation.classes))
     if study.data.public == TOGETHER:
         raise ConfigError(
-            'data.public = "together" is for simulations. Between organizations, first coordinate a study with the '
+            'data.public = "together" is for simulations. Between organisations, first coordinate a study with the '
             "algorithm together, which writes public.parquet, and then this one with that file as data.source."
         )
     if algorithm.makes_public:
         return Prepared(algorithm, [], None, None, None, classes, None)
     if study.data.source is None:
-        raise ConfigError("data.source: between organizations this is the file of public rows, and required.")
+        raise ConfigError("data.source: between organisations this is the file of public rows, and required.")
     file = (base or Path.cwd()) / Path(study.data.source).expanduser()
     target = study.data.target
     rows, truth = (read_rows(file), None) if target is None else read_table(file, target, least_classes=1)

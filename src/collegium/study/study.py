@@ -165,7 +165,7 @@ class EngineSection(Section):
 
 
 class FederationSection(Section):
-    """How the study is carried out between organizations, by `collegium coordinate`. Sites bring their own data."""
+    """How the study is carried out between organisations, by `collegium coordinate`. Sites bring their own data."""
 
     classes: list[bool | int | float | str] | None = Field(
         None, min_length=2, description="all classes; data.source then contains only public rows"

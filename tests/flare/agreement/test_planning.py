@@ -317,6 +317,19 @@ def test_a_policy_refuses_with_the_gates_code(plan, policy, code):
     assert all(each.why for each in found.refusals)
 
 
+def test_a_site_may_keep_to_itself_what_a_method_can_do_without():
+    counted = plan_for({"name": "fedct", "rounds": 2, "consensus": "informed"})
+    for policy in ({"unprotected": ["HardLabels", "Scores"]}, {"steps": ["fedct.*", "scores.*"]}):
+        found = review(counted, site_file(policy=policy), setup())
+        assert found.allowed
+        assert [each.step for each in found.verdicts if not each.allowed] == ["informed.count_answers"]
+    # But not what is wrong with a plan: counts in clear, where its rule has noise on them.
+    count = next(each for each in counted.steps if each.step == "informed.count_answers")
+    noisy = plan_for({"name": "fedct", "rounds": 2, "consensus": {"name": "informed", "epsilon": 1.0}})
+    assert codes(review(replace(noisy, steps=(count,)), site_file())) == {"step-denied"}
+    assert codes(review(replace(counted, steps=(replace(count, digest="0" * 16),)), site_file())) == {"other-version"}
+
+
 def test_steps_that_are_not_installed_or_of_another_version(plan):
     label = next(each for each in plan.steps if each.step == "fedct.label")
     assert codes(review(replace(plan, steps=(replace(label, step="fedct.lable"),)), site_file())) == {"unknown-step"}

@@ -32,6 +32,8 @@ from collegium.wire import tables
 from collegium.wire.orders import Request
 
 _MOST_RELEASES: Final = 100_000
+_BY_POLICY: Final = ("unprotected", "step-denied")
+"""Refusals that are the owner's choice. Others say that something is wrong with a plan."""
 
 
 def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review:
@@ -47,10 +49,16 @@ def review(plan: Plan, file: SiteFile, setup: SiteSetup | None = None) -> Review
     verdicts = [*_of_whole(plan, file, algorithm)]
     with closing(Ledger(file.name)) as nothing_yet:
         gate = Gate(file.name, site_policy(file), nothing_yet, simulation=False)
-        verdicts += [_of_step(plan, step, file, algorithm, setup, gate) for step in plan.steps]
+        spare = {step.name for step in algorithm.dispensable()} & set(algorithm.all_steps())
+        answers = (_of_step(plan, step, file, algorithm, setup, gate) for step in plan.steps)
+        verdicts += [_spared(each) if each.step in spare and each.code in _BY_POLICY else each for each in answers]
     if setup is not None:
         verdicts += [*_of_data(plan, algorithm, setup)]
     return Review(tuple(verdicts))
+
+
+def _spared(verdict: Verdict) -> Verdict:
+    return replace(verdict, needed=False, why=f"{verdict.why} The method can do without it.")
 
 
 def noise_on(step: Step[Any, Any], algorithm: Algorithm) -> dict[str, Any] | None:

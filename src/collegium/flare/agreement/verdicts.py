@@ -15,6 +15,8 @@ class Verdict:
     """The gate's code for a refusal; None: allowed."""
     why: str
     rehearsed: bool = True
+    needed: bool = True
+    """Whether the method cannot do without the answer."""
 
     @property
     def allowed(self) -> bool:
@@ -32,9 +34,9 @@ class Review:
 
     @property
     def refusals(self) -> tuple[Verdict, ...]:
-        """What would stop the site from taking part: steps that may never be asked for do not."""
+        """What would stop the site from taking part: steps that may never be asked for, or are not needed, do not."""
         whole = not any(each.step and each.rehearsed for each in self.verdicts)
-        return tuple(each for each in self.verdicts if not each.allowed and (each.rehearsed or whole))
+        return tuple(each for each in self.verdicts if not each.allowed and each.needed and (each.rehearsed or whole))
 
     @property
     def allowed(self) -> bool:
