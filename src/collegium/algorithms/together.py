@@ -100,7 +100,7 @@ def ranges(
     site: ActiveSite, grids: list[Any], groups: list[Any], marginals: list[Any], cells: int, relation: str
 ) -> Counts:
     """In which powers of two the values of each column lie."""
-    return counting.count(site, grids, groups, marginals, cells)
+    return counting.count(site, grids, groups, marginals, cells, noted=True)
 
 
 @step(sensitivity=_sensitivity)
@@ -108,7 +108,7 @@ def histograms(
     site: ActiveSite, grids: list[Any], groups: list[Any], marginals: list[Any], cells: int, relation: str
 ) -> Counts:
     """How many rows lie in each cell of each column."""
-    return counting.count(site, grids, groups, marginals, cells)
+    return counting.count(site, grids, groups, marginals, cells, noted=True)
 
 
 @step(sensitivity=_sensitivity)
@@ -260,6 +260,7 @@ class Together(Algorithm):
         """Made-up rows, as numbers of cells."""
         spent, cells = self._spending, FEWER_CELLS if self._seek_names else MOST_CELLS
         look = first_look([each.counts for each in first], ordered, lambda n: spent.cell("pairs", n), cells)
+        making.warn_of_noise(first, look.marginals)
         second = self._counted(fed, pairs, grids, look.groups, look.marginals)
 
         def again(groups: Sequence[NDArray[Any]], marginals: Sequence[tuple[int, ...]]) -> list[Measured]:
