@@ -20,9 +20,10 @@ HAS_MBI = importlib.util.find_spec("mbi") is not None
 
 
 @pytest.mark.skipif(HAS_MBI, reason="it is installed")
-def test_without_the_package_the_error_names_the_extra() -> None:
+@pytest.mark.parametrize("model", ["fitted", "adaptive"])
+def test_without_the_package_the_error_names_the_extra(model: Any) -> None:
     with pytest.raises(MissingExtra, match=r"collegium\[together\]"):
-        cg.public_together(sites(3, 20), columns=COLUMNS, model="adaptive")
+        cg.public_together(sites(3, 20), columns=COLUMNS, model=model)
 
 
 @pytest.mark.skipif(not HAS_MBI, reason="needs collegium[together]")

@@ -151,7 +151,8 @@ def test_the_more_noise_the_fewer_counts_are_asked_for() -> None:
     assert asked(0.1) == (6, 8)  # all pairs
     assert asked(25.0)[0] == 6
     assert 4 <= asked(25.0)[1] < 8
-    assert asked(80.0)[0] == 3  # each with the label
+    assert asked(80.0) == (6, 4)  # all pairs still, as coarse as they may be
+    assert asked(180.0)[0] == 3  # each with the label
     assert asked(1000.0) == (4, 32)  # nothing but histograms
 
 

@@ -16,8 +16,9 @@ The coordinator sees masked sums and no site's counts. Each site charges its bud
 whose noise multipliers follow from `epsilon` and `delta`; everything after the sums is post-processing.
 
 Deviations: FLAIM chooses one table after the other, in many rounds, each of which costs a federation an exchange. With
-``model="tree"`` all are chosen at once, those of a Chow-Liu tree; with ``model="adaptive"`` there is one more sum, of
-the pairs that a model of the tree gets wrong, and the model is fitted by the package mbi.
+``model="tree"`` all are chosen at once, those of a Chow-Liu tree, and fitted in closed form, or by the package mbi with
+``model="fitted"``; with ``model="adaptive"`` there is one more sum, of the pairs that a model of the tree gets wrong,
+and mbi fits all of them.
 """
 
 from __future__ import annotations
@@ -45,17 +46,18 @@ from collegium.protocols.masks import FEWEST_SITES
 from collegium.secure import secret_counts, secret_words
 from collegium.secure.secret_counts import NoisySum
 from collegium.together import counting, making, naming
-from collegium.together.adaptive import ROUNDS, adaptively, require_mbi
+from collegium.together.adaptive import ROUNDS, adaptively
 from collegium.together.columns import Column, check_number, read_column, require_table, template_of
-from collegium.together.drawing import Looked, by_tree
+from collegium.together.drawing import Looked, by_fitted_tree, by_tree
+from collegium.together.estimating import require_mbi
 from collegium.together.grids import Grid, grid_of, search_grid
 from collegium.together.planning import FEWER_CELLS, MOST_CELLS, Measured, first_look
 from collegium.together.spending import Spending
 
 Relation = Literal["add_remove", "replace"]
-Model = Literal["tree", "adaptive"]
+Model = Literal["tree", "fitted", "adaptive"]
 MADE: Final = "the public set made together"
-_MODELS: Final = {"tree": by_tree, "adaptive": adaptively}
+_MODELS: Final = {"tree": by_tree, "fitted": by_fitted_tree, "adaptive": adaptively}
 
 
 def _sensitivity(args: Mapping[str, Any]) -> Sensitivity:
@@ -100,7 +102,7 @@ def ranges(
     site: ActiveSite, grids: list[Any], groups: list[Any], marginals: list[Any], cells: int, relation: str
 ) -> Counts:
     """In which powers of two the values of each column lie."""
-    return counting.count(site, grids, groups, marginals, cells)
+    return counting.count(site, grids, groups, marginals, cells, noted=True)
 
 
 @step(sensitivity=_sensitivity)
@@ -108,7 +110,7 @@ def histograms(
     site: ActiveSite, grids: list[Any], groups: list[Any], marginals: list[Any], cells: int, relation: str
 ) -> Counts:
     """How many rows lie in each cell of each column."""
-    return counting.count(site, grids, groups, marginals, cells)
+    return counting.count(site, grids, groups, marginals, cells, noted=True)
 
 
 @step(sensitivity=_sensitivity)
@@ -152,14 +154,14 @@ class Together(Algorithm):
     relation: Relation = "add_remove"
     """Whom the claim hides: that a record is there at all, or which one it is."""
     model: Model = "tree"
-    """A tree over all columns, or a model with more edges by the package mbi (extra `together`)."""
+    """A tree over all columns, the same counts fitted by the package mbi (extra `together`), or more edges and mbi."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.fewest < FEWEST_SITES:
             raise ConfigError(f"Together: fewest must be at least {FEWEST_SITES}: a sum of fewer sites hides none.")
         self._spending.require_use(len(self.columns or ()))
-        if self.model == "adaptive":
+        if self.model != "tree":
             require_mbi()
 
     @property
@@ -260,6 +262,7 @@ class Together(Algorithm):
         """Made-up rows, as numbers of cells."""
         spent, cells = self._spending, FEWER_CELLS if self._seek_names else MOST_CELLS
         look = first_look([each.counts for each in first], ordered, lambda n: spent.cell("pairs", n), cells)
+        making.warn_of_noise(first, look.marginals)
         second = self._counted(fed, pairs, grids, look.groups, look.marginals)
 
         def again(groups: Sequence[NDArray[Any]], marginals: Sequence[tuple[int, ...]]) -> list[Measured]:

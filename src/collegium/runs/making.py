@@ -85,11 +85,13 @@ def public_together(
         delta: At which epsilon is stated.
         rows: How many rows to make.
         columns: What is declared of columns, by name: a range ``(17, 90)``, categories ``["F", "M"]``, or a table such
-            as ``{"low": 0, "high": 90, "bins": 18, "missing": True}``. The categories of text must be declared, unless
-            all sites have the same pandas categories; ranges that are not are found with 15% of the budget.
+            as ``{"low": 0, "high": 90, "bins": 18, "missing": True}``. Categories of text
+            and ranges that are not declared are found, with 15% of the budget each; a pandas category that is the same
+            at all sites counts as declared.
         dropouts: The share of sites that may drop out without losing the claim: the others add so much more noise.
         relation: "add_remove" or "replace": which change of a record the claim hides.
-        model: "tree", or "adaptive" for a model with more edges (needs ``collegium[together]``).
+        model: "tree"; "fitted" for the same counts fitted by the package mbi, or "adaptive" for a model with more edges
+            (both need ``collegium[together]``).
         seed: Same seed, same rows.
         **options: Further arguments of `cg.run`, such as `workers`, `link`, `out` or `deadline`.
     """

@@ -93,7 +93,7 @@ class TogetherSection(Section):
         0.2, ge=0, lt=1, description="share of the sites that may drop out without losing the claim"
     )
     relation: Literal["add_remove", "replace"] = "add_remove"
-    model: Literal["tree", "adaptive"] = Field("tree", description="adaptive: needs the extra together")
+    model: Literal["tree", "fitted", "adaptive"] = Field("tree", description="all but tree: needs the extra together")
 
 
 class PartitionSection(Section):

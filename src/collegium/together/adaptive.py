@@ -11,41 +11,25 @@ Miklau: "Graphical-model based estimation and inference for differential privacy
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.errors import MissingExtra
 from collegium.together import making
 from collegium.together.drawing import Looked, in_cells
+from collegium.together.estimating import domain_of, draw_from, estimate, require_mbi
 from collegium.together.planning import Floats, Groups, Measured
 from collegium.together.tree import Pair
 
 ROUNDS: Final = 2
 """Of measurements: the tree, and what a model of it gets wrong."""
 _MOST_MEGABYTES: Final = 0.5
-_ITERATIONS: Final = 250
 _SEEN: Final = 100_000
 """Rows drawn from a model to see what it gets wrong: so many that their own scatter is far below any noise."""
-_GAIN: Final = 1e-3
-"""An estimate that gets better by less than this is done."""
 _OF_LABEL: Final = 2.0
 _MEAN_NOISE: Final = math.sqrt(2 / math.pi)
-
-
-def require_mbi() -> Any:
-    """The package, or an error that names the extra."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it speaks of a cache of compiled programs
-            import mbi
-    except ImportError:
-        raise MissingExtra("together", 'Together(model="adaptive")') from None
-    return mbi
 
 
 def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -53,7 +37,7 @@ def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[n
     mbi = require_mbi()
     chosen: list[tuple[int, ...]] = [*looked.tree()] or [each.columns for each in looked.histograms]
     groups = looked.finer(chosen)
-    domain = mbi.Domain(list(range(len(groups))), [int(group.max()) + 1 for group in groups])
+    domain = domain_of(groups)
     known, measured = set[tuple[int, ...]](), list[Measured]()
     model: Any = None
     for turn in range(ROUNDS):
@@ -61,19 +45,13 @@ def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[n
         known |= set(chosen)
         with looked.timed():
             counts = making.estimates(looked.histograms, measured, groups)
-            model = _estimate(mbi, domain, making.by_group(counts, groups), measured, model)
+            model = estimate(domain, making.by_group(counts, groups), measured, model)
             last = turn == ROUNDS - 1
-            drawn = _drawn(model, len(groups), rows if last else _SEEN, rng)
+            drawn = draw_from(model, len(groups), rows if last else _SEEN, rng)
             if not last:
                 errors = pair_errors(looked, groups, counts, _tables(drawn, groups, float(counts[0].sum())))
                 chosen = worst(errors, known, len(groups), _room(mbi, domain, known))
     return in_cells(drawn, groups, counts, rng)
-
-
-def _drawn(model: Any, columns: int, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    with _drawing_from(rng):
-        made = model.synthetic_data(rows=rows, method="sample").to_dict()
-    return np.stack([np.asarray(made[column], dtype=np.int64) for column in range(columns)], axis=1)
 
 
 def _tables(drawn: NDArray[np.int64], groups: Sequence[Groups], total: float) -> Callable[[Pair], Floats]:
@@ -140,24 +118,3 @@ def _room(mbi: Any, domain: Any, known: set[tuple[int, ...]]) -> Callable[[Pair]
         return bool(small)
 
     return fits
-
-
-def _estimate(mbi: Any, domain: Any, histograms: Sequence[Floats], tables: Sequence[Measured], before: Any) -> Any:
-    noise = min(each.noise for each in tables)
-    counts = [mbi.LinearMeasurement(each, (column,), noise) for column, each in enumerate(histograms)]
-    counts += [mbi.LinearMeasurement(t.counts.ravel(), t.columns, t.noise) for t in tables]
-    estimator, total = mbi.estimation.MirrorDescent(), float(histograms[0].sum())
-    return estimator.estimate(
-        domain, counts, known_total=total, iters=_ITERATIONS, warm_start=before, tol=_GAIN
-    )  # fmt: skip
-
-
-@contextmanager
-def _drawing_from(rng: np.random.Generator) -> Iterator[None]:
-    """mbi draws from NumPy's global generator: for as long as it does, that follows from ours."""
-    before = np.random.get_state()
-    np.random.seed(int(rng.integers(1 << 32)))
-    try:
-        yield
-    finally:
-        np.random.set_state(before)

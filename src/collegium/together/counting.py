@@ -33,14 +33,20 @@ def split(counts: NDArray[np.float64], shapes: Sequence[Shape]) -> list[NDArray[
     return [part.reshape(shape) for part, shape in zip(np.split(counts, ends[:-1]), shapes, strict=True)]
 
 
-def count(site: ActiveSite, grids: list[Any], groups: list[Any], marginals: list[Any], cells: int) -> Counts:
-    """The site's own counts. A row that is in no cell of a column is not counted with that column."""
+def count(
+    site: ActiveSite, grids: list[Any], groups: list[Any], marginals: list[Any], cells: int, *, noted: bool = False
+) -> Counts:
+    """The site's own counts. A row that is in no cell of a column is not counted with that column.
+
+    What is not as declared is `noted` in one sum: the others count the same rows.
+    """
     columns = [Grid.from_plain(plain) for plain in grids]
     groups = [np.asarray(each, dtype=np.int64) for each in groups]
     _check(columns, groups, marginals, cells, site.n_classes)
     rows = site.data.opened()
     codes, outside = grouped(frame_of(rows.X), rows.codes, columns, groups)
-    _note(site, columns, outside)
+    if noted:
+        _note(site, columns, outside)
     tables = [
         table([codes[column] for column in columns], shape)
         for columns, shape in zip(marginals, shapes(groups, marginals), strict=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.together import making
+from collegium.together.estimating import domain_of, draw_from, estimate, require_mbi
 from collegium.together.planning import MOST_CELLS, Floats, Groups, Measured, Noise, Workload, groups_for
 from collegium.together.tree import Pair, choose_links, fit_tree
 
@@ -51,15 +52,43 @@ class Looked:
         return groups_for(self.counts, self.ordered, chosen, self.noise_of, cells=self.cells) or self.look.groups
 
 
+Draw = Callable[[Sequence[Floats], Sequence[Measured], Sequence[Groups], int, np.random.Generator], NDArray[np.int64]]
+"""Rows, as numbers of groups, from histograms and the tables of a tree."""
+
+
 def by_tree(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Made-up rows, as numbers of cells, along a tree whose pairs are counted once more, with the label if they can."""
+    return _once_more(looked, rows, rng, _in_closed_form)
+
+
+def by_fitted_tree(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """The same counts, with mbi as the estimator."""
+    require_mbi()
+    return _once_more(looked, rows, rng, _by_mbi)
+
+
+def _once_more(looked: Looked, rows: int, rng: np.random.Generator, draw: Draw) -> NDArray[np.int64]:
     chosen, groups = _counted_again(looked)
     counted = looked.again(groups, chosen)
     with looked.timed():
         counts = making.estimates(looked.histograms, counted, groups)
-        tables = {each.columns: each.counts for each in counted if len(each.columns) > 1}
-        drawn = fit_tree(making.by_group(counts, groups), tables, counted[0].noise).draw(rows, rng)
+        drawn = draw(making.by_group(counts, groups), counted, groups, rows, rng)
         return in_cells(drawn, groups, counts, rng)
+
+
+def _in_closed_form(
+    histograms: Sequence[Floats], counted: Sequence[Measured], groups: Sequence[Groups], rows: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:  # fmt: skip
+    tables = {each.columns: each.counts for each in counted if len(each.columns) > 1}
+    return fit_tree(histograms, tables, counted[0].noise).draw(rows, rng)
+
+
+def _by_mbi(
+    histograms: Sequence[Floats], counted: Sequence[Measured], groups: Sequence[Groups], rows: int,
+    rng: np.random.Generator,
+) -> NDArray[np.int64]:  # fmt: skip
+    return draw_from(estimate(domain_of(groups), histograms, counted), len(groups), rows, rng)
 
 
 def _counted_again(looked: Looked) -> tuple[Sequence[tuple[int, ...]], Sequence[Groups]]:

@@ -121,6 +121,18 @@ def _ends(counts: Floats, noise: float, edges: Sequence[float]) -> tuple[list[fl
     return between, best
 
 
+def warn_of_noise(histograms: Sequence[Measured], marginals: Sequence[tuple[int, ...]]) -> None:
+    """Say so where noise leaves nothing to be seen of what belongs together: how many rows there are is known now."""
+    if all(len(columns) == 1 for columns in marginals):
+        rows, noise = number_of_rows([each.counts for each in histograms]), histograms[0].noise
+        warnings.warn(
+            f"Every count has noise of +-{noise:,.0f} rows, and there are about {rows:,.0f}: no pair of columns can be "
+            "counted, so every column of the made-up rows is drawn on its own. Spend more, or have more sites.",
+            DoubtfulResult,
+            stacklevel=2,
+        )
+
+
 def settled(
     columns: Sequence[Column], grids: Sequence[Grid], counts: Sequence[Measured]
 ) -> tuple[tuple[Grid, ...], list[Measured]]:

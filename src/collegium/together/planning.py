@@ -23,6 +23,9 @@ _MOST_OF_ALL: Final = 8
 """Groups that are enough to see which columns belong together."""
 _NOISE_ALLOWED: Final = 0.5
 """How much noise a table may have, as a share of all rows."""
+_NOISE_ENDURED: Final = 1.3
+"""The same for a first look at all pairs: what belongs together shows in whole tables before it shows in cells."""
+_FEWEST_OF_ALL: Final = 4
 _NOISE_OF_ONE: Final = 0.8
 """The mean size of Gaussian noise, in standard deviations."""
 _HALVINGS: Final = 60
@@ -100,20 +103,24 @@ def first_look(
     """
     last = len(histograms) - 1
     singles = tuple((column,) for column in range(last + 1))
+    pairs, labels = tuple(itertools.combinations(range(last + 1), 2)), tuple((column, last) for column in range(last))
     options = (
-        (4, tuple(itertools.combinations(range(last + 1), 2))),
-        (3, tuple((column, last) for column in range(last))),
+        (pairs, _FEWEST_OF_ALL, _MOST_OF_ALL, _NOISE_ALLOWED),
+        (pairs, _FEWEST_OF_ALL, _FEWEST_OF_ALL, _NOISE_ENDURED),
+        (labels, 3, _MOST_OF_ALL, _NOISE_ALLOWED),
     )
-    for fewest, pairs in options:
-        groups = groups_for(histograms, ordered, pairs, noise_of, fewest=fewest, most=_MOST_OF_ALL, cells=cells)
+    for marginals, fewest, most, noise in options:
+        groups = groups_for(
+            histograms, ordered, marginals, noise_of, fewest=fewest, most=most, cells=cells, allowed=noise
+        )  # fmt: skip
         if groups is not None:
-            return Workload(groups, pairs)
+            return Workload(groups, marginals)
     return Workload(tuple(np.arange(len(each)) for each in histograms), singles)
 
 
 def groups_for(
     histograms: Sequence[Floats], ordered: Sequence[bool], marginals: Sequence[tuple[int, ...]], noise_of: Noise, *,
-    fewest: int = 2, most: int = _GROUPS[0], cells: int = MOST_CELLS,
+    fewest: int = 2, most: int = _GROUPS[0], cells: int = MOST_CELLS, allowed: float = _NOISE_ALLOWED,
 ) -> tuple[Groups, ...] | None:  # fmt: skip
     """The finest groups of cells with which noise stays well below the counts; None where `fewest` are too many."""
     rows = number_of_rows(histograms)
@@ -124,7 +131,7 @@ def groups_for(
         sizes = [int(each.max()) + 1 for each in groups]
         tables = np.array([math.prod(sizes[column] for column in columns) for columns in marginals])
         noise = _NOISE_OF_ONE * noise_of(len(marginals)) * float((tables**2).sum() / tables.sum()) / rows
-        if tables.sum() <= cells and noise <= _NOISE_ALLOWED:
+        if tables.sum() <= cells and noise <= allowed:
             return groups
     return None
 
