@@ -117,7 +117,7 @@ def test_another_run_in_the_folder_is_another_run(tmp_path):
 def test_a_trail_of_another_version_is_said_in_one_line(tmp_path):
     write(tmp_path, [beginning(PARTIES)[0] | {"trail": 99, "version": "9.0"}])
     problem = read(tmp_path).problem
-    assert problem == "The run was written by another version of Collegium (9.0): watch it with that version."
+    assert problem == f"{tmp_path} was written by another version of Collegium (9.0): watch it with that version."
 
 
 def test_a_run_that_left_no_trail_is_read_from_its_tables(cancer, tmp_path):
@@ -138,4 +138,4 @@ def test_tables_of_another_version_are_said_in_one_line(tmp_path, monkeypatch, c
     said = capsys.readouterr().out
     monkeypatch.setattr("collegium.console.inspection.subprocess.run", lambda *_, **__: SimpleNamespace(stdout=said))
     problem = read(tmp_path).problem
-    assert problem == f"{tmp_path} was written by another version of Collegium (format 7)."
+    assert problem == f"{tmp_path} was written by another version of Collegium (format 7): open it with that version."

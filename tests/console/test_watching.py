@@ -238,6 +238,8 @@ def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path, make, said):
     with pytest.raises(ConfigError, match=said) as caught:
         Gathering([tmp_path / "it"])
     assert "\n" not in str(caught.value)
+    assert "name" in str(caught.value)
+    assert "`collegium run`" in str(caught.value)
 
 
 def test_a_page_that_takes_much_looks_less_often():

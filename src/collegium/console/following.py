@@ -34,7 +34,7 @@ class Follower:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
-        self.history = History()
+        self.history = History(str(folder))
         self.holder: int | None = None
         """The process that writes at present."""
         self.problem = ""
@@ -134,13 +134,13 @@ class Follower:
             except OSError as error:
                 raise StorageError(f"Cannot read {path}: {error.strerror}.") from None
             self._inode = os.fstat(self._file.fileno()).st_ino
-            self.history, self._rest, self.problem = History(), b"", ""
+            self.history, self._rest, self.problem = History(str(self.folder)), b"", ""
         return True
 
     def _forget(self) -> None:
         if self._file is not None:
             self._file.close()
-            self._file, self._rest, self.history = None, b"", History()
+            self._file, self._rest, self.history = None, b"", History(str(self.folder))
             self._told_tables = False
             self.count += 1
 

@@ -77,7 +77,7 @@ class Console:
 
     def link(self, role: Role = "owner") -> str:
         """A link that works once: for whoever may act, or for a guest, who may look."""
-        host = LOOPBACK if self.host in ("", "0.0.0.0", "::") else self.host  # noqa: S104
+        host = LOOPBACK if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
         return f"http://{written(host)}:{self.port}/?token={self._access.link(role)}"
 
     @property
@@ -130,6 +130,8 @@ class _Server(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; an address that cannot be had is an error that says what to do."""
+    if not host.strip():  # to the system that would mean every address
+        raise ConfigError(_why_not(host, port, OSError()))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
