@@ -6,6 +6,7 @@ import http.client
 import itertools
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import collegium as cg
 from collegium.console import controls, inspecting
 from collegium.console.following import Follower
 from collegium.console.gathering import Gathering, pace
+from collegium.console.inspection import PATIENCE, Inspection
+from collegium.console.parts import _chain
 from collegium.console.serving import Console
 from collegium.console.telling import MOST_LINES, Teller
 from collegium.console.watching import Watch
@@ -150,6 +153,41 @@ def test_names_of_sites_are_escaped_in_parts_that_the_server_makes(cancer, tmp_p
         assert report.headers["content-disposition"].startswith("attachment")
 
 
+def test_the_privacy_of_a_run_that_goes_on_is_worked_out_once_it_costs_little(tmp_path, monkeypatch):
+    worked_out: list[str] = []
+
+    async def work(self: Inspection) -> None:
+        worked_out.append(self.folder.name)
+
+    monkeypatch.setattr(Inspection, "_work", work)
+    with writing(tmp_path / "run") as run:
+        run.write(*beginning(PARTIES)[1:])
+        gathering = Gathering([tmp_path / "run"])
+        with Console(Watch(gathering).routes, "collegium watch").in_background() as console:
+            owner, follower = Visitor.of(console), gathering.runs[0]
+            until(lambda: gathering.look() or follower.state == "running")
+            follower.history.opened = time.time() - PATIENCE / 2
+            shown = owner.get("/run/0/privacy").text
+            assert "once it has gone on for 17 minutes" in shown
+            assert "Work it out now" in shown
+            assert "verified whenever the privacy" in _chain(gathering.inspections[0])
+            assert worked_out == []
+            owner.post("/run/0/privacy", {"csrf": owner.csrf("/run/0/privacy")}, HX_Request="true")
+            until(lambda: worked_out == ["run"])
+            follower.history.opened = time.time() - PATIENCE - 1
+            owner.get("/run/0/privacy")
+            until(lambda: worked_out == ["run", "run"])
+
+
+def test_the_chain_is_told_anew_with_the_privacy(tmp_path):
+    gathering = Gathering([finished(tmp_path)])
+    found = {"rounds": 3, "privacy": "", "concerns": [], "ledger": {"rows": {"north": 3}}, "seconds": 2.0}
+    gathering.inspections[0].found, gathering.inspections[0].when = found, time.time()
+    with Console(Watch(gathering).routes, "collegium watch").in_background() as console:
+        told = Visitor.of(console).get("/run/0/privacy").text
+    assert 'id="chain" hx-swap-oob="true">Hash chain intact: 3 releases' in told
+
+
 def test_the_owner_stops_a_run_and_a_guest_does_not(tmp_path):
     with writing(tmp_path / "run") as run:
         run.write(*beginning(PARTIES)[1:])
@@ -243,4 +281,4 @@ def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path, make, said):
 
 
 def test_a_page_that_takes_much_looks_less_often():
-    assert [pace(cost) for cost in (0.0, 0.0005, 0.002, 0.05)] == pytest.approx([0.1, 0.1, 0.2, 0.43])
+    assert [pace(cost) for cost in (0.0, 0.0005, 0.0012, 0.05)] == pytest.approx([0.2, 0.2, 0.3, 0.4])

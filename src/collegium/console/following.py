@@ -60,6 +60,13 @@ class Follower:
             return "running"
         return "waiting" if self.history.process is None else "killed"
 
+    @property
+    def lasted(self) -> float:
+        """Seconds that the run has gone on in its present process; infinity if it does not."""
+        if self.state == "waiting":
+            return 0.0
+        return time.time() - self.history.opened if self.state == "running" else math.inf
+
     def last_words(self) -> str | None:
         """What the process that was started from the page said last, if it ended without running; None if not."""
         if self.continued is None or self.continued.poll() in (None, 0) or self.state == "running":
