@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import subprocess
 from types import SimpleNamespace
 
@@ -63,6 +64,19 @@ def test_what_is_told_again_counts_once(tmp_path):
     assert history.wall.at([0]) == [1.0]  # a replay takes no time
     assert [failure.times for failure in history.failures.values()] == [2]
     assert history.seconds["fit"] == 1.0
+
+
+def test_a_process_that_has_just_begun_is_not_taken_for_one_that_was_killed(tmp_path, monkeypatch):
+    follower = read(tmp_path)
+    assert (follower.state, follower.lasted) == ("waiting", 0.0)
+    monkeypatch.setattr("collegium.console.following.locks.holder", lambda file: 7)
+    write(tmp_path, beginning(PARTIES))
+    follower.look()  # at once: who holds the file was looked at a moment ago
+    assert follower.state == "running"
+    assert 0 < follower.lasted < math.inf
+    write(tmp_path, [{"k": "end", "t": BEGUN + 3, "how": "interrupted", "why": ""}])
+    follower.look()
+    assert (follower.state, follower.lasted) == ("interrupted", math.inf)
 
 
 def test_half_lines_and_strange_lines_tell_nothing(tmp_path):

@@ -59,10 +59,12 @@ class Series:
 
     def put(self, number: int, value: float | None) -> None:
         """The number of a round; rounds that were left out keep the one before."""
-        values = self._values
-        if number >= len(values):
-            last = values[-1] if values else math.nan
-            values.extend([last] * (number + 1 - len(values)))
+        values, missing = self._values, number + 1 - len(self._values)
+        if missing == 1 and value is not None:  # as a rule
+            values.append(value)
+            return
+        if missing > 0:
+            values.extend([values[-1] if values else math.nan] * missing)
         if value is not None:
             values[number] = value
         if number < self._added:
@@ -127,10 +129,13 @@ class Table:
         """The numbers of a round: of all sites, or of some by their index."""
         while len(self.sites) < sites:
             self.sites.append(Series("f"))
-        named = list(enumerate(values)) if isinstance(values, list) else [(int(i), v) for i, v in values.items()]
-        for index, value in named:
-            if index < len(self.sites):
-                self.sites[index].put(number, value)
+        if isinstance(values, list):
+            for series, value in zip(self.sites, values, strict=False):
+                series.put(number, value)
+        else:
+            for index, value in values.items():
+                if int(index) < len(self.sites):
+                    self.sites[int(index)].put(number, value)
         self.length = max(self.length, number + 1)
         if number <= self._newest:
             self._means = {earlier: mean for earlier, mean in self._means.items() if earlier < number}

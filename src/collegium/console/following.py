@@ -79,6 +79,7 @@ class Follower:
 
     def look(self) -> bool:
         """Read what was written since; True if there may be more."""
+        opened = self.history.opened
         try:
             more = self._read()
         except StorageError as error:
@@ -89,7 +90,9 @@ class Follower:
             self._complain(f"Cannot read {self.folder}: {error.strerror}.")
             more = False
         now = time.monotonic()
-        if not more and now - self._looked >= _LOOK_AT_LOCK:
+        # A process that has just begun would be taken for one that is no more.
+        begun = self.history.process is not None and self.history.opened != opened
+        if begun or (not more and now - self._looked >= _LOOK_AT_LOCK):
             self._looked = now
             # Asking for the lock closes a handle of the file: harmless here, since this process never locks it.
             holder = locks.holder(self.folder / FILE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -21,6 +21,8 @@ from collegium.console.history import ACCURACY
 from collegium.console.page import element
 from collegium.console.telling import Teller, clock, curves, head
 from collegium.errors import ConfigError
+
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Watch:
@@ -88,7 +90,7 @@ class Watch:
                 if found := news():
                     number += 1
                     found |= {"clock": clock(), "all": number == 1}
-                    yield Event(json.dumps(found, separators=(",", ":")), "news", str(number))
+                    yield Event(_ENCODE(found), "news", str(number))
         finally:
             self._runs.leave()
 
