@@ -9,6 +9,7 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from collegium.console.parts import _chain
 from collegium.console.serving import Console
 from collegium.console.telling import MOST_LINES, Teller
 from collegium.console.watching import Watch
+from collegium.console.words import explained
 from collegium.errors import ConfigError
 from collegium.runs.trail import FILE, STOP
 
@@ -237,6 +239,18 @@ def test_a_run_that_cannot_go_on_says_why(tmp_path):
     head = Teller(follower).news()["head"]
     assert head["why"].startswith("The run could not be continued. What it said last: collegium: ")
     assert "gone.toml" in head["why"]
+
+
+def test_a_run_that_was_continued_and_stopped_can_be_continued_again_at_once(tmp_path):
+    follower = killed(tmp_path, ["run", "study.toml", "--resume"])
+    going: Any = SimpleNamespace(poll=lambda: None)  # it has told its end, and its process is about to
+    follower.continued, follower.continued_at = going, BEGUN + 50
+    assert explained(follower) == "The run is being continued: it is starting."
+    interrupted = {"k": "end", "t": BEGUN + 61, "how": "interrupted", "why": ""}
+    write(tmp_path, [*beginning(PARTIES, t=BEGUN + 60), interrupted])
+    follower.look()
+    assert explained(follower).startswith("The run was stopped.")
+    assert not follower.is_starting
 
 
 def test_only_what_ended_is_resumed_and_only_what_runs_is_stopped(tmp_path):

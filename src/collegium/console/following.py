@@ -67,6 +67,12 @@ class Follower:
             return 0.0
         return time.time() - self.history.opened if self.state == "running" else math.inf
 
+    @property
+    def is_starting(self) -> bool:
+        """Has a process that was started from the page not come to the run yet?"""
+        waited_for = self.continued is not None and self.continued.poll() is None
+        return waited_for and not self.history.opened >= self.continued_at
+
     def last_words(self) -> str | None:
         """What the process that was started from the page said last, if it ended without running; None if not."""
         if self.continued is None or self.continued.poll() in (None, 0) or self.state == "running":

@@ -41,8 +41,7 @@ def _actions(follower: Follower, n: int, visit: Visit) -> Markup:
         sure = "Stop the run? What it has done is kept, and it can be continued."
         stop = button("Stop", kind="danger")
         parts.append(form(f"/run/{n}/stop", visit, stop, confirm=sure, hx_target="#actions", hx_swap="innerHTML"))
-    starting = follower.continued is not None and follower.continued.poll() is None
-    if state in ("interrupted", "failed", "killed") and can and not starting:
+    if state in ("interrupted", "failed", "killed") and can and not follower.is_starting:
         resume = button("Resume")
         parts.append(form(f"/run/{n}/resume", visit, resume, hx_target="#actions", hx_swap="innerHTML"))
     if (follower.folder / "report.html").is_file():
