@@ -277,6 +277,16 @@ def test_folders_of_runs_are_compared_and_later_ones_join(tmp_path):
     assert news["lines"][0] == [60.0, 65.0, 70.0]
 
 
+def test_a_run_of_another_version_is_not_taken_for_one_that_waits(tmp_path):
+    finished(tmp_path / "other")
+    write(tmp_path / "strange", [beginning(PARTIES)[0] | {"trail": 99, "version": "9.0"}])
+    gathering = Gathering([tmp_path])
+    gathering.look()
+    heads = {run.name: Teller(run).news()["head"] for run in gathering.runs}
+    assert {name: head["word"] for name, head in heads.items()} == {"other": "finished", "strange": "cannot be shown"}
+    assert heads["strange"]["why"].endswith("another version of Collegium (9.0): watch it with that version.")
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -295,4 +305,4 @@ def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path, make, said):
 
 
 def test_a_page_that_takes_much_looks_less_often():
-    assert [pace(cost) for cost in (0.0, 0.0005, 0.0012, 0.05)] == pytest.approx([0.2, 0.2, 0.3, 0.4])
+    assert [pace(cost) for cost in (0.0, 0.0005, 0.0012, 0.05)] == pytest.approx([0.2, 0.2, 0.3, 0.35])

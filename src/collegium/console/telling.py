@@ -126,7 +126,7 @@ def head(follower: Follower) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": follower.name,
         "state": state,
-        "word": words.STATES[state],
+        "word": "cannot be shown" if follower.problem else words.STATES[state],
         "why": words.explained(follower),
         "algorithm": str(about.get("algorithm", "")),
         "study": about.get("study"),

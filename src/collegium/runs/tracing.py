@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -46,14 +47,23 @@ class Tracer:
         self._latest: list[list[Any]] = []
         self._changed = False
         self._begun = self._told = time.monotonic()
+        self.stirred = threading.Event()
+        """Is there something to tell that nobody should wait for?"""
         self._admit(parties())
+
+    @property
+    def is_calm(self) -> bool:
+        """Was it told where the parties stand, and has nobody been asked or answered since?"""
+        return self._moment == self._settled
 
     def ended(self, number: int, of: int) -> None:
         """A round has ended. Called by the run."""
         self._ended.append((number, of, time.time()))
+        self.stirred.set()
 
     def news(self, *, last: bool = False) -> list[dict[str, Any]]:
         """The lines for what is new; with `last`, all that there is to tell."""
+        self.stirred.clear()
         lines = [*self._joined(), *self._metrics(), *self._failures()]
         self._count_orders()
         self._count_releases()
