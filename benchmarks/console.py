@@ -4,8 +4,7 @@
 
 *Event to pixel*: a process writes a run's trail, with so many sites and rounds behind it; `collegium watch` shows it to
 a Chromium. The process then ends further rounds, one at a time, at odd moments. The time runs from the end of a round,
-which is written as late as a run's own thread may write it, until the browser is about to show the frame that has both
-its number and the lines redrawn for it.
+as a run notes it, until the browser is about to show the frame that has both its number and the lines redrawn for it.
 
 *Of the run's time*: a simulation of so many sites with quick learners, in turn without a page and watched by that
 browser. The thread that writes the trail, and the process that serves the page, with those that it starts: by the
@@ -43,28 +42,34 @@ _PARTS: dict[str, Column] = {
 _WRITER = """
 import json, random, sys, time
 from pathlib import Path
-from collegium.runs.trail import TICK, Trail
+from collegium.core.observations import Observations
+from collegium.runs.tracing import Tracer
+from collegium.runs.trail import Trail
 folder, sites, rounds, events = Path(sys.argv[1]), *map(int, sys.argv[2:])
-chance, trail = random.Random(0), Trail(folder)
+chance, trail, observed = random.Random(0), Trail(folder), Observations()
 names = [f"hospital-{number:03}" for number in range(sites)]
 spent = {"fit": 1.0, "predict": 0.5, "consensus": 0.1, "wire": 0.1}
+def accuracy(number):
+    return round(0.95 - 0.3 / (1 + number / 50) - 0.02 * chance.random(), 4)
 def a_round(number):
-    reached = [round(0.95 - 0.3 / (1 + number / 50) - 0.02 * chance.random(), 4) for _ in names]
+    reached = [accuracy(number) for _ in names]
     own = {f"public.consensus_{name}": 100.0 / (number + 1) for name in ("size", "changed", "quality")}
     ended = {"k": "done", "n": number, "of": rounds + events, "up": 1000, "down": 2000, "s": spent}
     return [{"k": "m", "n": number, "v": {"test.accuracy": reached}, "c": own}, ended]
 about = {"algorithm": "FedCT()", "parties": names, "public_size": 1000, "study": "bench"}
-trail._write([{"k": "start", "about": about}])
+tracer = Tracer(observed, lambda: names)
+trail.start(about, tracer)
 for number in range(rounds):
     trail._write(a_round(number))
 print("ready", flush=True)
 for number in range(rounds, rounds + events):
     sys.stdin.readline()
-    lines = a_round(number)
     time.sleep(chance.uniform(0.0, 0.3))
     now = time.time()
-    time.sleep(chance.uniform(0.0, TICK))  # until the thread that writes looks again
-    trail._write(lines)
+    for name in names:
+        observed.metric(number, name, "test", "accuracy", accuracy(number))
+    observed.metric(number, "coordinator", "public", "consensus_changed", 100.0 / (number + 1))
+    tracer.ended(number, rounds + events)
     print(json.dumps([number + 1, now]), flush=True)
 sys.stdin.readline()
 """

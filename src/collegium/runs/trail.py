@@ -1,8 +1,8 @@
 """What a run writes while it goes on, for whoever watches it: one JSON object per line, in ``trail.jsonl``.
 
 Lines are only ever appended, several times a second where something happened. They are written by a thread that looks
-at what the coordinator has noted: the run itself only wakes it up when a round is over. Results do not depend on this file, and a run
-whose trail cannot be written goes on.
+at what the coordinator has noted: the run itself only wakes it up when a round is over. Results do not depend on this
+file, and a run whose trail cannot be written goes on.
 
 A line has a kind ``k`` and a time ``t``; parties are numbers, in the order in which they were named:
 
