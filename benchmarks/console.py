@@ -1,13 +1,15 @@
 """What the console takes: how soon a page shows what a run does, and what that costs the run and the machine.
 
-    python -m benchmarks console [--sites 100] [--rounds 10000] [--events 100]
+    python -m benchmarks console [--sites 100] [--rounds 10000] [--events 100] [--pairs 3]
 
 *Event to pixel*: a process writes a run's trail, with so many sites and rounds behind it; `collegium watch` shows it to
-a Chromium. The process then ends further rounds, one at a time, at odd moments. The time runs from just before a round
-is written until the browser is about to show the frame that has both its number and the lines redrawn for it.
+a Chromium. The process then ends further rounds, one at a time, at odd moments. The time runs from the end of a round,
+as a run notes it, until the browser is about to show the frame that has both its number and the lines redrawn for it.
 
-*Of the run's time*: a simulation of so many sites with quick learners, watched by that browser. The thread that writes
-the trail, and the process that serves the page, by the processor time that they take while the run goes on.
+*Of the run's time*: a simulation of so many sites with quick learners, in turn without a page and watched by that
+browser. The thread that writes the trail, and the process that serves the page, with those that it starts: by the
+processor time that they take while the run goes on. What the page takes to start is told apart. That the run itself
+takes longer with a page shows only where the machine does nothing else: its times in turn say how much they differ.
 
 *Memory*: of both pages' processes, once everything on them has been looked at: a plan rehearsed, an export made.
 """
@@ -20,8 +22,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,34 +35,41 @@ from tests.waiting import seconds, until
 
 from benchmarks.report import Column, Report, print_with_options
 
-SMALL: dict[str, Any] = {"sites": 5, "rounds": 50, "events": 3, "run_rounds": 3}
+SMALL: dict[str, Any] = {"sites": 5, "rounds": 50, "events": 3, "run_rounds": 3, "pairs": 1}
 _PARTS: dict[str, Column] = {
     "what": Column("what"), "value": Column("value"), "aim": Column("aim"), "reached": Column("reached"),
 }  # fmt: skip
 _WRITER = """
 import json, random, sys, time
 from pathlib import Path
+from collegium.core.observations import Observations
+from collegium.runs.tracing import Tracer
 from collegium.runs.trail import Trail
 folder, sites, rounds, events = Path(sys.argv[1]), *map(int, sys.argv[2:])
-chance, trail = random.Random(0), Trail(folder)
+chance, trail, observed = random.Random(0), Trail(folder), Observations()
 names = [f"hospital-{number:03}" for number in range(sites)]
 spent = {"fit": 1.0, "predict": 0.5, "consensus": 0.1, "wire": 0.1}
+def accuracy(number):
+    return round(0.95 - 0.3 / (1 + number / 50) - 0.02 * chance.random(), 4)
 def a_round(number):
-    reached = [round(0.95 - 0.3 / (1 + number / 50) - 0.02 * chance.random(), 4) for _ in names]
+    reached = [accuracy(number) for _ in names]
     own = {f"public.consensus_{name}": 100.0 / (number + 1) for name in ("size", "changed", "quality")}
     ended = {"k": "done", "n": number, "of": rounds + events, "up": 1000, "down": 2000, "s": spent}
     return [{"k": "m", "n": number, "v": {"test.accuracy": reached}, "c": own}, ended]
 about = {"algorithm": "FedCT()", "parties": names, "public_size": 1000, "study": "bench"}
-trail._write([{"k": "start", "about": about}])
+tracer = Tracer(observed, lambda: names)
+trail.start(about, tracer)
 for number in range(rounds):
     trail._write(a_round(number))
 print("ready", flush=True)
 for number in range(rounds, rounds + events):
     sys.stdin.readline()
-    lines = a_round(number)
     time.sleep(chance.uniform(0.0, 0.3))
     now = time.time()
-    trail._write(lines)
+    for name in names:
+        observed.metric(number, name, "test", "accuracy", accuracy(number))
+    observed.metric(number, "coordinator", "public", "consensus_changed", 100.0 / (number + 1))
+    tracer.ended(number, rounds + events)
     print(json.dumps([number + 1, now]), flush=True)
 sys.stdin.readline()
 """
@@ -107,20 +117,45 @@ sys.stdin.readline()
 """
 
 
-def report(sites: int = 100, rounds: int = 10_000, events: int = 100, run_rounds: int = 60) -> Report:
+@dataclass(frozen=True)
+class Taken:
+    """What one run took, in seconds: `whole` by the clock, the others of processor time."""
+
+    whole: float
+    run: float
+    trail: float
+    start: float = 0.0
+    """Of the page's process, before the run begins."""
+    page: float = 0.0
+    """Of the page's process and those that it started, while the run went on."""
+    browser: float = 0.0
+
+
+def report(sites: int = 100, rounds: int = 10_000, events: int = 100, run_rounds: int = 60, pairs: int = 3) -> Report:
     """Measure all of it."""
     with chromium() as browser, tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         delays, watch = event_to_pixel(browser, folder / "long", sites, rounds, events)
-        whole, busy, trail, page = of_the_run(browser, folder / "run", sites, run_rounds)
+        turns = [
+            (of_the_run(None, folder / f"alone{turn}", sites, run_rounds),
+             of_the_run(browser, folder / f"watched{turn}", sites, run_rounds))
+            for turn in range(pairs)
+        ]  # fmt: skip
         desk = site_page(browser, folder / "kits")
     late = sorted(delays)[math.ceil(0.95 * len(delays)) - 1]
+    alone, watched = zip(*turns, strict=True)
+    trail = sum(each.trail for each in watched) / sum(each.run for each in watched)
+    page = _share(watched, "page")
+    both = _share(watched, "trail") + page
     rows = [
         _row("event to pixel, median", f"{statistics.median(delays) * 1000:.0f} ms"),
         _row("event to pixel, 95th percentile", f"{late * 1000:.0f} ms", "500 ms", late < 0.5),
         _row("event to pixel, longest", f"{max(delays) * 1000:.0f} ms"),
-        _row("trail of a run, of its processor time", f"{trail / busy:.2%}", "1%", trail < busy / 100),
-        _row("process of its page, of one core meanwhile", f"{page / whole:.2%}", "1%", page < whole / 100),
+        _row("trail of a run, of its processor time", f"{trail:.2%}", "1%", trail < 0.01),
+        _row("process of its page, of one core meanwhile", f"{page:.2%}", "1%", page < 0.01),
+        _row("trail and page together, of one core", f"{both:.2%}", "1%", both < 0.01),
+        _row("the browser that draws it, of one core", f"{_share(watched, 'browser'):.0%}"),
+        _row("start of the page's process, once", f"{statistics.median(each.start for each in watched):.1f} s"),
         _row("process of collegium watch, RSS", f"{watch[0]:.0f} MB", "150 MB", watch[0] < 150),
         _row("process of collegium watch, PSS", f"{watch[1]:.0f} MB"),
         _row("process of collegium site console, RSS", f"{desk[0]:.0f} MB", "150 MB", desk[0] < 150),
@@ -128,10 +163,22 @@ def report(sites: int = 100, rounds: int = 10_000, events: int = 100, run_rounds
     ]
     title = f"The console, with {sites} sites x {rounds:,} rounds on the page"
     notes = (
-        f"{events} events. The run: {sites} sites, {run_rounds} rounds of FedCT in {whole:.1f} s, {busy:.1f} s of them "
-        f"at work; its trail took {trail:.2f} s of processor time, and the process of its page {page:.2f} s."
+        f"{events} events. The run: {sites} sites, {run_rounds} rounds of FedCT, {pairs} times without a page and, in "
+        f"turn, {pairs} times with one. By the clock without: {_times(alone, 'whole')}; with: "
+        f"{_times(watched, 'whole')}. Processor time of the run without: {_times(alone, 'run')}; with: "
+        f"{_times(watched, 'run')}. Of the trail: {_times(watched, 'trail', 2)}; of the page while the run went on: "
+        f"{_times(watched, 'page', 2)}."
     )
     return Report(title, _PARTS, rows, notes)
+
+
+def _share(turns: Sequence[Taken], name: str) -> float:
+    """Of one core, while the runs went on."""
+    return float(sum(getattr(each, name) for each in turns) / sum(each.whole for each in turns))
+
+
+def _times(turns: Sequence[Taken], name: str, digits: int = 1) -> str:
+    return ", ".join(f"{getattr(each, name):.{digits}f}" for each in turns) + " s"
 
 
 def _row(what: str, value: str, aim: str = "", reached: bool | None = None) -> dict[str, Any]:
@@ -167,23 +214,27 @@ def event_to_pixel(
 _SHOWN = "text => document.getElementById('t-round')?.textContent === text"
 
 
-def of_the_run(browser: Chromium, folder: Path, sites: int, rounds: int) -> tuple[float, float, float, float]:
-    """Seconds of a run; processor time of all of it, of the thread that writes its trail, and of its page meanwhile."""
+def of_the_run(browser: Chromium | None, folder: Path, sites: int, rounds: int) -> Taken:
+    """A run without a page, or watched by a browser."""
     folder.mkdir()
     with ExitStack() as stack:
         run = stack.enter_context(_program(["-c", _RUN, str(folder), str(sites), str(rounds)]))
         assert _line(run) == "ready"
+        if browser is None:
+            _say(run)
+            return Taken(*map(float, _line(run).split()))
         page = stack.enter_context(_program(["-m", "collegium", "watch", str(folder), "--until-left"]))
+        link, process = _link(page), psutil.Process(page.pid)
+        started = sum(process.cpu_times()[:4])
         tab = Tab(browser)
-        tab.page.goto(_link(page))
+        tab.page.goto(link)
         tab.page.wait_for_function("() => document.getElementById('state')?.textContent === 'waiting'")
-        process = psutil.Process(page.pid)
-        before = process.cpu_times()
+        page_before, browser_before = sum(process.cpu_times()[:4]), browser.processor_time()
         _say(run)
         whole, busy, trail = map(float, _line(run).split())
-        after = process.cpu_times()
+        page_after, browser_after = sum(process.cpu_times()[:4]), browser.processor_time()
         tab.close()
-        return whole, busy, trail, after.user + after.system - before.user - before.system
+        return Taken(whole, busy, trail, started, page_after - page_before, browser_after - browser_before)
 
 
 def site_page(browser: Chromium, folder: Path) -> tuple[float, float]:

@@ -50,6 +50,15 @@ class Chromium:
         finally:
             timer.cancel()
 
+    def processor_time(self) -> float:
+        """Seconds that all of its processes have taken."""
+        found = {each for parent in self._processes if parent.is_running() for each in parent.children(recursive=True)}
+        total = 0.0
+        for process in {*self._processes, *found}:
+            with suppress(psutil.Error):
+                total += sum(process.cpu_times()[:4])
+        return total
+
     def _kill(self) -> None:
         for process in self._processes:
             with suppress(psutil.Error):

@@ -50,6 +50,17 @@ def test_means_are_over_the_rounds_of_a_point():
     assert series.means(Grid(0, 7, 2), 2) == [4.5, 6.0]
 
 
+def test_the_sum_follows_what_is_added_and_what_is_told_again():
+    series = Series()
+    assert series.total == 0.0
+    series.put(1, 2.0)  # nothing is known of the first
+    assert series.total == 2.0
+    series.put(2, 3.0)
+    assert series.total == 5.0
+    series.put(1, 1.0)
+    assert series.total == 4.0
+
+
 def test_a_site_without_a_number_keeps_the_last():
     table = Table()
     table.put(0, [0.1, 0.2, None], 3)
@@ -57,7 +68,12 @@ def test_a_site_without_a_number_keeps_the_last():
     points = [told(line, digits=3) for line in table.points([0, 1])]
     assert points == [[0.1, 0.3], [0.2, 0.2], [None, None]]
     assert told(list(table.spread())) == [0.25, 0.2, 0.3]
-    assert told(table.means.at([0, 1])) == [0.15, 0.25]
+    assert told(table.means([0, 1])) == [0.15, 0.25]
+    table.put(1, {"1": 0.5}, 3)  # the round is not over
+    assert told(table.means([1])) == [0.4]
+    table.put(0, {"1": 0.4}, 3)  # told again
+    assert told(table.means([0, 1])) == [0.25, 0.4]
+    assert table.means([]) == []
 
 
 def test_the_spread_leaves_out_what_is_not_known():

@@ -101,7 +101,7 @@ def test_a_coordinator_sees_its_sites_stops_the_study_and_goes_on(kits: Path) ->
     ended: list[BaseException] = []
 
     def look() -> None:
-        now = told(owner, lambda each: each["sites"]["2"][1] == "away" and each["head"]["certificates"][0])
+        now = told(owner, lambda each: each["sites"]["2"][1] == "away" and each["head"]["round"] == 1)
         seen.append(now)
         guest = Visitor.of(page, "guest")
         assert guest.post("/run/0/stop", {"csrf": "x"}).status == 403

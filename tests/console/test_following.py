@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import subprocess
 from types import SimpleNamespace
 
@@ -65,6 +66,19 @@ def test_what_is_told_again_counts_once(tmp_path):
     assert history.seconds["fit"] == 1.0
 
 
+def test_a_process_that_has_just_begun_is_not_taken_for_one_that_was_killed(tmp_path, monkeypatch):
+    follower = read(tmp_path)
+    assert (follower.state, follower.lasted) == ("waiting", 0.0)
+    monkeypatch.setattr("collegium.console.following.locks.holder", lambda file: 7)
+    write(tmp_path, beginning(PARTIES))
+    follower.look()  # at once: who holds the file was looked at a moment ago
+    assert follower.state == "running"
+    assert 0 < follower.lasted < math.inf
+    write(tmp_path, [{"k": "end", "t": BEGUN + 3, "how": "interrupted", "why": ""}])
+    follower.look()
+    assert (follower.state, follower.lasted) == ("interrupted", math.inf)
+
+
 def test_half_lines_and_strange_lines_tell_nothing(tmp_path):
     write(tmp_path, [*beginning(PARTIES), *a_round(0, [0.5, 0.7])])
     with (tmp_path / FILE).open("a") as file:
@@ -117,7 +131,7 @@ def test_another_run_in_the_folder_is_another_run(tmp_path):
 def test_a_trail_of_another_version_is_said_in_one_line(tmp_path):
     write(tmp_path, [beginning(PARTIES)[0] | {"trail": 99, "version": "9.0"}])
     problem = read(tmp_path).problem
-    assert problem == "The run was written by another version of Collegium (9.0): watch it with that version."
+    assert problem == f"{tmp_path} was written by another version of Collegium (9.0): watch it with that version."
 
 
 def test_a_run_that_left_no_trail_is_read_from_its_tables(cancer, tmp_path):
@@ -138,4 +152,4 @@ def test_tables_of_another_version_are_said_in_one_line(tmp_path, monkeypatch, c
     said = capsys.readouterr().out
     monkeypatch.setattr("collegium.console.inspection.subprocess.run", lambda *_, **__: SimpleNamespace(stdout=said))
     problem = read(tmp_path).problem
-    assert problem == f"{tmp_path} was written by another version of Collegium (format 7)."
+    assert problem == f"{tmp_path} was written by another version of Collegium (format 7): open it with that version."

@@ -39,7 +39,11 @@ def test_a_port_in_use_is_said_in_one_line(console):
 
 @pytest.mark.parametrize(
     ("host", "port", "said"),
-    [("127.0.0.1", 70000, "There is no port 70000"), ("203.0.113.7", 0, "no address '203.0.113.7'")],
+    [
+        ("127.0.0.1", 70000, "There is no port 70000"),
+        ("203.0.113.7", 0, "no address '203.0.113.7'"),
+        ("", 0, r"no address ''.*leave --host out"),
+    ],  # the system would take it for every address
 )
 def test_an_address_that_cannot_be_had_is_said_in_one_line(host, port, said):
     with pytest.raises(ConfigError, match=said):

@@ -240,5 +240,15 @@ def test_a_key_that_others_can_read_and_kits_that_are_none_are_one_line(tmp_path
         open_desk(tmp_path / "none")
     (desk.kit / "startup").mkdir()
     (desk.kit / "startup" / "fed_server.json").write_text("{}")
-    with pytest.raises(ConfigError, match="a kit for a server"):
+    with pytest.raises(ConfigError, match=r"a kit for a server.* use it with `collegium server start`"):
         open_desk(desk.kit)
+
+
+def test_a_folder_without_a_site_file_is_one_line_that_says_how_a_kit_comes_about(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no site file .*site\.toml: this is no kit .*`collegium provision`") as none:
+        open_desk(tmp_path)
+    assert "\n" not in str(none.value)
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "fed_client.json").write_text("{}")
+    with pytest.raises(ConfigError, match=f"`collegium site init {tmp_path}` writes one"):
+        open_desk(tmp_path)

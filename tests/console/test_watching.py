@@ -6,8 +6,10 @@ import http.client
 import itertools
 import json
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,9 +21,12 @@ import collegium as cg
 from collegium.console import controls, inspecting
 from collegium.console.following import Follower
 from collegium.console.gathering import Gathering, pace
+from collegium.console.inspection import PATIENCE, Inspection
+from collegium.console.parts import _chain
 from collegium.console.serving import Console
 from collegium.console.telling import MOST_LINES, Teller
 from collegium.console.watching import Watch
+from collegium.console.words import explained
 from collegium.errors import ConfigError
 from collegium.runs.trail import FILE, STOP
 
@@ -150,6 +155,41 @@ def test_names_of_sites_are_escaped_in_parts_that_the_server_makes(cancer, tmp_p
         assert report.headers["content-disposition"].startswith("attachment")
 
 
+def test_the_privacy_of_a_run_that_goes_on_is_worked_out_once_it_costs_little(tmp_path, monkeypatch):
+    worked_out: list[str] = []
+
+    async def work(self: Inspection) -> None:
+        worked_out.append(self.folder.name)
+
+    monkeypatch.setattr(Inspection, "_work", work)
+    with writing(tmp_path / "run") as run:
+        run.write(*beginning(PARTIES)[1:])
+        gathering = Gathering([tmp_path / "run"])
+        with Console(Watch(gathering).routes, "collegium watch").in_background() as console:
+            owner, follower = Visitor.of(console), gathering.runs[0]
+            until(lambda: gathering.look() or follower.state == "running")
+            follower.history.opened = time.time() - PATIENCE / 2
+            shown = owner.get("/run/0/privacy").text
+            assert "once it has gone on for 17 minutes" in shown
+            assert "Work it out now" in shown
+            assert "verified whenever the privacy" in _chain(gathering.inspections[0])
+            assert worked_out == []
+            owner.post("/run/0/privacy", {"csrf": owner.csrf("/run/0/privacy")}, HX_Request="true")
+            until(lambda: worked_out == ["run"])
+            follower.history.opened = time.time() - PATIENCE - 1
+            owner.get("/run/0/privacy")
+            until(lambda: worked_out == ["run", "run"])
+
+
+def test_the_chain_is_told_anew_with_the_privacy(tmp_path):
+    gathering = Gathering([finished(tmp_path)])
+    found = {"rounds": 3, "privacy": "", "concerns": [], "ledger": {"rows": {"north": 3}}, "seconds": 2.0}
+    gathering.inspections[0].found, gathering.inspections[0].when = found, time.time()
+    with Console(Watch(gathering).routes, "collegium watch").in_background() as console:
+        told = Visitor.of(console).get("/run/0/privacy").text
+    assert 'id="chain" hx-swap-oob="true">Hash chain intact: 3 releases' in told
+
+
 def test_the_owner_stops_a_run_and_a_guest_does_not(tmp_path):
     with writing(tmp_path / "run") as run:
         run.write(*beginning(PARTIES)[1:])
@@ -201,6 +241,18 @@ def test_a_run_that_cannot_go_on_says_why(tmp_path):
     assert "gone.toml" in head["why"]
 
 
+def test_a_run_that_was_continued_and_stopped_can_be_continued_again_at_once(tmp_path):
+    follower = killed(tmp_path, ["run", "study.toml", "--resume"])
+    going: Any = SimpleNamespace(poll=lambda: None)  # it has told its end, and its process is about to
+    follower.continued, follower.continued_at = going, BEGUN + 50
+    assert explained(follower) == "The run is being continued: it is starting."
+    interrupted = {"k": "end", "t": BEGUN + 61, "how": "interrupted", "why": ""}
+    write(tmp_path, [*beginning(PARTIES, t=BEGUN + 60), interrupted])
+    follower.look()
+    assert explained(follower).startswith("The run was stopped.")
+    assert not follower.is_starting
+
+
 def test_only_what_ended_is_resumed_and_only_what_runs_is_stopped(tmp_path):
     follower = Follower(finished(tmp_path), "run")
     follower.look()
@@ -225,6 +277,16 @@ def test_folders_of_runs_are_compared_and_later_ones_join(tmp_path):
     assert news["lines"][0] == [60.0, 65.0, 70.0]
 
 
+def test_a_run_of_another_version_is_not_taken_for_one_that_waits(tmp_path):
+    finished(tmp_path / "other")
+    write(tmp_path / "strange", [beginning(PARTIES)[0] | {"trail": 99, "version": "9.0"}])
+    gathering = Gathering([tmp_path])
+    gathering.look()
+    heads = {run.name: Teller(run).news()["head"] for run in gathering.runs}
+    assert {name: head["word"] for name, head in heads.items()} == {"other": "finished", "strange": "cannot be shown"}
+    assert heads["strange"]["why"].endswith("another version of Collegium (9.0): watch it with that version.")
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -238,7 +300,9 @@ def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path, make, said):
     with pytest.raises(ConfigError, match=said) as caught:
         Gathering([tmp_path / "it"])
     assert "\n" not in str(caught.value)
+    assert "name" in str(caught.value)
+    assert "`collegium run`" in str(caught.value)
 
 
 def test_a_page_that_takes_much_looks_less_often():
-    assert [pace(cost) for cost in (0.0, 0.0005, 0.002, 0.05)] == pytest.approx([0.1, 0.1, 0.2, 0.43])
+    assert [pace(cost) for cost in (0.0, 0.0005, 0.0012, 0.05)] == pytest.approx([0.2, 0.2, 0.3, 0.35])

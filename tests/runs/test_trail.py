@@ -172,12 +172,24 @@ def test_a_tracer_tells_each_row_once_and_who_is_at_work():
     assert [line for line in first if line["k"] == "m"] == [{"k": "m", "n": 0, "v": {"test.accuracy": {0: 0.5}}}]
     (now,) = tracer.news()  # where it stands is told once it has been so for two looks
     assert (now["k"], now["busy"]) == ("now", {"m.train m.label": [1]})
+    assert tracer.is_calm
     assert tracer.news() == []
+    observed.received(0, "b", 7, 0.0)
+    observed.sent(0, "a", ["m.label"], 10, 0.0)
+    observed.received(0, "a", 0, 0.0)
+    observed.sent(0, "b", ["m.label"], 10, 0.0)
+    assert tracer.news() == []  # others than before are at work, and perhaps not for long
+    assert not tracer.is_calm
+    (now,) = tracer.news()
+    assert (now["busy"], tracer.is_calm) == ({"m.label": [1]}, True)
     parties.append("c")
     assert tracer.news()[0] == {"k": "joined", "parties": ["c"]}
     observed.refusal(0, "b", "m.label", "missing")
+    assert not tracer.stirred.is_set()
     tracer.ended(0, 5)
+    assert tracer.stirred.is_set(), "nobody waits longer than needed for a round that is over"
     last = {line["k"]: line for line in tracer.news(last=True)}
+    assert not tracer.stirred.is_set()
     assert last["fail"]["x"] == [[0, 1, "m.label", "missing", 1]]
-    assert (last["done"]["up"], last["done"]["down"]) == (7, 20)
-    assert last["total"]["up"] == [7, 0, 0]
+    assert (last["done"]["up"], last["done"]["down"]) == (14, 40)
+    assert last["total"]["up"] == [7, 7, 0]

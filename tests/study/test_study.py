@@ -176,7 +176,7 @@ def test_data_that_does_not_fit_is_refused(old, new, match):
 
 
 def test_files_that_are_no_studies(tmp_path):
-    with pytest.raises(cg.ConfigError, match="no study file"):
+    with pytest.raises(cg.ConfigError, match=r"no study file .*`collegium init` writes one"):
         Study.from_toml(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("name = [unclosed")
     with pytest.raises(cg.ConfigError, match="not valid TOML"):

@@ -25,7 +25,7 @@ def export(
     """Write the site's decisions, releases, refusals and budget to one file, signed by the site; it has no data."""
     forms = {suffix: form for form, suffix in SUFFIXES.items()}
     if out.suffix.lower() not in forms:
-        raise ConfigError(f"--out: {out} must end in {', '.join(forms)}.")
+        raise ConfigError(f"--out: {out} must end in .html, .json or .zip (CSV tables).")
     if out.exists() and not force:
         raise ConfigError(f"{out} already exists: choose another file, or use --force.")
     write_private(out, make_export(open_desk(kit), forms[out.suffix.lower()]))

@@ -32,7 +32,7 @@ def resume(follower: Follower) -> str:
     """Start the command that continues the run, as the process that began it has written it down."""
     if follower.state not in ("interrupted", "failed", "killed"):
         raise ConfigError("There is nothing to continue: the run is going on, or is finished.")
-    if follower.continued is not None and follower.continued.poll() is None:
+    if follower.is_starting:
         raise ConfigError("The run is being continued already: it is starting.")
     command = continuation(follower)
     if command is None:

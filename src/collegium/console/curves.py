@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Final, Literal
 
 MOST_POINTS: Final = 400
@@ -50,18 +51,24 @@ class Series:
 
     def __init__(self, kind: Literal["d", "f"] = "d") -> None:
         self._values: array[float] = array(kind)
+        self._total, self._added = 0.0, 0
+        """The sum of the first so many rounds: a long run's are not added up again whenever one is over."""
 
     def __len__(self) -> int:
         return len(self._values)
 
     def put(self, number: int, value: float | None) -> None:
         """The number of a round; rounds that were left out keep the one before."""
-        values = self._values
-        if number >= len(values):
-            last = values[-1] if values else math.nan
-            values.extend([last] * (number + 1 - len(values)))
+        values, missing = self._values, number + 1 - len(self._values)
+        if missing == 1 and value is not None:  # as a rule
+            values.append(value)
+            return
+        if missing > 0:
+            values.extend([values[-1] if values else math.nan] * missing)
         if value is not None:
             values[number] = value
+        if number < self._added:
+            self._total, self._added = 0.0, 0
 
     def grow(self, length: int) -> None:
         """Up to so many rounds, the last number stays."""
@@ -89,6 +96,13 @@ class Series:
         values, end = self._values, len(self._values)
         return [values[number] if number < end else math.nan for number in rounds]
 
+    @property
+    def total(self) -> float:
+        """The sum of all numbers that there are."""
+        self._total += sum(value for value in self._values[self._added :] if value == value)
+        self._added = len(self._values)
+        return self._total
+
     def means(self, grid: Grid, start: int = 0) -> list[float]:
         """The mean over the rounds of each point of a grid."""
         found = []
@@ -105,21 +119,27 @@ class Table:
 
     def __init__(self) -> None:
         self.sites: list[Series] = []
-        self.means = Series()
-        """The mean over the sites, by round."""
         self.length = 0
+        self._means: dict[int, float] = {}
+        """Over the sites, of rounds that were asked for and have not changed since."""
+        self._newest = -1
+        """The last of these rounds."""
 
     def put(self, number: int, values: list[float | None] | Mapping[str, float | None], sites: int) -> None:
         """The numbers of a round: of all sites, or of some by their index."""
         while len(self.sites) < sites:
             self.sites.append(Series("f"))
-        named = list(enumerate(values)) if isinstance(values, list) else [(int(i), v) for i, v in values.items()]
-        for index, value in named:
-            if index < len(self.sites):
-                self.sites[index].put(number, value)
+        if isinstance(values, list):
+            for series, value in zip(self.sites, values, strict=False):
+                series.put(number, value)
+        else:
+            for index, value in values.items():
+                if int(index) < len(self.sites):
+                    self.sites[int(index)].put(number, value)
         self.length = max(self.length, number + 1)
-        known = [value for value in (series.get(number) for series in self.sites) if value == value]
-        self.means.put(number, sum(known) / len(known) if known else None)
+        if number <= self._newest:
+            self._means = {earlier: mean for earlier, mean in self._means.items() if earlier < number}
+            self._newest = number - 1
 
     def fill(self) -> None:
         """Let every site reach to the last round."""
@@ -131,6 +151,15 @@ class Table:
         """By site, then by round."""
         self.fill()
         return [series.at(rounds) for series in self.sites]
+
+    def means(self, rounds: Sequence[int]) -> list[float]:
+        """The mean over the sites, by round."""
+        for number in rounds:
+            if number not in self._means:
+                known = [value for value in (series.get(number) for series in self.sites) if value == value]
+                self._means[number] = sum(known) / len(known) if known else math.nan
+        self._newest = max(self._newest, *rounds, -1)
+        return [self._means[number] for number in rounds]
 
     def spread(self) -> tuple[float, float, float]:
         """The mean, the lowest and the highest of the sites' latest numbers."""
@@ -151,4 +180,4 @@ def spreads(points: Sequence[Sequence[float]]) -> tuple[list[float], list[float]
 
 def told(values: Sequence[float], scale: float = 1.0, digits: int = 3) -> list[float | None]:
     """Numbers as JSON has them."""
-    return [round(value * scale, digits) if math.isfinite(value) else None for value in values]
+    return [round(value * scale, digits) if isfinite(value) else None for value in values]

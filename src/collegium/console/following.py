@@ -34,7 +34,7 @@ class Follower:
 
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
-        self.history = History()
+        self.history = History(str(folder))
         self.holder: int | None = None
         """The process that writes at present."""
         self.problem = ""
@@ -60,6 +60,19 @@ class Follower:
             return "running"
         return "waiting" if self.history.process is None else "killed"
 
+    @property
+    def lasted(self) -> float:
+        """Seconds that the run has gone on in its present process; infinity if it does not."""
+        if self.state == "waiting":
+            return 0.0
+        return time.time() - self.history.opened if self.state == "running" else math.inf
+
+    @property
+    def is_starting(self) -> bool:
+        """Has a process that was started from the page not come to the run yet?"""
+        waited_for = self.continued is not None and self.continued.poll() is None
+        return waited_for and not self.history.opened >= self.continued_at
+
     def last_words(self) -> str | None:
         """What the process that was started from the page said last, if it ended without running; None if not."""
         if self.continued is None or self.continued.poll() in (None, 0) or self.state == "running":
@@ -72,6 +85,7 @@ class Follower:
 
     def look(self) -> bool:
         """Read what was written since; True if there may be more."""
+        opened = self.history.opened
         try:
             more = self._read()
         except StorageError as error:
@@ -82,7 +96,9 @@ class Follower:
             self._complain(f"Cannot read {self.folder}: {error.strerror}.")
             more = False
         now = time.monotonic()
-        if not more and now - self._looked >= _LOOK_AT_LOCK:
+        # A process that has just begun would be taken for one that is no more.
+        begun = self.history.process is not None and self.history.opened != opened
+        if begun or (not more and now - self._looked >= _LOOK_AT_LOCK):
             self._looked = now
             # Asking for the lock closes a handle of the file: harmless here, since this process never locks it.
             holder = locks.holder(self.folder / FILE)
@@ -134,13 +150,13 @@ class Follower:
             except OSError as error:
                 raise StorageError(f"Cannot read {path}: {error.strerror}.") from None
             self._inode = os.fstat(self._file.fileno()).st_ino
-            self.history, self._rest, self.problem = History(), b"", ""
+            self.history, self._rest, self.problem = History(str(self.folder)), b"", ""
         return True
 
     def _forget(self) -> None:
         if self._file is not None:
             self._file.close()
-            self._file, self._rest, self.history = None, b"", History()
+            self._file, self._rest, self.history = None, b"", History(str(self.folder))
             self._told_tables = False
             self.count += 1
 

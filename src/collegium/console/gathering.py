@@ -13,15 +13,16 @@ from collegium.console.following import Follower, is_run
 from collegium.console.inspection import Inspection
 from collegium.errors import ConfigError
 
-_QUICKEST, _SLOWEST = 0.1, 0.43
+_QUICKEST, _SLOWEST = 0.2, 0.35
 """Seconds between looks while somebody watches."""
-_SHARE: Final = 0.01
+_SHARE: Final = 0.004
 """Of one core, as far as the slowest pace allows: what is left belongs to the run."""
 _IDLE: Final = 1.0
 _SEARCH: Final = 2.0
 _DEEP: Final = ("*", "*/*")
 """Where the runs of a folder of runs are: runs/demo, runs/grid/fedct/seed-0."""
 MOST_RUNS: Final = 50
+_MADE_BY: Final = "`collegium run` or `collegium coordinate` has made, such as runs/demo"
 
 
 class Gathering:
@@ -64,11 +65,9 @@ class Gathering:
         if self._wait or is_run(folder):
             return
         if not folder.exists():
-            raise ConfigError(
-                f"There is no folder {folder}: name one that `collegium run` has made, such as runs/demo."
-            )
+            raise ConfigError(f"There is no folder {folder}: name one that {_MADE_BY}.")
         if not folder.is_dir() or not _runs_in(folder):
-            raise ConfigError(f"{folder} holds no run: name a folder that `collegium run` has made, such as runs/demo.")
+            raise ConfigError(f"{folder} holds no run: name a folder that {_MADE_BY}.")
 
     def _search(self) -> None:
         """Take in runs that have begun since."""

@@ -51,9 +51,14 @@ class Totals:
 
 
 class History:
-    """All that is known of a run. `take` adds a line."""
+    """All that is known of a run. `take` adds a line.
 
-    def __init__(self) -> None:
+    Args:
+        where: How an error names the run.
+    """
+
+    def __init__(self, where: str = "The run") -> None:
+        self._where = where
         self.about: dict[str, Any] = {}
         self.parties: list[str] = []
         self.generation = 0
@@ -118,8 +123,8 @@ class History:
     def _open(self, line: dict[str, Any]) -> None:
         if line["trail"] != FORMAT:
             raise StorageError(
-                f"The run was written by another version of Collegium ({line.get('version', 'unknown')}): watch it "
-                "with that version."
+                f"{self._where} was written by another version of Collegium ({line.get('version', 'unknown')}): "
+                "watch it with that version."
             )
         if self.how is None and self.process is not None:
             self.note(self.latest, f"process {self.process} ended without saying so: it was killed")

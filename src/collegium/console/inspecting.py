@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ def facts(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"ledger": _ledger(folder / "ledger.db")}
     run = load(folder)
     rounds = int(run.releases["round"].max()) + 1 if len(run.releases) else 0
-    return found | {"rounds": rounds, "privacy": join(privacy_section(run)), "concerns": run.concerns}
+    found |= {"rounds": rounds, "privacy": join(privacy_section(run)), "concerns": run.concerns}
+    return found | {"seconds": time.process_time()}
 
 
 def _ledger(file: Path) -> dict[str, Any] | None:

@@ -19,8 +19,12 @@ from typing import Any, Final
 from collegium.errors import StorageError
 
 _COMMAND: Final = (sys.executable, "-m", "collegium.console.inspecting")
-_PAUSE: Final = 100.0
-"""A run that goes on is inspected by itself for at most one part in so many of its time."""
+_PAUSE: Final = 250.0
+"""A run that goes on is inspected by itself for at most one part in so many of its time, on one core."""
+_USUAL: Final = 4.0
+"""Seconds of processor time that the first one is expected to take: most of them load packages."""
+PATIENCE: Final = _PAUSE * _USUAL
+"""Seconds that a run has gone on before it is inspected by itself."""
 _LIMIT: Final = 600.0
 _TABLES_LIMIT: Final = 120.0
 """Seconds to read the tables of a run that has left no trail; no page is served meanwhile."""
@@ -59,7 +63,8 @@ class Inspection:
     when: float = 0.0
     """By the clock on the wall."""
     problem: str = ""
-    _seconds: float = 0.0
+    _cost: float = _USUAL
+    """Seconds of processor time that the last one took."""
     _at: float = 0.0
     _of: object = None
     _task: asyncio.Task[None] | None = field(default=None, repr=False)
@@ -69,10 +74,14 @@ class Inspection:
         """Is it being worked out?"""
         return self._task is not None and not self._task.done()
 
-    def ask(self, moment: object, *, now: bool = False) -> None:
-        """Have it worked out if the run has come to another `moment`, and not too often (or `now`)."""
-        waited = time.monotonic() - self._at
-        due = (self.found is None and not self.problem) or (self._of != moment and waited > _PAUSE * self._seconds)
+    def ask(self, moment: object, lasted: float, *, now: bool = False) -> None:
+        """Have it worked out if the run has come to another `moment`, and not too often (or `now`).
+
+        `lasted` is for how many seconds the run has gone on; infinity if it is over.
+        """
+        is_first = self.found is None and not self.problem
+        waited = lasted if is_first else time.monotonic() - self._at
+        due = (is_first or self._of != moment) and waited > _PAUSE * self._cost
         if not self.is_at_work and (now or due):
             self._of = moment
             self._task = asyncio.get_running_loop().create_task(self._work())
@@ -92,9 +101,10 @@ class Inspection:
                 process.wait()
             answer.seek(0)
             text = answer.read().decode("utf-8", "replace")
-        self._at = time.monotonic()
-        self._seconds, self.when = self._at - begun, time.time()
+        self._at, self.when = time.monotonic(), time.time()
+        self._cost = self._at - begun  # of one that says nothing of it
         try:
             self.found, self.problem = _read(text, self.folder), ""
+            self._cost = float(self.found["seconds"])
         except StorageError as error:
             self.problem = str(error)

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse
 
 from collegium.console.access import Visit
 from collegium.console.following import Follower
-from collegium.console.inspection import Inspection
+from collegium.console.inspection import PATIENCE, Inspection
 from collegium.console.page import Markup, button, element, form, fragment, join
 from collegium.errors import StorageError
 from collegium.reports import style
@@ -20,6 +20,11 @@ from collegium.reports.style import code, number, paragraph
 
 ROWS: Final = 50
 """Rows of the ledger on one page."""
+_LATER: Final = (
+    f"What was spent is worked out at the end of the run, and before that once it has gone on for {PATIENCE / 60:.0f} "
+    "minutes: that takes seconds of a processor, which are the run's."
+)
+_WITH_PRIVACY: Final = "The hash chain is verified whenever the privacy that was spent is worked out."
 
 
 def controls(follower: Follower, n: int, visit: Visit, message: object = "") -> HTMLResponse:
@@ -36,8 +41,7 @@ def _actions(follower: Follower, n: int, visit: Visit) -> Markup:
         sure = "Stop the run? What it has done is kept, and it can be continued."
         stop = button("Stop", kind="danger")
         parts.append(form(f"/run/{n}/stop", visit, stop, confirm=sure, hx_target="#actions", hx_swap="innerHTML"))
-    starting = follower.continued is not None and follower.continued.poll() is None
-    if state in ("interrupted", "failed", "killed") and can and not starting:
+    if state in ("interrupted", "failed", "killed") and can and not follower.is_starting:
         resume = button("Resume")
         parts.append(form(f"/run/{n}/resume", visit, resume, hx_target="#actions", hx_swap="innerHTML"))
     if (follower.folder / "report.html").is_file():
@@ -50,13 +54,15 @@ def privacy_part(inspection: Inspection, n: int, visit: Visit) -> HTMLResponse:
     again = form(f"/run/{n}/privacy", visit, button("Work it out now", kind="quiet"), hx_target="#privacy-now")
     found, soon = inspection.found, _soon(f"/run/{n}/privacy", "#privacy-now") if inspection.is_at_work else ""
     if found is None:
-        why = inspection.problem or "The privacy that was spent is being worked out."
-        return fragment(paragraph(why), again if visit.may_act and inspection.problem else "", soon)
+        working = "The privacy that was spent is being worked out." if inspection.is_at_work else _LATER
+        button_too = again if visit.may_act and not inspection.is_at_work else ""
+        return fragment(paragraph(inspection.problem or working), button_too, soon)
     when = time.strftime("%H:%M:%S", time.localtime(inspection.when))
     as_of = paragraph(f"As of {when}, after {found['rounds']:,} rounds.", class_="meta")
     concerns = [paragraph(text, class_="warning") for text in found["concerns"]]
     # The report's own mark-up, from our own process: whatever it quotes was escaped there.
-    return fragment(*concerns, Markup(found["privacy"]), as_of, again if visit.may_act else "", soon)
+    chain = _chain(inspection, hx_swap_oob="true") if found["ledger"] is not None else ""
+    return fragment(*concerns, Markup(found["privacy"]), as_of, again if visit.may_act else "", soon, chain)
 
 
 def ledger_part(follower: Follower, inspection: Inspection, n: int, after: int, party: str) -> HTMLResponse:
@@ -93,15 +99,21 @@ def _turn(words: str, url: str) -> Markup:
     return element("button", words, type="button", class_="button quiet", hx_get=url, hx_target="#ledger-now")
 
 
-def _chain(inspection: Inspection) -> Markup:
+def _chain(inspection: Inspection, **where: str) -> Markup:
+    """What is known of the chain, in a place of its own: it is put in again when the privacy is."""
+    words, kind = _of_chain(inspection)
+    return element("p", words, class_=kind, id="chain", **where)
+
+
+def _of_chain(inspection: Inspection) -> tuple[str, str]:
     ledger = None if inspection.found is None else inspection.found["ledger"]
     if ledger is None:
-        return paragraph(inspection.problem or "The hash chain is being verified.", class_="meta")
-    when = time.strftime("%H:%M:%S", time.localtime(inspection.when))
+        working = "The hash chain is being verified." if inspection.is_at_work else _WITH_PRIVACY
+        return inspection.problem or working, "meta"
     if "broken" in ledger:
-        return paragraph(f"The ledger is not whole: {ledger['broken']}", class_="notice bad")
-    total = sum(ledger["rows"].values())
-    return paragraph(f"Hash chain intact: {total:,} releases, verified at {when}.", class_="notice good")
+        return f"The ledger is not whole: {ledger['broken']}", "notice bad"
+    when, total = time.strftime("%H:%M:%S", time.localtime(inspection.when)), sum(ledger["rows"].values())
+    return f"Hash chain intact: {total:,} releases, verified at {when}.", "notice good"
 
 
 def read_rows(file: Path, after: int, party: str) -> tuple[list[dict[str, Any]], int]:

@@ -8,7 +8,8 @@ import logging
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Final
 
 import uvicorn
@@ -30,8 +31,8 @@ _LOG: Final = logging.getLogger(__name__)
 _MOST_CONNECTIONS: Final = 256
 _GRACE: Final = 1
 """Seconds that open connections have when the console ends."""
-_LOOK: Final = 0.3
-"""Seconds between looks whether the console is to end."""
+_TICK: Final = 1.0
+"""Seconds by which the Date of answers may be late: nothing else needs a console that wakes up by itself."""
 _PATIENCE: Final = 30.0
 """Seconds after which a console that was told to end, and has not, is left to itself: nobody waits for ever."""
 
@@ -77,7 +78,7 @@ class Console:
 
     def link(self, role: Role = "owner") -> str:
         """A link that works once: for whoever may act, or for a guest, who may look."""
-        host = LOOPBACK if self.host in ("", "0.0.0.0", "::") else self.host  # noqa: S104
+        host = LOOPBACK if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
         return f"http://{written(host)}:{self.port}/?token={self._access.link(role)}"
 
     @property
@@ -94,7 +95,7 @@ class Console:
 
     def stop(self) -> None:
         """End `run`, from another thread."""
-        self._server.should_exit = True
+        self._server.end()
 
     def close(self) -> None:
         """Leave the port to others."""
@@ -117,10 +118,27 @@ class Console:
 class _Server(uvicorn.Server):
     """One that does not wait for browsers that listen: they would listen for ever."""
 
+    _loop: asyncio.AbstractEventLoop | None = None
+
     async def main_loop(self) -> None:
-        """Wait until it is told to end. It looks less often than uvicorn does: pages stay open for days."""
+        """Wait until it is told to end. It wakes up less often than uvicorn does: pages stay open for days."""
+        self._told, self._loop = asyncio.Event(), asyncio.get_running_loop()
         while not await self.on_tick(0):
-            await asyncio.sleep(_LOOK)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK):
+                    await self._told.wait()
+
+    def end(self) -> None:
+        """End soon, whichever thread says so."""
+        self.should_exit = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._told.set)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As uvicorn does at a signal, and at once."""
+        super().handle_exit(sig, frame)
+        self.end()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End."""
@@ -130,6 +148,8 @@ class _Server(uvicorn.Server):
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens there; an address that cannot be had is an error that says what to do."""
+    if not host.strip():  # to the system that would mean every address
+        raise ConfigError(_why_not(host, port, OSError()))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

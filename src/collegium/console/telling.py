@@ -126,7 +126,7 @@ def head(follower: Follower) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": follower.name,
         "state": state,
-        "word": words.STATES[state],
+        "word": "cannot be shown" if follower.problem else words.STATES[state],
         "why": words.explained(follower),
         "algorithm": str(about.get("algorithm", "")),
         "study": about.get("study"),
@@ -166,8 +166,7 @@ def _left(history: History) -> float:
 
 def _spent(follower: Follower) -> float:
     """Seconds of all rounds that are over; of a run that goes on the browser counts on."""
-    wall = follower.history.wall
-    return sum(value for value in wall.at(range(len(wall))) if value == value)
+    return follower.history.wall.total
 
 
 def site_rows(follower: Follower) -> dict[int, list[Any]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from bisect import bisect
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -12,7 +13,7 @@ from starlette.routing import Route
 
 from collegium.console import controls, parts, run_page
 from collegium.console.access import visit_of
-from collegium.console.curves import Grid, told
+from collegium.console.curves import Grid, Table, told
 from collegium.console.events import Event, event_stream
 from collegium.console.following import Follower
 from collegium.console.gathering import Gathering
@@ -20,6 +21,8 @@ from collegium.console.history import ACCURACY
 from collegium.console.page import element
 from collegium.console.telling import Teller, clock, curves, head
 from collegium.errors import ConfigError
+
+_ENCODE: Final = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Watch:
@@ -87,17 +90,17 @@ class Watch:
                 if found := news():
                     number += 1
                     found |= {"clock": clock(), "all": number == 1}
-                    yield Event(json.dumps(found, separators=(",", ":")), "news", str(number))
+                    yield Event(_ENCODE(found), "news", str(number))
         finally:
             self._runs.leave()
 
     def _compared(self) -> dict[str, Any]:
         """All runs: their numbers, and their mean accuracies on one grid of rounds."""
         runs = self._runs.runs
-        means = [run.history.metrics[ACCURACY].means if ACCURACY in run.history.metrics else None for run in runs]
-        grid = Grid.over(0, max((len(each) for each in means if each is not None), default=0))
+        tables = [run.history.metrics.get(ACCURACY) for run in runs]
+        grid = Grid.over(0, max((table.length for table in tables if table is not None), default=0))
         rounds = grid.rounds()
-        lines = [None if each is None else told(each.at(rounds), 100.0) for each in means]
+        lines = [None if table is None else _mean_line(table, rounds) for table in tables]
         heads = []
         for run in runs:
             own = head(run)
@@ -125,13 +128,14 @@ class Watch:
     async def _privacy(self, request: Request) -> Response:
         n, follower = self._follower(request)
         inspection = self._runs.inspections[n]
-        inspection.ask(_moment(follower), now=request.method == "POST" or _is_new_end(follower, inspection))
+        now = request.method == "POST" or _is_new_end(follower, inspection)
+        inspection.ask(_moment(follower), follower.lasted, now=now)
         return parts.privacy_part(inspection, n, visit_of(request))
 
     async def _ledger(self, request: Request) -> Response:
         n, follower = self._follower(request)
         inspection, asked = self._runs.inspections[n], request.query_params
-        inspection.ask(_moment(follower))
+        inspection.ask(_moment(follower), follower.lasted)
         after = int(asked["after"]) if asked.get("after", "").isdecimal() else 0
         return parts.ledger_part(follower, inspection, n, after, asked.get("party", ""))
 
@@ -157,6 +161,12 @@ class Watch:
         if "hx-request" not in request.headers:  # a browser without scripts
             return RedirectResponse(f"/run/{n}", 303)
         return parts.controls(follower, n, visit_of(request), element("span", said, class_=kind))
+
+
+def _mean_line(table: Table, rounds: list[int]) -> list[float | None]:
+    """The mean accuracy of a run's sites in some rounds; nothing beyond its own."""
+    own = rounds[: bisect(rounds, table.length - 1)]
+    return told(table.means(own), 100.0) + [None] * (len(rounds) - len(own))
 
 
 def _moment(follower: Follower) -> object:

@@ -54,8 +54,8 @@ def explained(follower: Follower) -> str:
     history, state = follower.history, follower.state
     if follower.problem:
         return follower.problem
-    if state in ("interrupted", "failed", "killed") and follower.continued is not None:
-        if follower.continued.poll() is None:
+    if state in ("interrupted", "failed", "killed"):
+        if follower.is_starting:
             return "The run is being continued: it is starting."
         if history.opened < follower.continued_at and (said := follower.last_words()) is not None:
             return f"The run could not be continued. What it said last: {said}"

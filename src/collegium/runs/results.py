@@ -420,7 +420,10 @@ def load(path: str | Path) -> Run:
     try:
         stored = json.loads((folder / "run.json").read_text())
         if stored["format"] != _FORMAT:
-            raise StorageError(f"{folder} was written by another version of Collegium (format {stored['format']}).")
+            raise StorageError(
+                f"{folder} was written by another version of Collegium (format {stored['format']}): open it with that "
+                "version."
+            )
         frames: dict[str, Any] = {
             name: pd.read_parquet(folder / "tables" / f"{name}.parquet") for name in (*_COLUMNS, "class_counts")
         }

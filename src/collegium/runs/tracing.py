@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -37,6 +38,8 @@ class Tracer:
         self._step: dict[str, str] = {}
         self._shown: tuple[Any, ...] = ()
         self._moment: tuple[Any, ...] = ()
+        self._settled: tuple[Any, ...] = ()
+        """The last moment of which it was found out who is busy."""
         self._up: list[int] = []
         self._down: list[int] = []
         self._releases: list[int] = []
@@ -44,14 +47,23 @@ class Tracer:
         self._latest: list[list[Any]] = []
         self._changed = False
         self._begun = self._told = time.monotonic()
+        self.stirred = threading.Event()
+        """Is there something to tell that nobody should wait for?"""
         self._admit(parties())
+
+    @property
+    def is_calm(self) -> bool:
+        """Was it told where the parties stand, and has nobody been asked or answered since?"""
+        return self._moment == self._settled
 
     def ended(self, number: int, of: int) -> None:
         """A round has ended. Called by the run."""
         self._ended.append((number, of, time.time()))
+        self.stirred.set()
 
     def news(self, *, last: bool = False) -> list[dict[str, Any]]:
         """The lines for what is new; with `last`, all that there is to tell."""
+        self.stirred.clear()
         lines = [*self._joined(), *self._metrics(), *self._failures()]
         self._count_orders()
         self._count_releases()
@@ -167,19 +179,22 @@ class Tracer:
     def _present(self) -> Iterable[dict[str, Any]]:
         """Where the parties stand, once that has been so for two looks: quick rounds would only flicker."""
         observed = self._observed
-        open_round = observed.open_round
+        open_round, answers = observed.open_round, observed.answers
+        # Who is busy is found out where nobody has been asked or has answered since: this is looked at all day long.
+        moment = (open_round, self._asked.total(), answers.total(), self._missed.total(), len(self._index))
+        steady, self._moment = moment == self._moment, moment
+        if not steady or moment == self._settled:
+            return
+        self._settled = moment
         busy = [
-            index
-            for party, index in self._index.items()
-            if self._asked[party] > observed.answers[party] + self._missed[party]
+            index for party, index in self._index.items() if self._asked[party] > answers[party] + self._missed[party]
         ]
         parties = list(self._index)
         steps = {index: self._step.get(parties[index], "") for index in busy}
         groups = sorted(set(steps.values()))
-        moment = (open_round, tuple(busy), tuple(groups))
-        steady, self._moment = moment == self._moment, moment
-        if steady and moment != self._shown:
-            self._shown = moment
+        shown = (open_round, tuple(busy), tuple(groups))
+        if shown != self._shown:
+            self._shown = shown
             number, of = open_round or (observed.round, None)
             at_work = {step: [index for index in busy if steps[index] == step] for step in groups}
             yield {"k": "now", "n": number, "of": of, "open": open_round is not None, "busy": at_work}

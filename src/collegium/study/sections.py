@@ -30,12 +30,12 @@ class File(Section):
 F = TypeVar("F", bound=File)
 
 
-def read_toml(file: Path, what: str) -> dict[str, Any]:
-    """The tables of a TOML file; `what` names its kind in errors."""
+def read_toml(file: Path, what: str, remedy: str) -> dict[str, Any]:
+    """The tables of a TOML file; `what` names its kind in errors, and `remedy` says what to do where there is none."""
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"There is no {what} {file}.") from None
+        raise ConfigError(f"There is no {what} {file}: {remedy}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is not text'}.") from None
     except tomllib.TOMLDecodeError as error:

@@ -237,7 +237,7 @@ class Study(File):
         A study of somebody else's (`own` false) cannot name a class in a file, so that reading it runs no such file.
         """
         file = Path(path)
-        table = read_toml(file, "study file")
+        table = read_toml(file, "study file", "`collegium init` writes one from a folder of tables.")
         for change in changes:
             _apply(table, change)
         if not own:

@@ -55,6 +55,30 @@ def test_one_that_works_is_asked_to_end_and_one_that_was_killed_is_forgotten(tmp
         assert coordinators(tmp_path) == []
 
 
+def test_one_that_was_killed_and_resumed_is_listed_once_and_then_no_more(tmp_path: Path) -> None:
+    place = tmp_path / "coordinator" / "runs"
+    with registered(tmp_path, "sepsis", Path("runs/sepsis")):
+        (file,) = place.iterdir()
+        about = json.loads(file.read_text())
+    killed = {"begun": 1.0, "since": "2026-01-01T00:00:00+00:00"}
+    for number, folder in ((1, about["folder"]), (2, "/elsewhere")):
+        entry = about | killed | {"process": about["process"] + number, "folder": folder}
+        (place / f"{entry['process']}.json").write_text(json.dumps(entry))
+
+    def stopped() -> None:
+        with registered(tmp_path, "sepsis", Path("runs/sepsis")):
+            assert [each.folder for each in coordinators(tmp_path)] == ["/elsewhere", about["folder"]]
+            assert [each.alive for each in coordinators(tmp_path)] == [False, True]
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert len(coordinators(tmp_path)) == 2, "it has not come to its end, and can be resumed"
+    with registered(tmp_path, "sepsis", Path("runs/sepsis")):
+        pass
+    assert [each.folder for each in coordinators(tmp_path)] == ["/elsewhere"]
+
+
 def test_a_process_that_got_the_number_later_is_left_alone(tmp_path: Path) -> None:
     with registered(tmp_path, "sepsis", tmp_path):
         (file,) = (tmp_path / "coordinator" / "runs").iterdir()

@@ -62,10 +62,19 @@ def registered(server: Path, study: str, folder: Path) -> Iterator[Callable[[Pro
         yield tell
     finally:
         file.unlink(missing_ok=True)
+    for each in _listed(server):  # of a run that is finished now, nothing is left to be resumed
+        if each.folder == about.folder and not each.alive:
+            (place / f"{each.process}.json").unlink(missing_ok=True)
 
 
 def coordinators(server: Path) -> list[Coordinator]:
-    """Those that are at work, and those that ended without saying so, oldest first."""
+    """Those that are at work, and those that ended without saying so and were not resumed, oldest first."""
+    found = _listed(server)
+    at_work = {each.folder for each in found if each.alive}
+    return [each for each in found if each.alive or each.folder not in at_work]
+
+
+def _listed(server: Path) -> list[Coordinator]:
     found = []
     for file in _place(server).glob("*.json"):
         with suppress(OSError, ValueError, TypeError):
@@ -77,7 +86,7 @@ def coordinators(server: Path) -> list[Coordinator]:
 
 def end_coordinator(server: Path, process: int) -> Coordinator:
     """Ask a coordinator to end; its run can be resumed. One that is no longer there is taken off the list."""
-    for each in coordinators(server):
+    for each in _listed(server):
         if each.process == process:
             if each.alive:
                 os.kill(process, signal.SIGTERM)

@@ -77,7 +77,8 @@ class FederationFile(File):
     def read(cls, path: str | Path) -> FederationFile:
         """Read and check a file."""
         file = Path(path)
-        return validate(cls, read_toml(file, "federation file"), str(file), "federation")
+        remedy = "write one that names the server, the sites and the leads."
+        return validate(cls, read_toml(file, "federation file", remedy), str(file), "federation")
 
     def with_site(self, name: str, organisation: str) -> FederationFile:
         """The same federation with one more site."""

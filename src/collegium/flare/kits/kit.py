@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Kind = Literal["server", "site", "lead"]
 SETTINGS: Final[dict[Kind, str]] = {"server": "fed_server.json", "site": "fed_client.json", "lead": "fed_admin.json"}
-_COMMANDS: Final[dict[Kind, str]] = {
+COMMANDS: Final[dict[Kind, str]] = {
     "server": "collegium server start",
     "site": "collegium site join",
     "lead": "collegium coordinate",
 }
+"""What each is for."""
 SOON_DAYS: Final = 30
 """With fewer days left, whoever has a kit is told to have its certificate renewed."""
 _DAY: Final = 86400
@@ -98,9 +99,12 @@ def read_kit(folder: str | Path, kind: Kind | None = None, *, valid: bool = True
         raise ConfigError(f"Kit {folder} not found: give the folder that you received from the coordinator.")
     found = kind_of(root)
     if found is None:
-        raise ConfigError(f"{root} is not a kit: it has no startup folder with {', '.join(SETTINGS.values())}.")
+        raise ConfigError(
+            f"{root} is not a kit: it has no startup folder with {', '.join(SETTINGS.values())}. Give a folder that "
+            "`collegium provision` made."
+        )
     if kind is not None and found != kind:
-        raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{_COMMANDS[found]}`.")
+        raise ConfigError(f"{folder} is a kit for a {found}, not for a {kind}: use it with `{COMMANDS[found]}`.")
     file = root / "startup" / SETTINGS[found]
     settings = _read(file, "settings file", lambda text: dict(json.loads(text)))
     certificate = check_certificate(root, found, valid=valid)

@@ -13,7 +13,7 @@ from pathlib import Path
 from collegium.errors import ConfigError
 from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.kits.identity import AGENT, read_keys
-from collegium.flare.kits.kit import kind_of
+from collegium.flare.kits.kit import COMMANDS, kind_of
 from collegium.flare.site import open_runs
 from collegium.flare.site.file import SITE_FILE, SiteFile, SiteSettings
 from collegium.flare.site.pause import Pause, pause, paused, resume
@@ -70,8 +70,8 @@ def open_desk(kit: str | Path, *, learner: bool = True) -> Desk:
     if not folder.is_dir():
         raise ConfigError(f"Kit {kit} not found: give the folder that you received from the coordinator.")
     kind = kind_of(folder)
-    if kind not in (None, "site"):
-        raise ConfigError(f"{kit} is a kit for a {kind}, not for a site.")
+    if kind is not None and kind != "site":
+        raise ConfigError(f"{kit} is a kit for a {kind}, not for a site: use it with `{COMMANDS[kind]}`.")
     _require_own(folder)
     file = (SiteFile if learner else SiteSettings).from_toml(folder / SITE_FILE)
     keys = read_keys(folder / AGENT, file.name)

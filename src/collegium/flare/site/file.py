@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field
 from collegium import registry
 from collegium.core.building import build
 from collegium.errors import ConfigError
+from collegium.flare.kits.kit import kind_of
 from collegium.flare.operations.settings import MetricsSection
 from collegium.study.sections import File, Section, read_toml, validate
 
@@ -154,7 +155,7 @@ class SiteFile(File):
     def from_toml(cls, path: str | Path) -> SiteFile:
         """Read and check a site's file; every problem is named by its path, with the nearest right name."""
         file = Path(path)
-        return validate(cls, read_toml(file, "site file"), str(file), "site")
+        return validate(cls, read_toml(file, "site file", _remedy(file.parent)), str(file), "site")
 
     def check(self) -> None:
         """Check that the settings fit each other. No data is read."""
@@ -170,3 +171,13 @@ class SiteSettings(SiteFile):
         """As far as that goes without the learner."""
         self.data.check()
         self.policy.check()
+
+
+def _remedy(kit: Path) -> str:
+    """What to do about a folder that has no site file."""
+    if kind_of(kit) is not None:
+        return f"`collegium site init {kit}` writes one to fill in."
+    return (
+        "this is no kit of a site. Give the folder that the coordinator made with `collegium provision` and sent to "
+        "you, and run `collegium site init` on it first."
+    )
