@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.decomposition import PCA
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.utils import get_tags
@@ -275,9 +274,14 @@ def takes_missing_values(learner: Any) -> bool:
     if isinstance(learner, Pipeline):
         steps = [step for _, step in learner.steps if step not in (None, "passthrough")]
         first = next((step for step in steps if not isinstance(step, _LEAVE_BLANK)), None)
-        return not isinstance(first, PCA) and (first is not steps[-1] or takes_missing_values(first))
+        return not _is_pca(first) and (first is not steps[-1] or takes_missing_values(first))
     tags = _tags(learner)
     return tags is None or bool(tags.input_tags.allow_nan)
+
+
+def _is_pca(step: object) -> bool:
+    """By its name: to import it would load what a site's process has no other use for."""
+    return any(each.__module__ == "sklearn.decomposition._pca" for each in type(step).__mro__)
 
 
 def check_labelled(algorithm: Algorithm, public: Any) -> tuple[Any, NDArray[Any] | None]:
