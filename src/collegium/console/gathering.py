@@ -13,7 +13,7 @@ from collegium.console.following import Follower, is_run
 from collegium.console.inspection import Inspection
 from collegium.errors import ConfigError
 
-_QUICKEST, _SLOWEST = 0.2, 0.45
+_QUICKEST, _SLOWEST = 0.2, 0.47
 """Seconds between looks while somebody watches."""
 _SHARE: Final = 0.004
 """Of one core, as far as the slowest pace allows: what is left belongs to the run."""

@@ -48,7 +48,7 @@ FILE: Final = "trail.jsonl"
 STOP: Final = "stop"
 """A file of this name in a run's folder asks the run to stop."""
 FORMAT: Final = 1
-TICK: Final = 0.1
+TICK: Final = 0.12
 """Seconds between looks, at least; where no round ends, twice as many, and three times as many where nothing does."""
 COMMAND: ContextVar[Sequence[str] | None] = ContextVar("COMMAND", default=None)
 """What `collegium` would be called with to continue the runs that are started now."""
