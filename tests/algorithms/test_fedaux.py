@@ -266,6 +266,8 @@ def test_teachers_may_label_public_batches_with_the_statistics_of_those(method):
     larger = targets("public batch", teacher_batch=60)
     assert np.abs(larger - batch).max() > 1e-3
     np.testing.assert_array_equal(larger, targets("public batch", distill_batch=60))
+    some, all_of_them = targets("public rows", teacher_batch=20), targets("public rows")
+    assert np.abs(some - all_of_them).max() > 1e-3 < np.abs(all_of_them - running).max()
 
 
 def normed(shape, n_classes):

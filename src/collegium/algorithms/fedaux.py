@@ -267,7 +267,7 @@ class FedAUX(Distilling):
         with fed.timed("ensemble"):
             for i, part in theta_i.items():
                 s_i = np.reshape(s[i], (-1, 1)) if i in s else np.full_like(weight, XI)
-                logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X, norm_batch=self.norm_batch)
+                logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X, **self.norm)
                 if can_teach(fed, i, self._local.name, logits):
                     heard[i] = part
                     total += s_i * logits

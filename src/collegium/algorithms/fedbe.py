@@ -65,7 +65,7 @@ class FedBE(Distilling):
         heard, p_i = {}, Probabilities(len(fed.public), fed.n_classes)
         with fed.timed("ensemble"):
             for i, part in w_i.items():
-                logits = fed.workbench.logits(like, part.arrays, norm_batch=self.norm_batch)
+                logits = fed.workbench.logits(like, part.arrays, **self.norm)
                 if can_teach(fed, i, update.name, logits):
                     heard[i] = part
                     p_i.add(logits)
@@ -74,10 +74,10 @@ class FedBE(Distilling):
     def _predict(self, fed: Federation, like: str, mean: Arrays, spread: Arrays, p: Probabilities) -> NDArray[Any]:
         """p(y | u): the mean probabilities of the sites' nets, of their average and of M nets from the posterior."""
         with fed.timed("ensemble"):
-            p.add(fed.workbench.logits(like, mean, norm_batch=self.norm_batch))
+            p.add(fed.workbench.logits(like, mean, **self.norm))
             for _ in range(self.samples):
                 drawn = draw(mean, spread, fed.rng)  # w^(m) ~ N(mean, diag of the squared deviations)
-                p.add(fed.workbench.logits(like, drawn, norm_batch=self.norm_batch))
+                p.add(fed.workbench.logits(like, drawn, **self.norm))
         return p.mean
 
     def _distill(self, fed: Federation, like: str, student: Arrays, p: NDArray[Any]) -> Arrays:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,8 @@ from collegium.algorithms.fedavg import update
 from collegium.core import Federation, Steps, Weights
 from collegium.core.settings import PositiveFloat, PositiveInt
 from collegium.core.weights import Arrays
+
+NORM_ROWS: Final = 2000
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ class Distilling(Averaging):
     optimizer: Literal["new", "kept"] = "new"
     """Whether sites and coordinator begin each round with a new optimizer, or go on with the one of the last time: its
     moments then are of other weights than those that were sent. FedAUX's code keeps them."""
-    teacher_norm: Literal["running", "public batch"] = "running"
+    teacher_norm: Literal["running", "public rows", "public batch"] = "running"
     """Which statistics the batch norms of sites' nets use when they label public rows: their running ones, which are of
-    private rows, or those of each batch of `teacher_batch` public rows, as FedAUX's code does."""
+    private rows; those of `teacher_batch` public rows; or those of each batch of so many, as FedAUX's code does, which
+    takes twice as long."""
     teacher_batch: PositiveInt | None = None
-    """Public rows that are labeled at a time with ``teacher_norm="public batch"`` (None: `distill_batch` of them)."""
+    """How many public rows those are (None: 2,000, or `distill_batch` with ``teacher_norm="public batch"``)."""
 
     averaged_rounds: PositiveInt = 1
     """The common model is the mean of the models of so many last rounds; training goes on from the last one. Where few
@@ -63,9 +66,13 @@ class Distilling(Averaging):
         return self.optimizer == "kept"
 
     @property
-    def norm_batch(self) -> int | None:
-        """How many public rows a teacher's batch norms take their statistics from."""
-        return (self.teacher_batch or self.distill_batch) if self.teacher_norm == "public batch" else None
+    def norm(self) -> dict[str, int]:
+        """Which statistics a teacher's batch norms use, for `predict_logits`."""
+        if self.teacher_norm == "running":
+            return {}
+        if self.teacher_norm == "public rows":
+            return {"norm_rows": self.teacher_batch or NORM_ROWS}
+        return {"norm_batch": self.teacher_batch or self.distill_batch}
 
 
 def can_teach(fed: Federation, party: str, step: str, logits: NDArray[Any]) -> bool:
@@ -106,7 +113,7 @@ class FedDF(Distilling):
         heard, total = {}, np.zeros((len(fed.public), fed.n_classes))
         with fed.timed("ensemble"):
             for k, part in x_k.items():
-                logits = fed.workbench.logits(like[k], part.arrays, norm_batch=self.norm_batch)
+                logits = fed.workbench.logits(like[k], part.arrays, **self.norm)
                 if can_teach(fed, k, update.name, logits):
                     heard[k] = part
                     total += logits

@@ -93,16 +93,12 @@ class Workbench:
         self._nets[like].estimator.set_weights(weights)
         return self._nets[like]
 
-    def logits(
-        self, like: str, weights: Mapping[str, NDArray[Any]], *, norm_batch: int | None = None
-    ) -> NDArray[np.float32]:
+    def logits(self, like: str, weights: Mapping[str, NDArray[Any]], **norm: int) -> NDArray[np.float32]:
         """The outputs of a net with these weights for the public rows, before the softmax.
 
-        With `norm_batch`, batch norms use the statistics of each batch of so many public rows.
+        `norm` says which statistics batch norms use, if not the running ones: see `TorchClassifier.predict_logits`.
         """
-        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(
-            self._rows, **({} if norm_batch is None else {"norm_batch": norm_batch})
-        )
+        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(self._rows, **norm)
         return answers
 
     def distill(

@@ -835,6 +835,27 @@ def test_batch_norms_may_use_the_statistics_of_each_batch_and_keep_their_own() -
     assert np.abs(by_batch - usual).max() > 1e-3
 
 
+def test_batch_norms_may_use_the_statistics_of_some_rows_for_all() -> None:
+    def net(shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.BatchNorm1d(5), nn.Linear(5, n_classes))
+
+    X = np.random.default_rng(0).normal(3, 2, size=(61, 4)).astype(np.float32)
+    fitted = TorchClassifier(net, epochs=1, random_state=0).fit(X, np.arange(61) % 2)
+    before, usual = fitted.to_module().state_dict(), fitted.predict_logits(X)
+    some, every = fitted.predict_logits(X, norm_rows=30), fitted.predict_logits(X, norm_rows=5000)
+    assert np.abs(some - usual).max() > 1e-3 < np.abs(some - every).max()
+    np.testing.assert_allclose(every, fitted.predict_logits(X, norm_batch=61), atol=0.1)  # but for n - 1 instead of n
+    after = fitted.to_module().state_dict()  # also its count of batches
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    np.testing.assert_array_equal(fitted.predict_logits(X), usual)
+    # An answer depends on its own row alone.
+    spread = X[np.linspace(0, 60, 30).round().astype(int)]
+    np.testing.assert_allclose(fitted.predict_logits(np.concatenate([spread, spread]), norm_rows=60)[:30],
+                               fitted.predict_logits(spread, norm_rows=30), atol=0.05)  # fmt: skip
+    with pytest.raises(ConfigError, match="norm_batch or norm_rows, not both"):
+        fitted.predict_logits(X, norm_batch=3, norm_rows=3)
+
+
 def test_a_net_that_many_sites_begin_with_is_copied_and_each_copy_is_its_own() -> None:
     calls = []
 

@@ -204,8 +204,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return answers
 
     @_with_net
-    def predict_logits(self, X: Any, *, norm_batch: int | None = None) -> Floats:
-        """The net's outputs before the softmax. It has no batch norms, so `norm_batch` changes nothing."""
+    def predict_logits(self, X: Any, *, norm_batch: int | None = None, norm_rows: int | None = None) -> Floats:
+        """The net's outputs before the softmax. It has no batch norms, so that these settings change nothing."""
         check_is_fitted(self)
         return self._trained_net().predict_logits(X)
 

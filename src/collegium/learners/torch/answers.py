@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
@@ -48,6 +48,8 @@ class Question(NamedTuple):
     said: Said
     norm_batch: int | None = None
     """Rows per batch whose statistics batch norms use (None: the running ones)."""
+    norm_rows: int | None = None
+    """Rows, spread over all, whose statistics batch norms use for all of them (None: the running ones)."""
 
 
 def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
@@ -56,7 +58,7 @@ def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
     rows, batch = asked.rows, asked.norm_batch
     whole = rows.chunks() if asked.device.type == "cpu" else rows.chunks(most_values=AT_ONCE_ALONE)
     slices = whole if batch is None else _even_slices(len(rows), batch)
-    with _asking(asked), _saying(net, head, asked.said) as answer, _batch_statistics(net) if batch else nullcontext():
+    with _asking(asked), _saying(net, head, asked.said) as answer, _statistics(net, asked):
         chunks = [answer(rows.tensor(chunk, asked.device)) for chunk in slices]
         if asked.device.type == "cpu":
             return np.concatenate([chunk.numpy() for chunk in chunks])
@@ -70,17 +72,39 @@ def _even_slices(n: int, size: int) -> list[slice]:
 
 
 @contextmanager
-def _batch_statistics(net: nn.Module) -> Iterator[None]:
-    """Batch norms that use the statistics of each batch, and leave the running ones as they are."""
+def _statistics(net: nn.Module, asked: Question) -> Iterator[None]:
+    """A block in which batch norms use the statistics that are asked for; what they keep is as before after it."""
+    batch, number = asked.norm_batch, asked.norm_rows
+    if batch is None and number is None:
+        yield
+        return
     norms = [layer for layer in net.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
-    momentum = [layer.momentum for layer in norms]
+    before = [{name: value.clone() for name, value in layer.named_buffers()} for layer in norms]
+    try:
+        with _following(norms):
+            if number is None:
+                yield
+                return
+            spread = np.linspace(0, len(asked.rows) - 1, min(number, len(asked.rows))).round().astype(np.intp)
+            net(asked.rows.tensor(spread, asked.device))
+        yield
+    finally:
+        for layer, own in zip(norms, before, strict=True):
+            for name, value in layer.named_buffers():
+                value.copy_(own[name])
+
+
+@contextmanager
+def _following(norms: Sequence[nn.modules.batchnorm._BatchNorm]) -> Iterator[None]:
+    """Batch norms use the statistics of each batch, and have those of the last one afterwards."""
+    own = [layer.momentum for layer in norms]
     for layer in norms:
-        layer.train().momentum = 0.0
+        layer.train().momentum = 1.0
     try:
         yield
     finally:
-        for layer, own in zip(norms, momentum, strict=True):
-            layer.eval().momentum = own
+        for layer, its in zip(norms, own, strict=True):
+            layer.eval().momentum = its
 
 
 def answers_of_several(nets: Sequence[nn.Module], layers: nn.Module, head: str, asked: Question) -> list[Late]:

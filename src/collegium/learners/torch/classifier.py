@@ -229,24 +229,29 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return probabilities
 
     @checked
-    def predict_logits(self, X: Any, *, norm_batch: PositiveInt | None = None) -> Floats:
+    def predict_logits(
+        self, X: Any, *, norm_batch: PositiveInt | None = None, norm_rows: PositiveInt | None = None
+    ) -> Floats:
         """The net's outputs before the softmax, with columns in the order of `classes_`.
 
         With `norm_batch`, batch norms use the statistics of each batch of about so many rows, in their order, instead
-        of the running ones, which stay as they are: a row's answer then depends on the rows beside it.
+        of the running ones, which stay as they are: a row's answer then depends on the rows beside it. With
+        `norm_rows`, they use those of so many rows, spread over X, for all of them.
         """
-        return self._answers(X, "logits", norm_batch)
+        if norm_batch is not None and norm_rows is not None:
+            raise ConfigError("predict_logits takes norm_batch or norm_rows, not both.")
+        return self._answers(X, "logits", norm_batch, norm_rows)
 
     def embed(self, X: Any) -> Floats:
         """The features of each row: the input of the net's last linear layer."""
         return self._answers(X, "features")
 
-    def _answers(self, X: Any, said: Said, norm_batch: int | None = None) -> NDArray[Any]:
+    def _answers(self, X: Any, said: Said, norm_batch: int | None = None, norm_rows: int | None = None) -> NDArray[Any]:
         if not self.__sklearn_is_fitted__():  # which is asked in every round, and scikit-learn takes a while to
             check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         device = find_device(self.device, quietly=True)
-        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch)))()
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch, norm_rows)))()
 
     def _carry_out(self, update: Update) -> UpdateReport:
         return meet(UpdateWork(update))

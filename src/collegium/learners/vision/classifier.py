@@ -190,10 +190,10 @@ class VisionClassifier(TorchClassifier):
                 if before is not None:
                     self.set_weights(before)
 
-    def _answers(self, X: Any, said: Said, norm_batch: int | None = None) -> NDArray[Any]:
+    def _answers(self, X: Any, said: Said, norm_batch: int | None = None, norm_rows: int | None = None) -> NDArray[Any]:
         while True:
             try:
-                return super()._answers(X, said, norm_batch)
+                return super()._answers(X, said, norm_batch, norm_rows)
             except (RuntimeError, MemoryError) as error:
                 wanted = self._answered_at_once
                 if self.train == "head" or wanted == 1 or norm_batch is not None or not is_out_of_memory(error):
