@@ -145,3 +145,21 @@ def test_so_many_computations_are_recorded_at_most(monkeypatch: pytest.MonkeyPat
             recorder(key, lambda: done.append("run"), torch.optim.SGD([torch.zeros(1)]))
     assert [recorder.knows(key) for key in "abc"] == [True, True, False]
     assert done.count("replayed") == 4
+
+
+def test_what_is_made_of_recorded_computations_is_recorded_once_it_came_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:
+        def replay(self) -> None:
+            done.append("replayed")
+
+    done: list[str] = []
+    monkeypatch.setattr(cuda_graphs, "record", lambda run, optimizer: (Graph(), None))
+    recorder = cuda_graphs.Recorder(enabled=True, most=1)
+    asked = [recorder.pays("aa") for _ in range(cuda_graphs.OFTEN + 2)]
+    assert asked == [False] * cuda_graphs.OFTEN + [True, True]
+    recorder("aa", lambda: done.append("run"), torch.optim.SGD([torch.zeros(1)]))
+    assert done == ["replayed"]  # its parts were warm
+    assert not any(recorder.pays("aaaa") for _ in range(cuda_graphs.OFTEN + 2))  # only so many of these, too
+    for _ in range(cuda_graphs.WARM_UP + 1):
+        recorder("a", lambda: done.append("run"), torch.optim.SGD([torch.zeros(1)]))
+    assert recorder.knows("a")  # they do not take the place of others

@@ -12,7 +12,7 @@ from torch import nn
 
 from collegium.algorithms.fedprox import Proximal
 from collegium.core.terms import LocalTerms, SoftTargets, UpdateReport
-from collegium.learners.torch import lanes
+from collegium.learners.torch import cuda_graphs, lanes
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.lanes import Lane
 from collegium.learners.torch.training import MOST_KEPT, Update
@@ -116,6 +116,52 @@ def test_nets_are_distilled_in_one_place_as_where_they_are(kept: bool, monkeypat
             placed[at].distill(U, SOFT, **how)
         for name, value in placed[at].get_weights().items():
             np.testing.assert_allclose(value, expected[name], atol=2e-5, err_msg=name)
+
+
+class Played:
+    """Stands for a recording: it computes what was recorded, when it is replayed."""
+
+    def __init__(self, run: Any) -> None:
+        self.replay = run
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("net", [convolutions, with_dropout])
+def test_many_small_steps_are_replayed_as_one(net: Any, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if device == "cpu" and net is with_dropout:
+        pytest.skip("what stands for a recording here draws from any stream")
+
+    def train(in_one: bool) -> tuple[list[dict[str, Any]], list[int]]:
+        taken = []
+
+        def take(lane: Lane, shape: Any, steps: int, usual: Any = Lane._take) -> None:
+            taken.append(steps)
+            usual(lane, shape, steps)
+
+        models = [TorchClassifier(net, batch_size=5, random_state=seed, device=device) for seed in range(2)]
+        place = InOnePlace()
+        with monkeypatch.context() as patched:
+            patched.setattr(lanes, "SMALL", 2**16 if in_one else 0)
+            patched.setattr(Lane, "_take", take)
+            if device == "cpu":
+                patched.setattr(lanes, "can_record", lambda _device: True)
+                patched.setattr(cuda_graphs, "record", lambda run, optimizer: (Played(run), None))
+                patched.setattr(UpdateWork, "alone", lambda work: place(work.update))
+            for model, size in zip(models, (43, 82), strict=True):  # 8 batches of 5 and one of 3, 16 of 5 and one of 2
+                for _ in range(2):
+                    model.update(*rows(size), classes=range(CLASSES), epochs=30)
+                assert model.last_update_.steps == 30 * -(-size // 5)
+        return [model.get_weights() for model in models], taken
+
+    (some, taken), (singly, one_by_one) = train(in_one=True), train(in_one=False)
+    assert set(one_by_one) == {1}
+    assert {8, 16} < set(taken)
+    if device == "cpu":  # a GPU computes what was recorded without a further call
+        assert len(taken) < len(one_by_one) / 3
+        assert sum(taken) == sum(one_by_one)
+    for own, expected in zip(some, singly, strict=True):
+        for name, value in own.items():
+            np.testing.assert_array_equal(value, expected[name], err_msg=name)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -26,6 +26,9 @@ T = TypeVar("T")
 WARM_UP: Final = 3
 """Steps before the first recording: libraries initialize in them, which a graph must not record."""
 
+OFTEN: Final = 8
+"""So often must several steps come in one go before they are recorded as one, which takes as long as many steps."""
+
 MOST_IDLE: Final = 0.25
 """Of a GPU's memory, what PyTorch may keep reserved without using it: giving it back and asking again takes long."""
 
@@ -131,18 +134,36 @@ class Recorder:
     def __init__(self, enabled: bool, most: int | None = None) -> None:
         self._enabled, self._most = enabled, most
         self._seen: Counter[Hashable] = Counter()
+        self._missed: Counter[Hashable] = Counter()
+        self._combined: set[Hashable] = set()
         self._recordings: dict[Hashable, Any] = {}
 
     def knows(self, key: Hashable) -> bool:
         """Whether something was recorded under this key."""
         return key in self._recordings
 
+    def pays(self, key: Hashable) -> bool:
+        """Whether what is made of computations that were recorded is recorded, too, or is to be: it came often."""
+        if key in self._combined:
+            return True
+        self._missed[key] += 1
+        if self._missed[key] <= OFTEN or len(self._combined) == self._most:
+            return False
+        self._combined.add(key)
+        return True
+
+    def _is_ready(self, key: Hashable) -> bool:
+        """Whether it is recorded now; what is made of others is as warm as they are."""
+        if not self._enabled or key in self._combined:
+            return self._enabled
+        self._seen[key] += 1
+        full = self._most is not None and len(self._recordings) - len(self._combined) >= self._most
+        return not full and self._seen[key] > WARM_UP
+
     def __call__(self, key: Hashable, run: Callable[[], None], optimizer: torch.optim.Optimizer) -> None:
         """Run it, or replay what was recorded under this key."""
         if key not in self._recordings:
-            self._seen[key] += 1
-            full = self._most is not None and len(self._recordings) >= self._most
-            if not self._enabled or full or self._seen[key] <= WARM_UP:
+            if not self._is_ready(key):
                 run()
                 return
             self._recordings[key] = record(run, optimizer)[0]

@@ -225,15 +225,23 @@ class LaneFeed:
     def begin(self, fed: Fed) -> None:
         """Feed this net from now on."""
         self._fed = fed
-        self._first = -self._room
+        self._first = self._end = 0
 
     def goto(self, step: int) -> None:
-        """The next mini-batch is that of this step: call it for every step in turn."""
-        if not self._first <= step < self._first + self._room:
-            self._first = step
+        """The next mini-batch is that of this step: call it for every step in turn, or after some that lay ready."""
+        if not self._first <= step < self._end:
             steps = min(self._room, len(self._fed.hands) - step)
+            self._first, self._end = step, step + steps
             self._lay_ready(_Chunk(self._fed, step, steps, self._rows), steps)
             self._at.zero_()
+
+    def ready(self, step: int) -> int:
+        """How many mini-batches lie ready from this step on."""
+        return self._end - step
+
+    def values(self, shape: Shape) -> int:
+        """How many numbers the rows of such a step have."""
+        return len(self._X) * shape.rows * prod(self._X[0].shape[2:])
 
     def _lay_ready(self, chunk: _Chunk, steps: int) -> None:
         for place, (own, X) in enumerate(zip(self._fed.every, self._X, strict=True)):

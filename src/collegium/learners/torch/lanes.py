@@ -19,6 +19,7 @@ from contextlib import nullcontext
 from functools import cache, partial
 from typing import Final
 
+import numpy as np
 import torch
 
 from collegium.core.terms import UpdateReport
@@ -31,6 +32,10 @@ from collegium.learners.torch.training import Update
 STREAMS: Final = 16
 MOST_RECORDED: Final = 8
 """Mini-batches of so many different sizes are recorded at each place: recordings take memory."""
+MOST_IN_ONE: Final = 16
+"""Steps that are replayed as one."""
+SMALL: Final = 2**16
+"""Numbers in the rows of a step that a GPU takes sooner than Python starts it."""
 
 
 def has_lane(update: Update) -> bool:
@@ -100,20 +105,33 @@ class Lane:
             torch._foreach_zero_(fresh)
 
     def step(self) -> bool:
-        """Take the next step, on its stream; whether it was the last."""
+        """Take the next step, or several, on its stream; whether the last was among them."""
         update, feed = self._update, self._feed
         feed.goto(self._number)
         shape = Shape(1, int(update.hands.sizes[self._number]), filled=False)
-        first = not self._recorder.knows(shape)
+        steps = self._in_one(shape)
+        first = not self._recorder.knows((shape, steps))
         stream = update.training.stream
         drawing = stream.playing(self._lr.device, self._generator) if first and self._descent.draws else nullcontext()
         with drawing:
-            self._recorder(shape, partial(self._take, shape), self._optimizer)
-        self._number += 1
+            self._recorder((shape, steps), partial(self._take, shape, steps), self._optimizer)
+        self._number += steps
         return self._number == len(update.hands)
 
-    def _take(self, shape: Shape) -> None:
-        self._total += self._descent.step(self._feed.batch(shape))
+    def _in_one(self, shape: Shape) -> int:
+        """How many of the next steps are replayed as one: a power of 2, so that few different numbers are recorded."""
+        feed = self._feed
+        if feed.values(shape) > SMALL or not self._recorder.knows((shape, 1)):
+            return 1
+        ready = min(MOST_IN_ONE, feed.ready(self._number))
+        others = np.flatnonzero(self._update.hands.sizes[self._number : self._number + ready] != shape.rows)
+        alike = int(others[0]) if len(others) else ready
+        steps = 1 << (alike.bit_length() - 1)
+        return steps if steps > 1 and self._recorder.pays((shape, steps)) else 1
+
+    def _take(self, shape: Shape, steps: int) -> None:
+        for _ in range(steps):
+            self._total += self._descent.step(self._feed.batch(shape))
 
     @torch.no_grad()
     def end(self, total: torch.Tensor) -> UpdateReport:
