@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 
 from collegium.errors import ConfigError
-from collegium.reproduction.declared import PAPERS, Table, made_quick, merged, named, tables
+from collegium.reproduction.declared import (
+    PAPERS,
+    PRETRAINING,
+    Table,
+    made_quick,
+    merged,
+    named,
+    not_at_hand,
+    tables,
+)
 from collegium.study.sections import validate
 
 TABLE = """
@@ -119,8 +128,17 @@ def test_every_cell_of_every_table_is_a_study_and_says_what_the_papers_say() -> 
 
 
 def test_missing_data_are_named(tmp_path: Path) -> None:
-    assert tables()["fedaux_table2"].missing_data(tmp_path) == ["cifar10", "cifar100"]
-    assert table().missing_data(tmp_path) == []
+    mixed = tables()["fedct_table1_cifar10"]
+    assert mixed.sources("FedCT", "") == {"cifar10"}
+    both = mixed.sources("FedCT, public set of CIFAR-100 (Table 4)", "")
+    assert not_at_hand(both, tmp_path) == ["cifar10", "cifar100"]
+    assert not_at_hand(table().sources("FedCT", "all"), tmp_path) == []
+
+
+def test_pretraining_needs_the_public_set_alone() -> None:
+    of_paper = tables()["fedaux_table2"]
+    assert of_paper.sources("FedDF+P", "alpha .01") == {"cifar10", "cifar100"}
+    assert of_paper.sources(PRETRAINING, "") == {"cifar100"}
 
 
 def test_tables_are_chosen_by_name_or_by_paper() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +173,21 @@ def test_a_table_without_its_data_says_so(tmp_path: Path, monkeypatch: pytest.Mo
     assert (one.waiting, said) == ([], ["small: not run, mushroom is not in the data folder"])
 
 
+def test_the_cells_whose_data_are_there_run_without_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table(("set.data = { public = 20 }", 'set.data = { source = "mushroom", public = 20 }'))
+    declare(monkeypatch, own)
+    said: list[str] = []
+    one = piece(own, tmp_path, said=said, data=tmp_path)
+    assert [unit.column for unit in one.waiting] == ["all", "all"]
+    assert said == ["small: 1 of 3 runs not run, mushroom is not in the data folder"]
+
+
+def test_pretraining_can_be_asked_for_alone(tmp_path: Path) -> None:
+    of_paper = {"fedaux_table2": declared.tables()["fedaux_table2"]}
+    chosen = pieces.Piece(of_paper, Conditions(tmp_path, quick=True), 1, lambda _: None, only="pretraining").waiting
+    assert chosen == [units.pretraining("fedaux_table2")]
+
+
 def test_the_page_has_the_numbers_beside_the_papers(small: Table, tmp_path: Path) -> None:
     results = Results(tmp_path, "small")
     for seed, last in enumerate((0.8, 0.9)):
@@ -179,6 +197,29 @@ def test_the_page_has_the_numbers_beside_the_papers(small: Table, tmp_path: Path
     assert "| FedCT | few public rows |  |  |  |  |  |" in shown
     assert "2 of 9 runs are through. `collegium reproduce small`." in shown
     assert "Not run yet." in page({"small": small}, {"small": Results(tmp_path / "none", "small")})
+
+
+def test_several_processes_write_the_same_table(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as processes:
+        list(processes.map(_add_some, [(tmp_path, row) for row in "abcd"]))
+    assert len(json.loads((tmp_path / "small.json").read_text())) == 4 * 20
+    assert [each.name for each in tmp_path.iterdir()] == ["small.json"]
+
+
+def _add_some(given: tuple[Path, str]) -> None:
+    results = Results(given[0], "small")
+    for seed in range(20):
+        results.add(Unit("small", given[1], "", seed), {"last": 0.5, "best": 0.5, "seconds": 1.0})
+
+
+def test_processes_have_one_thread_each_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in pieces.THREADS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MKL_NUM_THREADS", "3")
+    before = dict(os.environ)
+    with pieces._workers(2) as pool:
+        assert [pool.submit(os.getenv, name).result() for name in pieces.THREADS] == ["1", "1", "3"]
+    assert dict(os.environ) == before
 
 
 def test_a_file_that_holds_no_results_is_not_overwritten(tmp_path: Path) -> None:

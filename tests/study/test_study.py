@@ -14,6 +14,7 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.core.building import build
 from collegium.errors import ConfigError
+from collegium.study.preparing import public_rows, scaled
 from collegium.study.schema import json_schema
 from collegium.study.study import Study
 
@@ -332,9 +333,18 @@ def test_the_public_rows_may_come_from_another_source():
     assert [len(site) for site in other.sites] == [100] * 4
     assert not np.array_equal(other.public, own.public)
     np.testing.assert_array_equal(other.public, of_patterns(public_source="patterns").prepare().public)
+    np.testing.assert_array_equal(other.public, public_rows(of_patterns(public_source="patterns")))
+    np.testing.assert_array_equal(own.public, public_rows(of_patterns()))
     assert len(of_patterns(public_source="patterns", public=0.5).prepare().public) == 1000
     with pytest.raises(ConfigError, match=r"data.public: patterns has 2000 rows, but 3000"):
         of_patterns(public_source="patterns", public=3000).prepare()
+
+
+def test_images_of_bytes_become_numbers_of_0_to_1():
+    images = np.arange(512, dtype=np.uint8).reshape(2, 16, 16)
+    np.testing.assert_array_equal(scaled(images), (images / 255.0).astype(np.float32), strict=True)
+    for other in (images[0], images.astype(np.int64), images.astype(np.float32), None):
+        assert scaled(other) is other
 
 
 def test_images_may_be_standardized_by_fixed_numbers():

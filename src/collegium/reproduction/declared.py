@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -118,25 +118,32 @@ class Table(File):
 
     def study_of(self, row: str, column: str, seed: int, *, quick: bool = False) -> Study:
         """The study of a cell."""
-        settings = self.study
-        for name, place in ((column, self.columns), (row, self.rows)):
-            for each in place:
-                if each.name == name:
-                    settings = merged(settings, each.set)
+        settings = self._settings(row, column)
         if quick:
             settings = made_quick(settings, self.quick)
         about = {"name": f"{self.paper} {self.number}: {row} {column}".strip(), "seed": seed}
         return Study.from_dict(_with_none(settings | about), where=str(about["name"]))
 
-    def missing_data(self, folder: Path | None) -> list[str]:
-        """The data sets of its cells that are not in the folder."""
-        named = {
-            source
-            for row, column in self.cells()
-            for source in _sources(self.study_of(row.name, column.name, 0))
-            if source in BENCHMARKS and not is_available(BENCHMARKS[source], folder)
-        }
-        return sorted(named)
+    def _settings(self, row: str, column: str) -> dict[str, Any]:
+        settings = self.study
+        for name, place in ((column, self.columns), (row, self.rows)):
+            for each in place:
+                if each.name == name:
+                    settings = merged(settings, each.set)
+        return settings
+
+    def sources(self, row: str, column: str) -> set[str]:
+        """The data sets of a cell; of pre-training, that of the public rows."""
+        if row == PRETRAINING:
+            row, column = self.pretrained_cell()
+            data = self._settings(row, column)["data"]
+            return {data.get("public_source", data["source"])}
+        data = self._settings(row, column)["data"]
+        return {data[key] for key in ("source", "public_source") if key in data}
+
+    def pretrained_cell(self) -> tuple[str, str]:
+        """The first that starts from pre-trained features: its public rows and its net are those that pre-train."""
+        return next((row.name, column.name) for row, column in self.cells() if row.pretrained)
 
 
 def _with_none(value: Any) -> Any:
@@ -148,8 +155,9 @@ def _with_none(value: Any) -> Any:
     return None if value == NONE else value
 
 
-def _sources(study: Study) -> list[str]:
-    return [name for name in (study.data.source, study.data.public_source) if name]
+def not_at_hand(sources: Iterable[str], folder: Path | None) -> list[str]:
+    """Those of these data sets that are not in the folder."""
+    return sorted(name for name in set(sources) if name in BENCHMARKS and not is_available(BENCHMARKS[name], folder))
 
 
 def merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from collegium.errors import ConfigError
-from collegium.reproduction.declared import PRETRAINING, Table, tables
+from collegium.reproduction.declared import PRETRAINING, Table, not_at_hand, tables
 from collegium.reproduction.plan import Estimates, ordered
 from collegium.reproduction.results import Results
 from collegium.reproduction.units import Conditions, Found, PieceOver, Unit, carry_out, pretraining
 
 Say = Callable[[str], None]
+THREADS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""How many threads numerical libraries have: one in each of several processes, unless the user says otherwise."""
 
 
 def units_of(name: str, table: Table, seeds: Iterable[int]) -> Iterator[Unit]:
@@ -39,27 +44,34 @@ class Piece:
         if any(each.holds(quick=not conditions.quick) for each in self.results.values()):
             form = "the true ones" if conditions.quick else "runs of the quick form"
             raise ConfigError(f"The results in {conditions.out} are of {form}: choose another folder with --out.")
-        at_hand = {name for name, table in tables.items() if self._at_hand(name, table)}
         most = max((seeds or table.seeds) for table in tables.values())
         lists = [
             [unit for unit in units_of(name, table, [seed]) if seed < (seeds or table.seeds)]
             for seed in range(most)
             for name, table in tables.items()
-            if name in at_hand
         ]
-        every = _with_what_they_need([unit for units in lists for unit in units], only)
+        every = self._at_hand(_with_what_they_need([unit for units in lists for unit in units], only))
         self.estimates = Estimates(self.results, conditions.device)
         waiting = [unit for unit in every if not self._is_done(unit)]
         self.waiting = ordered(waiting, self.estimates, self._is_ready)
         self.failed: dict[Unit, str] = {}
         self._all = len(every)
 
-    def _at_hand(self, name: str, table: Table) -> bool:
-        missing = [] if self._conditions.quick else table.missing_data(self._conditions.data)
-        if missing:
-            are = "is" if len(missing) == 1 else "are"
-            self._say(f"{name}: not run, {', '.join(missing)} {are} not in the data folder")
-        return not missing
+    def _at_hand(self, units: list[Unit]) -> list[Unit]:
+        """Those whose data are in the folder; tells what is missing of each table."""
+        if self._conditions.quick:
+            return units
+        sources = {unit: unit.declared.sources(unit.row, unit.column) for unit in units}
+        missing = set(not_at_hand({name for several in sources.values() for name in several}, self._conditions.data))
+        for table in {unit.table: None for unit in units}:
+            of_table = [unit for unit in units if unit.table == table]
+            left = [unit for unit in of_table if sources[unit] & missing]
+            if left:
+                names = sorted({name for unit in left for name in sources[unit] & missing})
+                are = "is" if len(names) == 1 else "are"
+                some = "" if len(left) == len(of_table) else f"{len(left)} of {len(of_table)} runs "
+                self._say(f"{table}: {some}not run, {', '.join(names)} {are} not in the data folder")
+        return [unit for unit in units if not sources[unit] & missing]
 
     def _is_done(self, unit: Unit) -> bool:
         shared = unit.row == PRETRAINING and self._has_weights(unit)
@@ -124,7 +136,7 @@ class Piece:
 
 def _with_what_they_need(units: list[Unit], only: str) -> list[Unit]:
     """Those whose names hold these words, and those that they start from, in their order."""
-    chosen = {unit for unit in units if only in unit.key and unit.row != PRETRAINING}
+    chosen = {unit for unit in units if only in unit.key and (only or unit.row != PRETRAINING)}
     for unit in reversed(units):
         needed = unit.needs()
         if unit in chosen and needed is not None:
@@ -132,11 +144,25 @@ def _with_what_they_need(units: list[Unit], only: str) -> list[Unit]:
     return [unit for unit in units if unit in chosen]
 
 
-def _workers(jobs: int) -> Executor:
-    """Processes where several work at a time: each has its own GPU context and its own numerical libraries."""
+@contextmanager
+def _workers(jobs: int) -> Iterator[Executor]:
+    """Processes where several work at a time, each with its own GPU context, and one thread of numerical libraries.
+
+    A library counts its threads when it is loaded: the processes are started with these variables.
+    """
     if jobs == 1:
-        return ThreadPoolExecutor(1)
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"))
+        with ThreadPoolExecutor(1) as thread:
+            yield thread
+        return
+    given = dict(os.environ)
+    os.environ.update({name: os.environ.get(name, "1") for name in THREADS})
+    try:
+        with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as processes:
+            yield processes
+    finally:
+        for name in THREADS:
+            os.environ.pop(name)
+        os.environ.update(given)
 
 
 def out_folder(given: Path | None, *, quick: bool) -> Path:

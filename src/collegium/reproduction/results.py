@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -36,12 +40,14 @@ class Results:
         self._write({unit.key: found | said})
 
     def _write(self, new: dict[str, Found]) -> None:
-        self._found = self._read() | new  # another process may have added some of the table's other runs
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            beside = self._file.with_suffix(".new")
-            beside.write_text(json.dumps(self._found, indent=1, sort_keys=True) + "\n")
-            beside.replace(self._file)
+            # Another process may add some of the table's other runs: one reads and writes at a time.
+            with _alone(self._file.parent):
+                self._found = self._read() | new
+                beside = self._file.with_suffix(".new")
+                beside.write_text(json.dumps(self._found, indent=1, sort_keys=True) + "\n")
+                beside.replace(self._file)
         except OSError as error:
             raise StorageError(f"{self._file} cannot be written: {error.strerror}.") from None
 
@@ -70,6 +76,17 @@ class Results:
         if new:
             self._write(new)
         return len(new)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Others who want the same wait meanwhile."""
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _kind(found: Found) -> str:

@@ -24,7 +24,7 @@ from collegium.reproduction.declared import PRETRAINING, Row, Table, tables
 from collegium.runs.callbacks import Callback, RoundReport
 from collegium.runs.results import Run
 from collegium.runs.runner import run
-from collegium.study.preparing import Prepared
+from collegium.study.preparing import Prepared, public_rows, site_learner
 from collegium.study.study import Study
 
 Found = dict[str, Any]
@@ -107,7 +107,7 @@ class Conditions:
 def pretrained_study(unit: Unit, quick: bool) -> tuple[Study, dict[str, Any]]:
     """A study whose public rows and net are pre-trained with, and the settings of that."""
     table = unit.declared
-    row, column = next((row.name, column.name) for row, column in table.cells() if row.pretrained)
+    row, column = table.pretrained_cell()
     small = table.quick.get("pretraining", {}) if quick else {}
     return table.study_of(row, column, unit.seed, quick=quick), (table.pretraining or {}) | small
 
@@ -129,12 +129,10 @@ def _pretrain(unit: Unit, conditions: Conditions) -> Found:
     pretraining = build("pretraining", settings | {"seed": unit.seed}, "pretraining")
     if conditions.device is not None:
         pretraining = replace(pretraining, device=conditions.device)
-    prepared = study.prepare(folder=conditions.data)
-    nets: dict[str, Any] = {str(site.learner): site.learner for site in prepared.sites}
-    if len(nets) > 1:
+    if len(study.sites) > 1:
         raise ConfigError("A table with pretraining has one kind of net.")
-    (net,) = nets.values()
-    learned = pretraining.pretrain(net, prepared.public)
+    public = public_rows(study, conditions.data)
+    learned = pretraining.pretrain(site_learner(study, 0, "", public, public), public)
     # In half precision: half the bytes to keep, for features that are trained on.
     _save(conditions.weights(unit), {name: value.astype(np.float16) for name, value in learned.items()})
     return {"last": None, "best": None}
