@@ -76,7 +76,7 @@ class Header:
 
 
 _FIXED: Final = (Labels, np.ndarray, str, int, float, type(None))
-_MOST_KEPT: Final = 1 << 24
+_MOST_KEPT: Final = 1 << 28
 _COMMON: Final = ("run", "public_sha256")
 """What a frame's orders share: its header says it for all of them."""
 _HEADER: Final = TypeAdapter(Header)

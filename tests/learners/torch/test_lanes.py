@@ -140,6 +140,7 @@ def test_many_small_steps_are_replayed_as_one(net: Any, device: str, monkeypatch
 
         models = [TorchClassifier(net, batch_size=5, random_state=seed, device=device) for seed in range(2)]
         place = InOnePlace()
+        lanes._lanes.clear()  # what was recorded for others
         with monkeypatch.context() as patched:
             patched.setattr(lanes, "SMALL", 2**16 if in_one else 0)
             patched.setattr(Lane, "_take", take)

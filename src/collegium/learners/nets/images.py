@@ -35,7 +35,7 @@ Shape = tuple[int, ...]
 
 def resnet8(input_shape: Shape, n_classes: int) -> nn.Module:
     """He et al. (2016): one basic block of 64, 128, 256 and 512 channels each."""
-    return nn.Sequential(
+    return ResNet(
         *_conv_norm(image_of(input_shape, smallest=8)[0], 64, 3),
         nn.ReLU(),
         ResidualBlock(64, 64, stride=1),
@@ -44,6 +44,27 @@ def resnet8(input_shape: Shape, n_classes: int) -> nn.Module:
         ResidualBlock(256, 512, stride=2),
         *_head(512, n_classes),
     )
+
+
+class ResNet(nn.Sequential):
+    """A convolution, its batch norm and a ReLU before residual blocks and the head."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        convolution, norm, _, *others = self
+        if not _only_answers(input, norm):
+            usual: torch.Tensor = super().forward(input)  # type: ignore[no-untyped-call]
+            return usual
+        x = _in_precision(input)
+        weight, bias, how = _folded(convolution, norm, x.dtype)
+        if x.dtype == torch.bfloat16:  # whose fast convolutions take channels in eights, and last
+            pad = (0, 0, 0, 0, 0, -x.shape[1] % 8)
+            x, weight = (
+                functional.pad(each, pad).contiguous(memory_format=torch.channels_last) for each in (x, weight)
+            )
+        x = torch.cudnn_convolution_relu(x, weight, bias, *how)
+        for layer in others:
+            x = layer(x)
+        return x
 
 
 class ResidualBlock(nn.Module):
@@ -58,8 +79,7 @@ class ResidualBlock(nn.Module):
         self.shortcut = nn.Identity() if same else nn.Sequential(*_conv_norm(inputs, outputs, 1, stride=stride))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        norm, only_answers = self.body[1], x.is_cuda and torch.is_inference_mode_enabled()
-        if only_answers and isinstance(norm, nn.BatchNorm2d) and not norm.training:  # with its running statistics
+        if _only_answers(x, self.body[1]):
             return self._answer(x)
         added: torch.Tensor = self.body(x) + self.shortcut(x)
         return added.relu()
@@ -69,15 +89,26 @@ class ResidualBlock(nn.Module):
 
         Batch norms are in its weights, and what is added, and the ReLU, come with it.
         """
-        x = x.to(torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype)
+        x = _in_precision(x)
         weight, bias, how = _folded(self.body[0], self.body[1], x.dtype)
         inner = torch.cudnn_convolution_relu(x, weight, bias, *how)
+        weight, bias, how = _folded(self.body[3], self.body[4], x.dtype)
         added = x
         if isinstance(self.shortcut, nn.Sequential):
-            weight, bias, how = _folded(self.shortcut[0], self.shortcut[1], x.dtype)
-            added = functional.conv2d(x, weight, bias, *how)
-        weight, bias, how = _folded(self.body[3], self.body[4], x.dtype)
+            kernel, its_bias, its = _folded(self.shortcut[0], self.shortcut[1], x.dtype)
+            added, bias = functional.conv2d(x, kernel, None, *its), bias + its_bias
         return torch.cudnn_convolution_add_relu(inner, weight, added, 1.0, bias, *how)
+
+
+def _only_answers(x: torch.Tensor, norm: nn.Module) -> bool:
+    """Whether a net on a GPU only answers, with the running statistics of its batch norms."""
+    answers = x.is_cuda and torch.is_inference_mode_enabled()
+    return answers and isinstance(norm, nn.BatchNorm2d) and not norm.training
+
+
+def _in_precision(x: torch.Tensor) -> torch.Tensor:
+    """As the GPU computes with it now."""
+    return x.to(torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype)
 
 
 def _folded(convolution: Any, norm: Any, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:

@@ -1,0 +1,53 @@
+"""What the papers' nets for images compute where they only answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from collegium.learners.nets import images
+
+
+def convolved(x: Any, weight: Any, bias: Any, *how: Any) -> torch.Tensor:
+    return functional.conv2d(x, weight, bias, *how).relu()
+
+
+def convolved_and_added(x: Any, weight: Any, added: Any, scale: float, bias: Any, *how: Any) -> torch.Tensor:
+    return (functional.conv2d(x, weight, bias, *how) + scale * added).relu()
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("channels", [1, 3, 9])
+def test_a_resnet_that_only_answers_has_its_norms_in_its_convolutions(
+    channels: int, precision: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, with what its library computes in one pass written out."""
+    torch.manual_seed(0)
+    net = images.resnet8((channels, 16, 16), 5)
+    for norm in net.modules():
+        if isinstance(norm, nn.BatchNorm2d):
+            for values in (norm.running_mean, norm.running_var, norm.weight.data, norm.bias.data):
+                assert values is not None
+                values.uniform_(0.5, 1.5)
+    x, folded = torch.randn(6, channels, 16, 16), []
+    expected = net.eval()(x).detach()
+
+    def only_answers(given: torch.Tensor, norm: nn.Module) -> bool:
+        folded.append(norm)
+        return True
+
+    monkeypatch.setattr(images, "_only_answers", only_answers)
+    monkeypatch.setattr(images, "_in_precision", lambda given: given.to(precision))
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", convolved)
+    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", convolved_and_added)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        found = net(x).float()
+    assert len(folded) == 5  # the first convolution, and four blocks
+    spread = float(expected.std())
+    torch.testing.assert_close(found, expected, atol=spread * (0.05 if precision == torch.bfloat16 else 1e-4), rtol=0)
+    monkeypatch.undo()
+    torch.testing.assert_close(net(x), expected)  # its weights are as they were
