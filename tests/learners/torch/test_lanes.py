@@ -150,8 +150,8 @@ def test_many_small_steps_are_replayed_as_one(net: Any, device: str, monkeypatch
                 patched.setattr(UpdateWork, "alone", lambda work: place(work.update))
             for model, size in zip(models, (43, 82), strict=True):  # 8 batches of 5 and one of 3, 16 of 5 and one of 2
                 for _ in range(2):
-                    model.update(*rows(size), classes=range(CLASSES), epochs=30)
-                assert model.last_update_.steps == 30 * -(-size // 5)
+                    model.update(*rows(size), classes=range(CLASSES), epochs=12)
+                assert model.last_update_.steps == 12 * -(-size // 5)
         return [model.get_weights() for model in models], taken
 
     (some, taken), (singly, one_by_one) = train(in_one=True), train(in_one=False)
