@@ -121,6 +121,15 @@ def test_the_final_accuracy_of_every_site_and_the_global_one_of_every_round_are_
     assert list(result.global_models) == ["a"]
 
 
+def test_the_common_model_may_be_tested_every_so_many_rounds_and_always_in_the_last():
+    every = run_nets(cg.FedAvg(rounds=7), test_sites=False).metrics.query("metric == 'global_accuracy'")
+    some = run_nets(cg.FedAvg(rounds=7), test_sites=False, test_every=3).metrics.query("metric == 'global_accuracy'")
+    assert some["round"].tolist() == [2, 5, 6]
+    assert some["value"].tolist() == every["value"].iloc[[2, 5, 6]].tolist()
+    with pytest.raises(ConfigError, match="test_every"):
+        run_nets(cg.FedAvg(rounds=1), test_every=0)
+
+
 def test_what_leaves_is_one_set_of_weights_per_site_and_round():
     result = run_nets(cg.FedAvg(rounds=3))
     assert set(result.releases["kind"]) == {"Weights"}

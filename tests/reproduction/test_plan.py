@@ -72,6 +72,27 @@ def test_what_others_need_comes_before_them_and_shares_their_time(monkeypatch: p
     assert keys(done=("first",)) == [("second", 0), ("second", 1), ("local", 0)]
 
 
+def test_a_row_may_say_how_long_it_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = table((LOCAL, LOCAL + "\nminutes = 7"), ('title = "a small one"', 'title = "a small one"\nminutes = 2'))
+    declare(monkeypatch, own)
+    results = Results(tmp_path, "small")
+    first, other = Unit("small", "FedCT", "all", 0), Unit("small", "local", "all", 0)
+    estimates = Estimates({"small": results})
+    assert [estimates.of(unit).minutes for unit in (first, other)] == [2.0, 7.0]
+    results.add(first, {**FOUND, "seconds": 6.0})  # which says nothing of a row that has its own time
+    assert estimates.of(other) == Expected(7.0, measured=False)
+    results.add(other, {**FOUND, "seconds": 30.0})
+    assert estimates.of(Unit("small", "local", "all", 1)) == Expected(0.5, measured=True)
+
+
+def test_pretraining_takes_what_the_table_says() -> None:
+    of_paper = declared.tables()["fedaux_table2"]
+    results = {"fedaux_table2": Results(Path("nowhere"), "fedaux_table2")}
+    took = Estimates(results, "cuda").of(units.pretraining("fedaux_table2")).minutes
+    assert took == of_paper.pretraining_minutes
+    assert took < of_paper.minutes
+
+
 def test_times_are_those_of_such_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = table(('title = "a small one"', 'title = "a small one"\ndevice = "cuda"\nminutes = 2'))
     declare(monkeypatch, own)

@@ -21,7 +21,7 @@ from collegium.core.masking import SecretTotals, masking
 from collegium.core.observations import Observations
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS, Nothing, Release, Sum
-from collegium.core.settings import PositiveFloat, Probability, check
+from collegium.core.settings import PositiveFloat, PositiveInt, Probability, check
 from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
@@ -103,6 +103,7 @@ class Federation:
         quorum: float = 0.0,
         deadline: float | None = None,
         secret: bytes | None = None,
+        test_every: int = 1,
     ) -> None:
         check(Probability, quorum, "quorum")
         check(PositiveFloat | None, deadline, "deadline")
@@ -134,6 +135,7 @@ class Federation:
         self._labels = public_labels
         self._workbench = workbench
         self._deadline = deadline
+        self._test_every, self._last_round = check(PositiveInt, test_every, "test_every"), 0
         self._number = self._asides = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
@@ -162,6 +164,7 @@ class Federation:
 
     def rounds(self, n: int) -> Iterator[int]:
         """Count rounds 0 .. n-1; what is asked and told inside belongs to that round."""
+        self._last_round = n - 1
         for self.round in range(n):
             self._welcome()
             self.observed.begin_round(self.round, n)
@@ -287,12 +290,14 @@ class Federation:
     def publish(self, weights: Arrays, like: str) -> None:
         """Make a net's weights the run's result, one per architecture; `like` is a party whose learner has that net.
 
-        What is published last stays. A simulation notes the accuracy on its test set each time.
+        What is published last stays. A simulation notes the accuracy on its test set: each time, or in every so many
+        rounds and in the last one, where the run says so.
         """
         self.final_weights[like] = weights
         self.observed.disclosed("sites", COORDINATOR, like, weights)
         with self.timed("test"):
-            scores = {} if self._workbench is None else self._workbench.scores(like, weights)
+            due = (self.round + 1) % self._test_every == 0 or self.round >= self._last_round
+            scores = self._workbench.scores(like, weights) if self._workbench is not None and due else {}
         first = like == next(iter(self.final_weights))
         for metric, value in scores.items():
             self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")

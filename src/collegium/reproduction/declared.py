@@ -51,6 +51,9 @@ class Row(Section):
     after: str | None = Field(None, description="the row from whose model it goes on")
     pretrained: bool = Field(False, description="whether it starts from the table's pre-trained features")
     parts: int = Field(1, ge=1, description="runs in a row, each from the model of the one before")
+    minutes: float | None = Field(
+        None, gt=0, description="about how long a run, or a part of one, takes, if not as the table says"
+    )
     trainings: int = Field(1, ge=1, description="how often each split is trained on, every time with other draws")
     audit: dict[str, Any] | None = Field(None, description="the attack whose AUC is measured, with its options")
     missing: str | None = Field(None, description="why it cannot be run")
@@ -67,12 +70,14 @@ class Table(File):
     minutes: float = Field(1.0, description="about how long a run takes on the device, where none has been timed")
     worth: float = Field(1.0, gt=0, description="how much its numbers matter beside other tables', where time is short")
     device: Literal["cpu", "cuda"] = Field("cpu", description="what it is meant to be run on")
+    test_every: int = Field(1, ge=1, description="in how many rounds a common model is tested once")
     differs: list[str] = Field([], description="in what it differs from the paper, and why")
     study: dict[str, Any]
     quick: dict[str, Any] = Field(
         {}, description="what makes it small: data, partition, algorithm, learner, pretraining"
     )
     pretraining: dict[str, Any] | None = None
+    pretraining_minutes: float | None = Field(None, gt=0, description="about how long it takes, if not as a run does")
     columns: list[Column] = Field([Column()], min_length=1)
     rows: list[Row] = Field(min_length=1)
 
@@ -110,6 +115,10 @@ class Table(File):
         if name not in found:
             raise ConfigError(f"There is no row {name!r}.{nearest(name, found)}")
         return found[name]
+
+    def expected(self, name: str) -> float | None:
+        """What the declaration says of how long a run of this row takes, or pre-training, in minutes."""
+        return self.pretraining_minutes if name == PRETRAINING else self.row(name).minutes
 
     def number_of(self, numbers: list[float], column: Column) -> float | None:
         """What stands in this column, if anything does."""

@@ -38,14 +38,15 @@ class Estimates:
     def of(self, unit: Unit) -> Expected:
         """What other seeds of the cell took here, or on another machine with such a device.
 
-        Else what the table says, or the longest of its other cells where that is less.
+        Else what the table says of its row; or of all rows, or the longest of its other cells where that is less.
         """
         table, results = unit.declared, self._results[unit.table]
         device = None if table.device == "cpu" else self._device
         if (took := results.seconds(device, unit)) is not None:
             return Expected(took / 60, measured=True)
-        said = table.minutes * (_SLOWER_ON_CPU if table.device != "cpu" == self._device else 1.0)
-        others = None if unit.row == PRETRAINING else results.seconds(device)
+        own = table.expected(unit.row)
+        said = (own or table.minutes) * (_SLOWER_ON_CPU if table.device != "cpu" == self._device else 1.0)
+        others = None if own or unit.row == PRETRAINING else results.seconds(device)
         return Expected(said if others is None else min(said, others / 60), measured=False)
 
     def fits(self, unit: Unit) -> bool:

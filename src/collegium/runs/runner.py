@@ -69,6 +69,7 @@ def run(
     public: Any = None,
     test: tuple[Any, Any] | None = None,
     test_sites: bool = True,
+    test_every: int = 1,
     metrics: Sequence[str | Callable[..., float]] = (),
     alone: bool | None = None,
     public_truth: Any = None,
@@ -100,6 +101,8 @@ def run(
             FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site is tested (False saves time: only the common model of each round is).
+        test_every: In how many rounds the common model is tested once; in the last one it always is (a higher number
+            saves time where rounds are short).
         metrics: What to measure on the test set beside accuracy: names of scikit-learn's scorers, sensitivity,
             specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
             ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.
@@ -199,6 +202,7 @@ def run(
             workbench=Workbench(checked, all_classes, shared, test_set, seed),
             quorum=quorum,
             deadline=deadline,
+            test_every=test_every,
         )
         engine = {
             "workers": workers,
