@@ -21,7 +21,7 @@ from collegium.core.labels import Labels, look_like_counts, other_spellings
 from collegium.core.meeting import Attendance, Cohort, resumed
 from collegium.core.observations import Disclosure
 from collegium.core.samples import LabelledData
-from collegium.core.settings import NonNegativeFloat, NonNegativeInt, check
+from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, check
 from collegium.core.site import Exam, Site
 from collegium.core.terms import Precision
 from collegium.core.workbench import Workbench, scores_of
@@ -69,6 +69,7 @@ def run(
     public: Any = None,
     test: tuple[Any, Any] | None = None,
     test_sites: bool = True,
+    test_every: int = 1,
     metrics: Sequence[str | Callable[..., float]] = (),
     alone: bool | None = None,
     public_truth: Any = None,
@@ -100,6 +101,8 @@ def run(
             FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site is tested (False saves time: only the common model of each round is).
+        test_every: Test sites every so many times that they answer, to save time. Choose a divisor of how often that is
+            in all, so that the last one is among them.
         metrics: What to measure on the test set beside accuracy: names of scikit-learn's scorers, sensitivity,
             specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
             ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.
@@ -166,7 +169,8 @@ def run(
     if measures and exam is None:
         named = ", ".join(each.name for each in measures)
         warnings.warn(f"Nothing is measured of {named}: there is no test set. Pass one.", Advice, stacklevel=2)
-    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures)
+    test_every = check(PositiveInt, test_every, "test_every")
+    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures, test_every)
     path = None if folder is None else folder.path
     hosting = Hosting(
         checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path, cohort=cohort
