@@ -1,7 +1,7 @@
-"""Pre-trained features on a CPU: CIFAR-10 at ten sites, heads on a frozen EfficientNet-Lite0 beside nets from scratch.
+"""Pre-trained features: CIFAR-10 at ten sites, heads on a frozen EfficientNet-Lite0 beside nets from scratch.
 
     python -m benchmarks.vision [--seeds 3] [--private 300] [--public 5000] [--tests 2000] [--size 128] [--rounds 10]
-                                [--scratch 1]
+                                [--scratch 1] [--device cuda]
 
 Ten sites have `private` rows each, iid or with classes drawn from Dir(.1). All rows come from the first `private` x 10
 + `public` training images, and the first `tests` test images, so that features are computed once for all seeds; with
@@ -50,6 +50,7 @@ def report(
     size: int = 128,
     rounds: int = 10,
     scratch: int = 1,
+    device: str = "cpu",
 ) -> Report:
     """Measure all methods on every seed."""
     rows: list[dict[str, Any]] = []
@@ -57,7 +58,7 @@ def report(
         found: dict[tuple[str, str], list[dict[str, float]]] = {}
         for seed in range(seeds):
             split = _split(partition, private, public, tests, seed)
-            for case, outcome in _runs(split, size, rounds, seed, scratch=bool(scratch and seed == 0)):
+            for case, outcome in _runs(split, size, rounds, seed, scratch=bool(scratch and seed == 0), device=device):
                 found.setdefault(case, []).append(outcome)
         rows += [_row(partition, *case, outcomes) for case, outcomes in found.items()]
     columns = {
@@ -70,7 +71,8 @@ def report(
         "kB sent per site": Column("sent", ".1f", 1e3),
         "seconds": Column("seconds", ".1f"),
     }
-    title = f"CIFAR-10, {SITES} sites x {private} rows, {public:,} public, {tests:,} test images, {rounds} rounds, CPU"
+    sizes = f"{SITES} sites x {private} rows, {public:,} public, {tests:,} test images"
+    title = f"CIFAR-10, {sizes}, {rounds} rounds, {device}"
     notes = (
         "Images are copies in lossy JPEG (quality 95). Accuracy is the mean over sites on the test images; for label "
         "propagation, the share of a site's own unlabeled rows that it labels right. Seconds are of a run after "
@@ -106,9 +108,9 @@ def _split(partition: str, private: int, public: int, tests: int, seed: int) -> 
 
 
 def _runs(
-    split: cg.Split, size: int, rounds: int, seed: int, *, scratch: bool
+    split: cg.Split, size: int, rounds: int, seed: int, *, scratch: bool, device: str
 ) -> Iterator[tuple[tuple[str, str], dict[str, float]]]:
-    head = cg.VisionClassifier("efficientnet-lite0", size=size, epochs=1)
+    head = cg.VisionClassifier("efficientnet-lite0", size=size, epochs=1, device=device)
     head.embed(split.public)  # features of all images are there before any run is timed
     head.embed(split.test[0])
     for X, _ in split.sites:
@@ -129,8 +131,8 @@ def _runs(
         yield (name, FEATURES), _propagation(propagation, split, head, seed)
         yield (name, "pixels"), _propagation(propagation, split, None, seed)
     if scratch:
-        net = cg.TorchClassifier("cnn_aimhi", epochs=1)
-        simclr = cg.SimCLR(epochs=10, batch_size=256, device="cpu", progress=False)
+        net = cg.TorchClassifier("cnn_aimhi", epochs=1, device=device)
+        simclr = cg.SimCLR(epochs=10, batch_size=256, device=device, progress=False)
         for name in ("local", "FedCT", "FedAvg"):
             yield (name, SCRATCH), _run(every[name], split, net, seed)
         method = cg.FedAUX(rounds=rounds, participation=1.0, scorer="mean", epsilon=1.0, pretrain=simclr)

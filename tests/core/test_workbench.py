@@ -74,3 +74,19 @@ def test_where_no_net_can_be_made_the_error_names_the_first_site_and_says_why():
     colours = pd.DataFrame({"size": np.arange(6.0), "colour": ["red"] * 6})
     with pytest.raises(SiteError, match=r"Site 'a': .* not numeric: colour"):
         first_nets([cg.TorchClassifier("mlp")], colours)
+
+
+def test_learners_with_equal_settings_make_one_net_between_them():
+    made = []
+
+    def net(shape, n_classes):
+        made.append(shape)
+        return nn.Linear(4, n_classes)
+
+    like, _ = first_nets([cg.TorchClassifier(net) for _ in range(3)])
+    assert like == {"a": "a", "b": "a", "c": "a"}
+    assert len(made) == 1
+    like, _ = first_nets([cg.TorchClassifier(net), cg.TorchClassifier(net, random_state=0)])
+    assert like == {"a": "a", "b": "a"}
+    assert len(made) == 3  # other settings: only the nets can tell
+    assert first_nets([cg.TorchClassifier("linear"), cg.TorchClassifier("mlp")])[0] == {"a": "a", "b": "b"}

@@ -323,3 +323,12 @@ def test_a_column_of_texts_may_be_one_of_several():
     sites = [cg.Site(name, X, ["well", "ill"] * 20, learner=learner) for name in "ab"]
     run = cg.run(cg.FedCT(rounds=1), sites=sites, public=X, test=(X, ["well", "ill"] * 20))
     assert run.summary().loc["mean", "accuracy"] == 1.0
+
+
+def test_sites_are_tested_as_often_as_asked_for(cancer):
+    every, seldom = (cancer.run(cg.FedCT(rounds=4), test_every=n) for n in (1, 2))
+    assert list(every.accuracy.index) == [0, 1, 2, 3]
+    assert list(seldom.accuracy.index) == [1, 3]
+    pd.testing.assert_frame_equal(seldom.accuracy, every.accuracy.loc[[1, 3]])
+    with pytest.raises(cg.ConfigError, match="test_every must be an integer of at least 1"):
+        cancer.run(cg.FedCT(rounds=4), test_every=0)

@@ -101,6 +101,8 @@ class Exam:
     codes: Codes
     metrics: tuple[Metric, ...] = ()
     """What is measured on it beside accuracy."""
+    every: int = 1
+    """A site is scored after every so many orders that have changed its model."""
 
     def measure(self, model: SiteModel) -> tuple[dict[str, float], list[str]]:
         """The metrics of a model, and why some cannot be had."""

@@ -25,6 +25,21 @@ def scores_of(model: SiteModel, exam: Exam) -> dict[str, float]:
     return {"accuracy": float(np.mean(model.predict_codes(exam.X) == exam.codes)), **exam.measure(model)[0]}
 
 
+def _equal(one: Any, other: Any) -> bool:
+    """Whether two learners hold the same, so that they make the same net: a large one is then not made to compare it.
+
+    False where it takes more than a look at plain values to tell.
+    """
+    if type(one) is not type(other) or not hasattr(one, "__dict__"):
+        return False
+    own, its = vars(one), vars(other)
+    plain = (str, int, float, type(None))
+    return own.keys() == its.keys() and all(
+        value is its[name] or (isinstance(value, plain) and type(value) is type(its[name]) and value == its[name])
+        for name, value in own.items()
+    )
+
+
 class Workbench:
     """One net per architecture. `like` is a party whose learner has that net."""
 
@@ -50,6 +65,10 @@ class Workbench:
         failed: dict[str, Exception] = {}
         for name, site in self._sites.items():
             if id(site.learner) in made:
+                continue
+            same = next((known for known in first if _equal(site.learner, self._sites[known].learner)), None)
+            if same is not None:
+                made[id(site.learner)] = same
                 continue
             try:
                 net = self._new_net(site).estimator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import math
@@ -120,6 +121,7 @@ def carry_out(unit: Unit, conditions: Conditions) -> Found:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = _pretrain(unit, conditions) if unit.row == PRETRAINING else _measure(unit, conditions)
+    gc.collect()  # nets refer to themselves: the next unit's would not fit on a GPU beside large ones
     return found | {"seconds": round(time.perf_counter() - began, 1)}
 
 

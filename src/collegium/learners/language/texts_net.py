@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from numpy.typing import NDArray
+from torch import nn
 
+from collegium.learners.language.net import Form
 from collegium.learners.language.pretrained import Pretrained
 from collegium.learners.language.reading import Memo, Tokens, texts_in
 from collegium.learners.language.recent import Recent
@@ -33,6 +35,12 @@ class TextsNet(TorchClassifier):
 
     def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
         return super()._rows(self.read(X, name), expected, name=name)
+
+    def _new_net(self, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        """Without an answer to see whether it fits, which takes a large model seconds: its form makes it fit."""
+        if not isinstance(self.net, Form):
+            return super()._new_net(input_shape, n_classes)
+        return self.net(input_shape, n_classes).eval()
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what was read: its owner knows where to read."""

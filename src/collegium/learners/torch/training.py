@@ -287,8 +287,9 @@ class Training:
 
     @cached_property
     def head(self) -> str:
-        """The name of the last linear layer."""
-        return named.find_head(self.net, self._input_shape)
+        """The name of the last linear layer; a net that names its own need not be asked for an answer to find it."""
+        known: str | None = getattr(self.net, "last_layer", None)
+        return named.find_head(self.net, self._input_shape) if known is None else known
 
     def answers(self, asked: Question) -> NDArray[Any]:
         """The net's logits, features or most probable classes, in eval mode."""
