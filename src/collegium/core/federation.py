@@ -318,7 +318,8 @@ class Federation:
         self.note("consensus_size", labels.coverage)
         self.note("consensus_changed", changed)
         if self._truth is not None and labels.known.any():
-            self.note("consensus_quality", float(np.mean(labels.codes[labels.known] == self._truth[labels.known])))
+            right = np.count_nonzero((labels.codes == self._truth) & labels.known)
+            self.note("consensus_quality", right / np.count_nonzero(labels.known))
         self.final_labels = labels
         self.observed.disclosed("sites", COORDINATOR, "", consensus)
         return changed
@@ -443,25 +444,29 @@ class Federation:
         """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
         number = awaited.requests[-1].number
         try:
-            reply = read_reply(answer.frame, answer.payload_sha256 if isinstance(answer, OwnAnswer) else None)
+            own = answer if isinstance(answer, OwnAnswer) else None
+            reply = own.reply if own is not None and own.reply is not None else read_reply(answer.frame)
             if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
                 raise WireError("A reply to another order.")
             charges, _ = read_charges(None if reply.row is None else reply.row.privacy)
-            return reply, self._opened(reply, awaited.kind) if isinstance(reply, Reply) else None, charges
+            made = None if own is None else own.release
+            return reply, self._opened(reply, awaited.kind, made) if isinstance(reply, Reply) else None, charges
         except Exception:  # whatever a site's bytes cause is that site's fault, and ends nobody else's run
             return Refusal(number, BAD_REPLY, ""), None, []
 
-    def _opened(self, reply: Reply, expected: type[Release]) -> Release:
-        """A release from its bytes: of the kind that was asked for, fit for this study."""
+    def _opened(self, reply: Reply, expected: type[Release], made: Release | None = None) -> Release:
+        """A release, from its bytes unless this process has `made` it: of the kind asked for, fit for this study."""
         kind = KINDS.get(reply.row.kind)
         if kind is None or kind is not expected:
             raise WireError("A reply of another kind than the one asked for.")
-        most = None if self._public is None else kind.most_bytes(self.n_classes, len(self._public))
-        usual = MESSAGE if kind.simulation_only else RELEASE
-        limits = usual if most is None else usual.for_contents(most)
-        release = kind.from_plain(wire.unpack(reply.payload, self._known, limits))
-        release.check(self.n_classes, None if self._public is None else len(self._public))
-        return release
+        size = None if self._public is None else len(self._public)
+        if made is None:
+            most = None if size is None else kind.most_bytes(self.n_classes, size)
+            usual = MESSAGE if kind.simulation_only else RELEASE
+            limits = usual if most is None else usual.for_contents(most)
+            made = kind.from_plain(wire.unpack(reply.payload, self._known, limits))
+        made.check(self.n_classes, size)
+        return made
 
     def _require(self, quorum: float | None, asked: int, outcome: Replies[Any]) -> None:
         share = self.quorum if quorum is None else quorum

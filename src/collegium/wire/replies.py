@@ -92,11 +92,8 @@ def write_refusal(refusal: Refusal) -> bytes:
     return wire.join(header if refusal.row is None else header | {"row": vars(refusal.row)}, b"")
 
 
-def read_reply(frame: bytes, known_sha256: str | None = None) -> Reply | Refusal:
-    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError.
-
-    `known_sha256` is the hash of its payload, where this process made the frame itself.
-    """
+def read_reply(frame: bytes) -> Reply | Refusal:
+    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError."""
     plain, payload = wire.cut_view(frame, REPLY_HEADER)
     try:
         header = (_REFUSED if "refused" in plain else _ANSWERED).validate_python(plain)
@@ -105,7 +102,7 @@ def read_reply(frame: bytes, known_sha256: str | None = None) -> Reply | Refusal
     row = header.row
     if row is not None and row.privacy is not None:  # it is structure itself, and will be parsed
         REPLY_HEADER.check_head(row.privacy.encode())
-    if row is not None and (known_sha256 or hashlib.sha256(payload).hexdigest()) != row.sha256:
+    if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
         raise WireError("A reply does not match its hash.")
     if isinstance(header, _Answered):
         if header.row.bytes > len(payload):
