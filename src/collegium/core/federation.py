@@ -79,6 +79,11 @@ class _Awaited:
         """The labels that the party is sent."""
         return [labels for each in self.requests for labels in each.labels]
 
+    @cached_property
+    def steps(self) -> str:
+        """The steps that the party is asked for, in their order."""
+        return " ".join(each.step for each in self.requests)
+
 
 class Federation:
     """The coordinator's handle on all sites.
@@ -226,13 +231,18 @@ class Federation:
             self.observed.disclosed("coordinator", "sum", asked.step, secret, asked.args)
             return secret
         total: Sum | None = None
-        for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
-            with self.timed("consensus"):
+        spent = 0.0
+        try:
+            for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
+                start = time.perf_counter()
                 total = total if total is not None else type(release).empty_sum(len(addressed))
                 try:
                     total.add_release(release)
                 except WireError:  # it fits the study, but not what the others sent
                     self.reject(party)
+                spent += time.perf_counter() - start
+        finally:
+            self.observed.cost(self.round, COORDINATOR, seconds_consensus=spent)
         return total
 
     def stream(
@@ -379,13 +389,13 @@ class Federation:
         packed: dict[tuple[Any, ...], bytes] = {}
         orders = {party: order for party, order in asked.items() if order is not None}
         questions = {} if number is None else self._requests(orders, number)
+        alike: dict[tuple[Any, ...], _Awaited] = {}
         for party, order in asked.items():
             encode = time.perf_counter()
-            awaited[party] = self._awaited(party, order, questions.get(party))
-            frames[party] = self._frame(party, awaited[party].requests, packed)
-            steps = [each.step for each in awaited[party].requests]
-            self.observed.sent(self.round, party, steps, len(frames[party]), time.perf_counter() - encode)
-        for labels in {id(each): each for every in awaited.values() for each in every.labels}.values():
+            awaited[party] = expected = self._awaited(party, order, questions.get(party), alike)
+            frames[party] = self._frame(party, expected.requests, packed)
+            self.observed.sent(self.round, party, expected.steps, len(frames[party]), time.perf_counter() - encode)
+        for labels in {id(each): each for every in alike.values() for each in every.labels}.values():
             self._known.remember(labels)
         silent = dict.fromkeys(asked)
         for answer in self._link.exchange(frames, self._deadline if deadline is None else deadline):
@@ -402,13 +412,19 @@ class Federation:
             self.reject(party, MISSING)
         self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
 
-    def _awaited(self, party: str, order: Order[Any] | None, question: Request | None) -> _Awaited:
+    def _awaited(
+        self, party: str, order: Order[Any] | None, question: Request | None, alike: dict[tuple[Any, ...], _Awaited]
+    ) -> _Awaited:
+        """What is expected of a party, once for all that are asked for the same."""
         state = self._state[party]
         requests, state.queue = state.queue, []
         if question is not None:
-            requests = [*requests, question]
+            requests.append(question)
         state.asked = requests[-1].step
-        return _Awaited(tuple(requests), Nothing if order is None else order.answer)
+        key = (id(order), *map(id, requests))
+        if key not in alike:
+            alike[key] = _Awaited(tuple(requests), Nothing if order is None else order.answer)
+        return alike[key]
 
     def _frame(self, party: str, requests: tuple[Request, ...], packed: dict[tuple[Any, ...], bytes]) -> bytes:
         knows = self._state[party].knows

@@ -72,7 +72,7 @@ class Labels:
     def digest(self) -> str:
         """A short name for exactly these labels, the same at every site."""
         named = hashlib.sha256(f"{self.n_classes}:".encode())
-        named.update(np.ascontiguousarray(self.codes, dtype="<i4"))
+        named.update(np.ascontiguousarray(self.codes, dtype="<i4").data)
         return named.hexdigest()[:16]
 
     def changed_from(self, other: Labels | None) -> int:

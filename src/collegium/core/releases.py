@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -46,13 +47,13 @@ class Release:
 
     def to_plain(self) -> dict[str, Any]:
         """The fields, as plain data for the wire."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: getattr(self, name) for name in _names(type(self))}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Build from fields that came over the wire; anything unexpected is refused."""
-        if set(plain) != {f.name for f in fields(cls)}:
-            raise WireError(f"{cls.kind}: expected the fields {[f.name for f in fields(cls)]}.")
+        if set(plain) != set(_names(cls)):
+            raise WireError(f"{cls.kind}: expected the fields {list(_names(cls))}.")
         return cls(**plain)
 
     @classmethod
@@ -367,6 +368,11 @@ class RawRecords(Release):
     def check(self, n_classes: int, public_size: int | None) -> None:
         table = isinstance(self.header, dict) and isinstance(self.columns, dict)
         self.require(table and isinstance(self.codes, np.ndarray), "a table and its class codes")
+
+
+@lru_cache(maxsize=256)
+def _names(kind: type[Release]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
 
 
 def _are_whole(counts: object) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as json_text
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -83,7 +84,10 @@ def write_reply(reply: Reply) -> bytes:
 
 def write_release(number: int, row: Row, payload: wire.Packed) -> bytes:
     """The same for a payload that is still in parts: it is copied only once."""
-    return wire.join({"number": number, "row": vars(row)}, payload)
+    # As `wire.join` would write it, in a fraction of the time: sites write one for every order.
+    entry, privacy = ("null" if text is None else json_text(text) for text in (row.entry, row.privacy))
+    told = f'"kind":{json_text(row.kind)},"bytes":{row.bytes:d},"sha256":{json_text(row.sha256)}'
+    return wire.join_words(f'{{"number":{number:d},"row":{{{told},"entry":{entry},"privacy":{privacy}}}}}', payload)
 
 
 def write_refusal(refusal: Refusal) -> bytes:
