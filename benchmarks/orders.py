@@ -57,6 +57,8 @@ CASES = (
     Case("FedCT", 5, 5, folder=False, together=True),
     Case("FedCT", 20, 20, folder=False, together=True),
     Case("FedCT", 100, 100, folder=False, together=True),
+    Case("FedCT", 5, 5, folder=True, together=True),
+    Case("FedCT", 100, 100, folder=True, together=True),
     Case("FedAvg", 1000, 50, folder=False),
     Case("FedAvg", 100, 50, folder=False, weights=300_000),
     Case("FedAvg", 100, 50, folder=False, weights=300_000, together=True),

@@ -12,7 +12,9 @@ from threadpoolctl import threadpool_info
 
 import collegium as cg
 from collegium.core.link import Answer, OwnAnswer
+from collegium.core.releases import Nothing
 from collegium.links.hosting import numerical_libraries
+from collegium.wire.replies import Reply, Row
 
 
 class Concurrent(DecisionTreeClassifier):
@@ -70,10 +72,11 @@ def test_a_users_own_random_state_is_kept(digits):
     assert np.all([isinstance(seed, int) for seed in seeds])
 
 
-def test_the_hash_of_an_answer_is_known_where_it_was_made_and_nowhere_else():
+def test_what_an_answer_says_is_known_where_it_was_made_and_nowhere_else():
     answer = OwnAnswer("a", b"frame")
-    answer.payload_sha256 = "0" * 64
+    answer.reply, answer.release = Reply(1, Row("Nothing", 0, "0" * 64, None, None), b""), Nothing()
     assert list(answer) == ["a", b"frame", None]
-    assert answer._replace(frame=b"another").payload_sha256 is None
+    changed = answer._replace(frame=b"another")
+    assert (changed.reply, changed.release) == (None, None)
     sent = pickle.loads(pickle.dumps(answer))
     assert (type(sent), sent) == (Answer, answer)

@@ -165,7 +165,7 @@ def test_a_tracer_tells_each_row_once_and_who_is_at_work():
     tracer = Tracer(observed, lambda: parties)
     observed.begin_round(0, 5)
     for party in parties:
-        observed.sent(0, party, ["m.train", "m.label"], 10, 0.0)
+        observed.sent(0, party, "m.train m.label", 10, 0.0)
     observed.received(0, "a", 7, 0.0)
     observed.metric(0, "a", "test", "accuracy", 0.5)
     first = tracer.news()
@@ -175,9 +175,9 @@ def test_a_tracer_tells_each_row_once_and_who_is_at_work():
     assert tracer.is_calm
     assert tracer.news() == []
     observed.received(0, "b", 7, 0.0)
-    observed.sent(0, "a", ["m.label"], 10, 0.0)
+    observed.sent(0, "a", "m.label", 10, 0.0)
     observed.received(0, "a", 0, 0.0)
-    observed.sent(0, "b", ["m.label"], 10, 0.0)
+    observed.sent(0, "b", "m.label", 10, 0.0)
     assert tracer.news() == []  # others than before are at work, and perhaps not for long
     assert not tracer.is_calm
     (now,) = tracer.news()

@@ -54,3 +54,11 @@ def test_a_stream_that_ends_early_or_late_is_refused() -> None:
     for count, rice in ((5, 0), (-1, 0), (1, 31), (1, -1)):
         with pytest.raises(WireError, match="invalid places"):
             reader_of(np.ones(8, np.uint8)).places(4, count, rice)
+
+
+@pytest.mark.parametrize("gaps", [[0] * 9, [5] * 9, [0] * 50 + [1 << 20], [1 << 20] * 3, [0] * 999 + [1 << 12], [7]])
+def test_places_have_the_parameter_that_takes_fewest_bits_wherever_it_lies(gaps: list[int]) -> None:
+    places = np.cumsum(np.array(gaps) + 1) - 1
+    rice, in_bytes, bits = write_places(places)
+    sizes = [sum(1 + r + (gap >> r) for gap in gaps) for r in range(31)]
+    assert (rice, 8 * in_bytes.size + sum(stream.size for stream in bits)) == (sizes.index(min(sizes)), min(sizes))

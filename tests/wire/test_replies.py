@@ -8,7 +8,17 @@ from tests.wire.mutations import ODD, mutated_bytes, mutated_words
 
 from collegium import wire
 from collegium.errors import WireError
-from collegium.wire.replies import REFUSAL, UNREAD, Refusal, Reply, Row, read_reply, write_refusal, write_reply
+from collegium.wire.replies import (
+    REFUSAL,
+    UNREAD,
+    Refusal,
+    Reply,
+    Row,
+    read_reply,
+    write_refusal,
+    write_release,
+    write_reply,
+)
 
 PAYLOAD = wire.pack({"samples": 3}).data
 ROW = Row("Count", 0, hashlib.sha256(PAYLOAD).hexdigest(), "0" * 64, '{"charges":[],"budget":null}')
@@ -78,3 +88,9 @@ def test_whatever_is_sent_is_a_reply_a_refusal_or_a_wire_error() -> None:
         except WireError:
             continue
     assert 0 < read < 1500, "some are whole still, most are not"
+
+
+@pytest.mark.parametrize("row", [ROW, Row('a "kind" of \\ \u00e4\n', 1, "0" * 64, None, None)])
+def test_a_reply_is_written_as_any_message_is(row: Row) -> None:
+    packed = wire.pack({"samples": 3})
+    assert write_release(7, row, packed) == wire.join({"number": 7, "row": vars(row)}, packed)

@@ -382,6 +382,15 @@ class TestDigest:
         assert tables.digest(np.repeat(array, 2, axis=1)[:, ::2]) == expected
         assert tables.digest(pd.DataFrame(array)) == tables.digest(pd.DataFrame(array.astype(">f8")))
 
+    def test_does_not_depend_on_how_many_rows_are_hashed_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        several = [np.arange(42.0).reshape(14, 3), every_kind_of_column(), np.zeros((5, 0)), np.zeros((0, 5))]
+        several[0][3, 1] = np.nan
+        expected = [tables.digest(table) for table in several]
+        for size in (1, 50, 100):
+            monkeypatch.setattr(tables, "_HASHED_AT_ONCE", size)
+            assert [tables.digest(table) for table in several] == expected
+        assert expected[0] == "5b5edd82a7889aeb84aa3997c288a75e9e51db5bc3472105f98ead21ad53cc2f"
+
     def test_equal_values_have_equal_digests(self) -> None:
         other_nan = np.array([[0x7FF8000000000001]], dtype=np.uint64).view(np.float64)
         assert tables.digest(other_nan) == tables.digest(np.array([[np.nan]]))

@@ -79,6 +79,11 @@ class _Awaited:
         """The labels that the party is sent."""
         return [labels for each in self.requests for labels in each.labels]
 
+    @cached_property
+    def steps(self) -> str:
+        """The steps that the party is asked for, in their order."""
+        return " ".join(each.step for each in self.requests)
+
 
 class Federation:
     """The coordinator's handle on all sites.
@@ -229,13 +234,18 @@ class Federation:
             self.observed.disclosed("coordinator", "sum", asked.step, secret, asked.args)
             return secret
         total: Sum | None = None
-        for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
-            with self.timed("consensus"):
+        spent = 0.0
+        try:
+            for party, release in self.stream(addressed, deadline=deadline, quorum=quorum):
+                start = time.perf_counter()
                 total = total if total is not None else type(release).empty_sum(len(addressed))
                 try:
                     total.add_release(release)
                 except WireError:  # it fits the study, but not what the others sent
                     self.reject(party)
+                spent += time.perf_counter() - start
+        finally:
+            self.observed.cost(self.round, COORDINATOR, seconds_consensus=spent)
         return total
 
     def stream(
@@ -323,7 +333,8 @@ class Federation:
         self.note("consensus_size", labels.coverage)
         self.note("consensus_changed", changed)
         if self._truth is not None and labels.known.any():
-            self.note("consensus_quality", float(np.mean(labels.codes[labels.known] == self._truth[labels.known])))
+            right = np.count_nonzero((labels.codes == self._truth) & labels.known)
+            self.note("consensus_quality", right / np.count_nonzero(labels.known))
         self.final_labels = labels
         self.observed.disclosed("sites", COORDINATOR, "", consensus)
         return changed
@@ -383,13 +394,13 @@ class Federation:
         packed: dict[tuple[Any, ...], bytes] = {}
         orders = {party: order for party, order in asked.items() if order is not None}
         questions = {} if number is None else self._requests(orders, number)
+        alike: dict[tuple[Any, ...], _Awaited] = {}
         for party, order in asked.items():
             encode = time.perf_counter()
-            awaited[party] = self._awaited(party, order, questions.get(party))
-            frames[party] = self._frame(party, awaited[party].requests, packed)
-            steps = [each.step for each in awaited[party].requests]
-            self.observed.sent(self.round, party, steps, len(frames[party]), time.perf_counter() - encode)
-        for labels in {id(each): each for every in awaited.values() for each in every.labels}.values():
+            awaited[party] = expected = self._awaited(party, order, questions.get(party), alike)
+            frames[party] = self._frame(party, expected.requests, packed)
+            self.observed.sent(self.round, party, expected.steps, len(frames[party]), time.perf_counter() - encode)
+        for labels in {id(each): each for every in alike.values() for each in every.labels}.values():
             self._known.remember(labels)
         silent = dict.fromkeys(asked)
         for answer in self._link.exchange(frames, self._deadline if deadline is None else deadline):
@@ -406,13 +417,19 @@ class Federation:
             self.reject(party, MISSING)
         self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
 
-    def _awaited(self, party: str, order: Order[Any] | None, question: Request | None) -> _Awaited:
+    def _awaited(
+        self, party: str, order: Order[Any] | None, question: Request | None, alike: dict[tuple[Any, ...], _Awaited]
+    ) -> _Awaited:
+        """What is expected of a party, once for all that are asked for the same."""
         state = self._state[party]
         requests, state.queue = state.queue, []
         if question is not None:
-            requests = [*requests, question]
+            requests.append(question)
         state.asked = requests[-1].step
-        return _Awaited(tuple(requests), Nothing if order is None else order.answer)
+        key = (id(order), *map(id, requests))
+        if key not in alike:
+            alike[key] = _Awaited(tuple(requests), Nothing if order is None else order.answer)
+        return alike[key]
 
     def _frame(self, party: str, requests: tuple[Request, ...], packed: dict[tuple[Any, ...], bytes]) -> bytes:
         knows = self._state[party].knows
@@ -448,25 +465,29 @@ class Federation:
         """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
         number = awaited.requests[-1].number
         try:
-            reply = read_reply(answer.frame, answer.payload_sha256 if isinstance(answer, OwnAnswer) else None)
+            own = answer if isinstance(answer, OwnAnswer) else None
+            reply = own.reply if own is not None and own.reply is not None else read_reply(answer.frame)
             if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
                 raise WireError("A reply to another order.")
             charges, _ = read_charges(None if reply.row is None else reply.row.privacy)
-            return reply, self._opened(reply, awaited.kind) if isinstance(reply, Reply) else None, charges
+            made = None if own is None else own.release
+            return reply, self._opened(reply, awaited.kind, made) if isinstance(reply, Reply) else None, charges
         except Exception:  # whatever a site's bytes cause is that site's fault, and ends nobody else's run
             return Refusal(number, BAD_REPLY, ""), None, []
 
-    def _opened(self, reply: Reply, expected: type[Release]) -> Release:
-        """A release from its bytes: of the kind that was asked for, fit for this study."""
+    def _opened(self, reply: Reply, expected: type[Release], made: Release | None = None) -> Release:
+        """A release, from its bytes unless this process has `made` it: of the kind asked for, fit for this study."""
         kind = KINDS.get(reply.row.kind)
         if kind is None or kind is not expected:
             raise WireError("A reply of another kind than the one asked for.")
-        most = None if self._public is None else kind.most_bytes(self.n_classes, len(self._public))
-        usual = MESSAGE if kind.simulation_only else RELEASE
-        limits = usual if most is None else usual.for_contents(most)
-        release = kind.from_plain(wire.unpack(reply.payload, self._known, limits))
-        release.check(self.n_classes, None if self._public is None else len(self._public))
-        return release
+        size = None if self._public is None else len(self._public)
+        if made is None:
+            most = None if size is None else kind.most_bytes(self.n_classes, size)
+            usual = MESSAGE if kind.simulation_only else RELEASE
+            limits = usual if most is None else usual.for_contents(most)
+            made = kind.from_plain(wire.unpack(reply.payload, self._known, limits))
+        made.check(self.n_classes, size)
+        return made
 
     def _require(self, quorum: float | None, asked: int, outcome: Replies[Any]) -> None:
         share = self.quorum if quorum is None else quorum

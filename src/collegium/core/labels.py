@@ -66,13 +66,14 @@ class Labels:
     @property
     def coverage(self) -> float:
         """The share of samples that have a label."""
-        return float(self.known.mean()) if len(self) else 0.0
+        return np.count_nonzero(self.known) / len(self) if len(self) else 0.0
 
     @cached_property
     def digest(self) -> str:
         """A short name for exactly these labels, the same at every site."""
-        canonical = np.ascontiguousarray(self.codes, dtype="<i4")
-        return hashlib.sha256(f"{self.n_classes}:".encode() + canonical.tobytes()).hexdigest()[:16]
+        named = hashlib.sha256(f"{self.n_classes}:".encode())
+        named.update(np.ascontiguousarray(self.codes, dtype="<i4").data)
+        return named.hexdigest()[:16]
 
     def changed_from(self, other: Labels | None) -> int:
         """How many samples have another label than in `other` (all that have one, if there is no `other`)."""

@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from collegium.core.observations import Notes
+from collegium.core.releases import Release
+from collegium.wire.replies import Reply
 
 
 class Answer(NamedTuple):
@@ -19,8 +21,10 @@ class Answer(NamedTuple):
 class OwnAnswer(Answer):
     """An answer that this process has made itself. Changed, or in another process, it is an answer like any other."""
 
-    payload_sha256: str | None = None
-    """The hash of its payload, which need not be computed again."""
+    reply: Reply | None = None
+    """What its frame says, which need not be read again."""
+    release: Release | None = None
+    """What the reply holds, where nobody can change that; None: it is read from its bytes."""
 
     def __reduce__(self) -> tuple[type[Answer], tuple[str, bytes, Notes | None]]:
         return Answer, (self.party, self.frame, self.notes)

@@ -117,25 +117,19 @@ def locked() -> threading.Lock:
     return lock
 
 
-@dataclass(eq=False)
 class _Brought:
     """What a site waits for, and what it does for others meanwhile."""
 
-    party: str
-    works: Sequence[Work[Any]]
-    order: tuple[int, ...] = ()
-    """Which of the site's tasks it is from, where it does several abreast."""
-    outcomes: list[Any] = field(init=False)
-    unsettled: int = field(init=False)
-    leads: list[_Group] = field(default_factory=list)
-    """Works that it does, its own among them."""
-    waits: bool = False
-    """Whether it is to be called, when there is something to do or nothing more to wait for."""
-    turn: threading.Lock = field(default_factory=locked)
-
-    def __post_init__(self) -> None:
-        self.outcomes = [None] * len(self.works)
-        self.unsettled = len(self.works)
+    def __init__(self, party: str, works: Sequence[Work[Any]], order: tuple[int, ...] = ()) -> None:
+        self.party, self.works, self.order = party, works, order
+        """`order`: which of the site's tasks it is from, where it does several abreast."""
+        self.outcomes: list[Any] = [None] * len(works)
+        self.unsettled = len(works)
+        self.leads: list[_Group] = []
+        """Works that it does, its own among them."""
+        self.waits = False
+        """Whether it is to be called, when there is something to do or nothing more to wait for."""
+        self.turn = locked()
 
 
 _Group = list[tuple[_Brought, int]]
@@ -167,20 +161,18 @@ class Places:
     def call(self, turn: Turn) -> None:
         """Release this when there is a place for it."""
         with self._lock:
-            self._queue.append(turn)
-        self._fill()
+            if self._free <= 0:
+                self._queue.append(turn)
+                return
+            self._free -= 1  # so nobody waits
+        turn.release()
 
     def give_back(self) -> None:
         """Let somebody else have one's place."""
         with self._lock:
-            self._free += 1
-        self._fill()
-
-    def _fill(self) -> None:
-        with self._lock:
-            if not self._queue or self._free <= 0:
+            if not self._queue or self._free < 0:
+                self._free += 1
                 return
-            self._free -= 1
             turn = self._queue.popleft()
         turn.release()
 
@@ -235,7 +227,7 @@ class Meeting:
 
         The block begins once there is a place for it, unless its thread `has_place` already, and gives it back itself.
         """
-        return _Attending(self, party).attended(self.leave, has_place=has_place)
+        return _Attended(_Attending(self, party), self.leave, has_place=has_place)
 
     def disperse(self) -> None:
         """Nobody else will come: those who wait are not kept waiting, and who comes later works alone."""
@@ -357,7 +349,7 @@ class Delegation:
         """As in `Meeting.attended`: what these do is noted for the one that they are there for."""
         number = self._numbers.setdefault(name, len(self._numbers))
         attending = _Attending(self._by.meeting, self._by.party, (*self._by.order, number))
-        return attending.attended(self.leave, has_place=has_place)
+        return _Attended(attending, self.leave, has_place=has_place)
 
     def leave(self) -> None:
         """One of them has left, or never comes."""
@@ -482,19 +474,23 @@ class _Attending(NamedTuple):
     party: str
     order: tuple[int, ...] = ()
 
-    @contextmanager
-    def attended(self, leave: Callable[[], None], *, has_place: bool) -> Iterator[None]:
-        """Be there during a block, with a place; `leave` says that one has left."""
-        token = _current.set(self)
-        if not has_place:
-            self.meeting.places.take()
-        try:
-            yield
-        finally:
-            _current.reset(token)
-            leave()
-            if not has_place:
-                self.meeting.places.give_back()
+
+class _Attended(AbstractContextManager[None]):
+    """Be there during a block, with a place; `leave` says that one has left."""
+
+    def __init__(self, attending: _Attending, leave: Callable[[], None], *, has_place: bool) -> None:
+        self._attending, self._leave, self._has_place = attending, leave, has_place
+
+    def __enter__(self) -> None:
+        self._token = _current.set(self._attending)
+        if not self._has_place:
+            self._attending.meeting.places.take()
+
+    def __exit__(self, *raised: object) -> None:
+        _current.reset(self._token)
+        self._leave()
+        if not self._has_place:
+            self._attending.meeting.places.give_back()
 
 
 _current: ContextVar[_Attending | None] = ContextVar("meeting", default=None)

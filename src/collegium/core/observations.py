@@ -134,9 +134,15 @@ class Observations:
 
     def cost(self, number: int, party: str, **amounts: float) -> None:
         """Add to what a party cost in a round."""
-        row = self.costs.setdefault((number, party), dict.fromkeys(COST_COLUMNS, 0.0))
+        row = self._costs(number, party)
         for name, amount in amounts.items():
             row[name] = row.get(name, 0.0) + amount
+
+    def _costs(self, number: int, party: str) -> dict[str, float]:
+        row = self.costs.get((number, party))
+        if row is None:
+            row = self.costs[number, party] = dict.fromkeys(COST_COLUMNS, 0.0)
+        return row
 
     @contextmanager
     def watch(self, activity: str) -> Iterator[None]:
@@ -147,24 +153,32 @@ class Observations:
         finally:
             self.cost(self.round, "coordinator", **{f"seconds_{activity}": time.perf_counter() - start})
 
-    def sent(self, number: int, party: str, steps: list[str], size: int, seconds: float) -> None:
+    def sent(self, number: int, party: str, steps: str, size: int, seconds: float) -> None:
         """A frame with orders was written for a party."""
-        self.orders.append({"round": number, "party": party, "steps": " ".join(steps), "bytes": size})
-        self.cost(number, party, bytes_down=size, seconds_wire=seconds)
+        self.orders.append({"round": number, "party": party, "steps": steps, "bytes": size})
+        row = self._costs(number, party)
+        row["bytes_down"] += size
+        row["seconds_wire"] += seconds
 
     def received(self, number: int, party: str, size: int, seconds: float) -> None:
         """A frame came from a party."""
         self.answers[party] += 1
-        self.cost(number, party, bytes_up=size, seconds_wire=seconds)
+        row = self._costs(number, party)
+        row["bytes_up"] += size
+        row["seconds_wire"] += seconds
 
     def noted(self, number: int, party: str, notes: Notes) -> None:
         """What a simulated site noted beside its reply."""
-        spent = {f"seconds_{activity}": seconds for activity, seconds in notes.seconds.items()}
-        self.cost(number, party, seconds_total=notes.busy, **spent)
+        row = self._costs(number, party)
+        row["seconds_total"] += notes.busy
+        for activity, seconds in notes.seconds.items():
+            name = f"seconds_{activity}"
+            row[name] = row.get(name, 0.0) + seconds
         for name, value in notes.noted.items():
             self.metric(number, party, "private", name, value)
-        told = {} if notes.accuracy is None else {"accuracy": notes.accuracy}
-        for name, value in (told | notes.scores).items():
+        if notes.accuracy is not None:
+            self._test(number, party, "accuracy", notes.accuracy)
+        for name, value in notes.scores.items():
             self._test(number, party, name, value)
 
     def _test(self, number: int, party: str, name: str, value: float) -> None:

@@ -49,7 +49,8 @@ class PublicSet:
         last = self._last_labelled  # sites of one process often learn from the very same labels
         if last is None or last[0] is not L:
             known = L.known
-            last = self._last_labelled = L, PseudoLabelled(self._some(known), read_only(L.codes[known]), known)
+            codes = L.codes if known.all() else read_only(L.codes[known])
+            last = self._last_labelled = L, PseudoLabelled(self._some(known), codes, known)
         return last[1]
 
     def _some(self, known: NDArray[np.bool_]) -> Any:

@@ -6,7 +6,7 @@ A release's fields are plain data: numbers, strings, arrays, labels. Never objec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -46,14 +46,20 @@ class Release:
 
     def to_plain(self) -> dict[str, Any]:
         """The fields, as plain data for the wire."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: getattr(self, name) for name in self._names()}
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Build from fields that came over the wire; anything unexpected is refused."""
-        if set(plain) != {f.name for f in fields(cls)}:
-            raise WireError(f"{cls.kind}: expected the fields {[f.name for f in fields(cls)]}.")
+        if set(plain) != set(cls._names()):
+            raise WireError(f"{cls.kind}: expected the fields {list(cls._names())}.")
         return cls(**plain)
+
+    @classmethod
+    def _names(cls) -> tuple[str, ...]:
+        """The names of its fields, which dataclasses keep for `match`: `fields` makes a list each time."""
+        names: tuple[str, ...] = cls.__match_args__
+        return names
 
     @classmethod
     def most_bytes(cls, n_classes: int, public_size: int) -> int | None:

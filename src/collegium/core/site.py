@@ -486,4 +486,4 @@ def _no_keyring() -> Keyring:
 def _opened(mixture: Mixture) -> Mixture:
     """The same, with its private rows noted as read."""
     rows = mixture.private
-    return replace(mixture, private=rows.opened() if isinstance(rows, PrivateData) else rows)
+    return Mixture(rows.opened(), mixture.pseudo, mixture.weights) if isinstance(rows, PrivateData) else mixture

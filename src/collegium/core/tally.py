@@ -108,7 +108,9 @@ class Tally:
         shares = np.zeros(self._counts.shape[1])
         for part in _chunks(len(shares)):
             counts = self._counts[:, part]
-            shares[part] = counts.max(axis=0) / np.maximum(counts.sum(axis=0, dtype=np.int64), 1)
+            # Approvals may be more than voters; votes are not, and their sum fits the counts' own type.
+            cast = counts.sum(axis=0, dtype=np.int64 if self._approvals else counts.dtype)
+            np.divide(counts.max(axis=0), np.maximum(cast, 1), out=shares[part], dtype=np.float64)
         return shares
 
     def winners(self, seed: int, quorum: float = 0.0) -> Codes:

@@ -130,6 +130,7 @@ class Trainer:
         fractions = classes.dtype.kind == "f" and not np.array_equal(classes, np.round(classes))
         self._wants_codes = fractions or wants_codes(learner)
         self._every = np.arange(len(classes), dtype=code_dtype(len(classes)))
+        self._last_targets: tuple[Codes, NDArray[Any]] | None = None
 
     def fit(
         self,
@@ -247,7 +248,7 @@ class Trainer:
             terms = replace(terms or LocalTerms(keep_optimizer=True), confidences=data.weights)
         estimator.update(
             data.private.X,
-            self._targets(data.private.codes, self._every),
+            self._private_targets(data.private.codes),
             classes=self._all_targets,
             pseudo=pseudo,
             epochs=update.epochs,
@@ -274,6 +275,12 @@ class Trainer:
     @cached_property
     def _all_targets(self) -> NDArray[Any]:
         return read_only(self._targets(self._every, self._every))
+
+    def _private_targets(self, codes: Codes) -> NDArray[Any]:
+        """Those of the last call are kept: a site's own rows are the same in every round."""
+        if self._last_targets is None or self._last_targets[0] is not codes:
+            self._last_targets = codes, read_only(self._targets(codes, self._every))
+        return self._last_targets[1]
 
     def _pseudo_targets(self, pseudo: LabelledData) -> NDArray[Any]:
         if isinstance(pseudo, PseudoLabelled) and not self._wants_codes:

@@ -124,8 +124,8 @@ class AgentPool:
             self._told[party] = why
             agent.log.write(f"{ALONE}: {why}")
         answer = OwnAnswer(party, reply, agent.notes)
-        if agent.hashed is not None and agent.hashed[0] is reply:
-            answer.payload_sha256 = agent.hashed[1]
+        if agent.made is not None and agent.made[0] is reply:
+            _, answer.reply, answer.release = agent.made
         return answer
 
     @property

@@ -28,6 +28,7 @@ class ReplayLink:
         self._record = record
         self._next = 0
         self._behind = dict(live.behind) if isinstance(live, RepeatingLink) else {}
+        self._open = live if isinstance(live, OpenLink) else None  # which takes a while to find out
 
     def exchange(self, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
         """From the record where it has this exchange, from the sites otherwise."""
@@ -53,8 +54,8 @@ class ReplayLink:
     def newcomers(self) -> tuple[str, ...]:
         """Those that joined before this exchange when it was recorded; live, those that join now."""
         joined = self._record.newcomers(self._next)
-        if self._next >= self._record.length and isinstance(self._live, OpenLink):
-            joined += self._record.write_newcomers(self._next, self._live.newcomers())
+        if self._next >= self._record.length and self._open is not None:
+            joined += self._record.write_newcomers(self._next, self._open.newcomers())
         self.parties += joined
         return joined
 

@@ -260,6 +260,9 @@ class Course:
         self._hosting = hosting
         self._folder = folder
         self._callbacks = callbacks
+        self._by_round: dict[int, list[dict[str, Any]]] = {}
+        self._sorted = 0
+        """How many of the metrics are in it."""
         self._study = None if study is None else study.to_toml()
         self._clock = time.perf_counter()
         # Of sites elsewhere the coordinator knows the names only.
@@ -352,11 +355,18 @@ class Course:
         for callback in self._callbacks:
             callback.on_disclosure(disclosure)
 
+    def _metrics_of(self, number: int) -> tuple[dict[str, Any], ...]:
+        """A round's metrics; only those that were added since the last call are looked through."""
+        rows = self._fed.observed.metrics
+        for row in rows[self._sorted :]:
+            self._by_round.setdefault(row["round"], []).append(row)
+        self._sorted = len(rows)
+        return tuple(self._by_round.get(number, ()))
+
     def _round_ends(self, number: int, of: int) -> bool:
         stop = False
         for callback in self._callbacks:
-            metrics = tuple(row for row in self._fed.observed.metrics if row["round"] == number)
-            answer = callback.on_round(RoundReport(number, of, metrics))
+            answer = callback.on_round(RoundReport(number, of, self._metrics_of(number)))
             if isinstance(answer, dict):
                 for metric, value in answer.items():
                     self._fed.note(metric, value, split="callback")

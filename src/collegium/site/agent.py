@@ -22,7 +22,7 @@ import numpy as np
 from collegium import wire
 from collegium.core.labels import Labels
 from collegium.core.observations import Notes
-from collegium.core.releases import Nothing
+from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
 from collegium.errors import Refused, StorageError, WireError
 from collegium.privacy.claims import Charge
@@ -111,8 +111,8 @@ class Agent:
         """Those of the last reply, kept until the next: a coordinator in this process reads them meanwhile."""
         self.notes: Notes | None = None
         """What was recorded beside the last reply; a real site records nothing."""
-        self.hashed: tuple[bytes, str] | None = None
-        """A reply that was made for the last frame, and the hash of its payload."""
+        self.made: tuple[bytes, Reply, Release | None] | None = None
+        """A reply that was made for the last frame: its bytes, what they say, and the release if it may be shared."""
         self.unstored: StorageError | None = None
         """Why the outcome of the last frame could not be stored: it did not happen, and the state in memory is void."""
         site.before_private_fit = lambda charge: gate.require_budget([*site.exposure.unpaid, charge])
@@ -124,7 +124,7 @@ class Agent:
     def serve(self, frame: bytes) -> bytes:
         """Answer one frame of orders. Whatever a step or a message does, it refuses rather than raises."""
         start = time.perf_counter()
-        self.notes = self.unstored = self.hashed = None
+        self.notes = self.unstored = self.made = None
         try:
             digest, header, orders = self._reader.begin(frame)
             done = self.gate.ledger.sent(header.run, header.last)
@@ -250,8 +250,10 @@ class Agent:
     def _reply(self, last: Request, release: object) -> bytes:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
         self._sent_labels = sealed.packed.labels
-        reply = write_release(last.number, sealed.row(self._published(sealed.charges)), sealed.packed)
-        self.hashed = reply, sealed.sha256
+        row = sealed.row(self._published(sealed.charges))
+        reply = write_release(last.number, row, sealed.packed)
+        payload = memoryview(reply)[len(reply) - len(sealed.packed) :]
+        self.made = reply, Reply(last.number, row, payload), sealed.shared
         return reply
 
     def _published(self, charges: tuple[Charge, ...] | None) -> list[Charge] | None:

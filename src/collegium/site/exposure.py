@@ -7,7 +7,7 @@ nothing but a mechanism at the gate can protect what leaves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from collegium.privacy.claims import Charge
@@ -72,4 +72,4 @@ class Exposure:
 
     def copy(self) -> Exposure:
         """For storing."""
-        return replace(self, unpaid=list(self.unpaid))
+        return Exposure(self.read, self.fits, list(self.unpaid))

@@ -29,6 +29,7 @@ from collegium.wire.orders import Request
 from collegium.wire.replies import REFUSAL, Row
 
 _GATE_ONLY: Final = object()
+_FIXED: Final = frozenset({Labels, str, int, float, bool, type(None)})
 _LARGE: Final = 1 << 18
 """Bytes that take long to hash, beside a change of threads."""
 
@@ -42,6 +43,8 @@ class Sealed:
     sha256: str
     entry: str | None = None
     charges: tuple[Charge, ...] | None = None
+    shared: Release | None = None
+    """The release itself, if nothing in it can be changed: who reads it in this process need not read its bytes."""
     key: InitVar[object] = None
 
     def __post_init__(self, key: object) -> None:
@@ -103,7 +106,7 @@ class Gate:
             checked = self._checked(request, release)
         if isinstance(checked, Nothing):
             packed = self._pack(request, checked, reference)
-            return Sealed(checked.kind, packed, packed.sha256, key=_GATE_ONLY)
+            return Sealed(checked.kind, packed, packed.sha256, shared=_shared(checked), key=_GATE_ONLY)
         if checked.simulation_only and not self.simulation:
             raise Refused("release-denied", f"{checked.kind} never leaves a site outside a simulation.")
         if mask is not None and mask.again is not None:
@@ -124,7 +127,7 @@ class Gate:
         self._check_size(request, packed)
         if mask is not None and masks is not None and mask.again is None:
             masks.keep(site, mask, bare, charges)
-        return self._written(request, checked.kind, packed, charges)
+        return self._written(request, checked.kind, packed, charges, _shared(checked))
 
     def hash_again(self, request: Request, release: object, reference: Labels | None, site: ActiveSite) -> str:
         """The hash of what `seal` would make of a release that has left before; nothing is written or charged."""
@@ -145,7 +148,14 @@ class Gate:
         """Record the cost of a refusal that depends on private fits. Call inside a transaction."""
         return self._written(request, REFUSAL, wire.Packed((), 0), exposure.bill())
 
-    def _written(self, request: Request, kind: str, packed: wire.Packed, charges: list[Charge] | None) -> Sealed:
+    def _written(
+        self,
+        request: Request,
+        kind: str,
+        packed: wire.Packed,
+        charges: list[Charge] | None,
+        shared: Release | None = None,
+    ) -> Sealed:
         """What may leave, once its row is in the ledger."""
         with beside_others() if len(packed) > _LARGE else nullcontext():
             sha256 = packed.sha256
@@ -158,7 +168,7 @@ class Gate:
             row = self.ledger.append(entry)
         except LedgerError as error:
             raise Refused("ledger-damaged", f"{error} Nothing more can leave.") from None
-        return Sealed(kind, packed, sha256, row, privacy, key=_GATE_ONLY)
+        return Sealed(kind, packed, sha256, row, privacy, shared, key=_GATE_ONLY)
 
     @staticmethod
     def pays(request: Request, release: object, exposure: Exposure) -> bool:
@@ -254,6 +264,11 @@ def mechanism_for(
     """The mechanism that an order names, as this step is answered through it, and what the step declares."""
     declared = step.sensitivity(args)
     return build_mechanism(plain).for_step(declared), declared
+
+
+def _shared(release: Release) -> Release | None:
+    """The release, if its values are read from the wire just as they are here, and cannot be changed."""
+    return release if all(type(value) in _FIXED for value in vars(release).values()) else None
 
 
 def _size(release: Release) -> int:

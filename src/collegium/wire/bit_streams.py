@@ -17,6 +17,8 @@ from collegium.errors import WireError
 
 Bits: TypeAlias = NDArray[np.uint8]
 """One bit per byte, as a stream is read and written."""
+_NEAR: Final = 4
+"""How many Rice parameters near the likely one are tried."""
 _FEW: Final = 4
 """Symbols in a group, up to which adding them up one by one is faster than a product of matrices."""
 
@@ -47,10 +49,15 @@ def radix_size(n: int, s: int) -> int:
 def radix_bits(symbols: NDArray[np.integer[Any]], s: int) -> Bits:
     """Symbols of an alphabet of s, in groups."""
     k, width = grouping(s)
-    whole = symbols.size - symbols.size % k
-    rest = symbols[whole:]
-    groups = _group_bits(symbols[:whole].reshape(-1, k), s, width)
-    return np.concatenate([groups, _group_bits(rest.reshape(1, -1), s, _width(s, rest.size))])
+    rest = symbols.size % k
+    if rest:  # zeros before its symbols make the last group as long as the others, and are the same number
+        whole = symbols.size - rest
+        groups = np.zeros((whole // k + 1, k), symbols.dtype)
+        groups.reshape(-1)[:whole] = symbols[:whole]
+        groups[-1, k - rest :] = symbols[whole:]
+    else:
+        groups = symbols.reshape(-1, k)
+    return _group_bits(groups, s, width)[: radix_size(symbols.size, s)]
 
 
 def _group_bits(groups: NDArray[np.integer[Any]], s: int, width: int) -> Bits:
@@ -80,18 +87,21 @@ def _to_bits(numbers: NDArray[np.unsignedinteger[Any]], width: int) -> Bits:
 # Places: gaps in a Rice code
 
 
-def write_places(places: NDArray[np.int32]) -> tuple[int, NDArray[np.uint8], list[Bits]]:
-    """Increasing places as their Rice parameter, and remainders and quotients: whole bytes, and the bits after them."""
+def write_places(places: NDArray[np.integer[Any]]) -> tuple[int, NDArray[np.uint8], list[Bits]]:
+    """Increasing places as their Rice parameter, and remainders and quotients: whole bytes, and the bits after them.
+
+    In as few operations as possible: places are few, and each operation finds the caches full of something else.
+    """
     if not places.size:
         return 0, np.empty(0, np.uint8), []
-    gaps = _steps(places) - np.int32(1)
-    rice = _best_rice(gaps)
-    quotients = gaps >> np.int32(rice)
-    ends = np.cumsum(quotients + np.int32(1), dtype=np.intp) - 1
-    unary = np.zeros(int(ends[-1]) + 1, np.uint8)
-    unary[ends] = 1
+    gaps = places.astype(np.int32)
+    gaps[1:] -= gaps[:-1] + np.int32(1)
+    rice, quotients = _best_rice(gaps, int(places[-1]) + 1 - places.size)
+    ones = np.cumsum(quotients + np.int32(1), dtype=np.intp)
+    unary = np.zeros(int(ones[-1]) + 1, np.uint8)
+    unary[ones] = 1
     in_bytes, remainders = _split(gaps & np.int32((1 << rice) - 1), rice)
-    return rice, in_bytes, [remainders, unary]
+    return rice, in_bytes, [remainders, unary[1:]]
 
 
 def _split(numbers: NDArray[np.int32], width: int) -> tuple[NDArray[np.uint8], Bits]:
@@ -112,25 +122,20 @@ def _steps(places: NDArray[Any]) -> NDArray[Any]:
     return steps
 
 
-def _best_rice(gaps: NDArray[np.int32]) -> int:
+def _best_rice(gaps: NDArray[np.int32], total: int) -> tuple[int, NDArray[np.int32]]:
+    """The parameter that takes fewest bits, and the quotients by it; `total` is the sum of the gaps."""
     # The cost, size * (1 + r) + sum(gaps >> r), is convex in r: it falls until a bit more saves too little, which is
-    # somewhere near the mean.
-    sums: dict[int, int] = {}
-
-    def saves_enough(rice: int) -> bool:
-        """Whether one more bit of every remainder saves more bits of quotients than it costs."""
-        for each in (rice, rice + 1):
-            if each not in sums:  # which is less than the number of places, and fits 32 bits
-                sums[each] = int(np.add.reduce(gaps >> np.int32(each), dtype=np.int32))
-        return sums[rice] - sums[rice + 1] > gaps.size
-
-    mean = int(np.add.reduce(gaps, dtype=np.int32)) // gaps.size
-    rice = max(0, mean.bit_length() - 2)
-    while rice and not saves_enough(rice - 1):
-        rice -= 1
-    while saves_enough(rice):
-        rice += 1
-    return rice
+    # somewhere near the mean. All of those near it are tried at once.
+    first = max(0, (total // gaps.size).bit_length() - 3)
+    quotients = gaps >> np.arange(first, first + _NEAR, dtype=np.int32)[:, None]
+    # Their sums are less than the number of places, and fit 32 bits.
+    sums: list[int] = np.add.reduce(quotients, axis=1, dtype=np.int32).tolist()
+    rice = next((i for i in range(_NEAR - 1) if sums[i] - sums[i + 1] <= gaps.size), None)
+    if rice is None or (rice == 0 and first > 0):  # further away: never seen, but nothing rules it out
+        costs = [gaps.size * r + int(np.add.reduce(gaps >> np.int32(r), dtype=np.int64)) for r in range(31)]
+        rice = costs.index(min(costs))
+        return rice, gaps >> np.int32(rice)
+    return first + rice, quotients[rice]
 
 
 class Reader:

@@ -128,13 +128,17 @@ def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE
     """Write a message; labels in it are written against `reference` where that is smaller."""
     writer = _Writer(reference)
     tree = writer.plain(message)
-    head = _ENCODER.encode(tree).encode()
+    body_size = sum([content.size for content in writer.body])
+    start = _started(_ENCODER.encode(tree).encode(), body_size, limits)
+    return Packed([start, *[content.data for content in writer.body]], body_size, tuple(writer.labels.values()))
+
+
+def _started(head: bytes, body_size: int, limits: Limits = MESSAGE) -> bytes:
+    """A message up to its body."""
     limits.check_head(head)
-    body_size = sum(content.size for content in writer.body)
     if _START + len(head) + body_size > MAX_BYTES:
         raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
-    start = _MAGIC + _SIZES.pack(len(head), body_size) + head
-    return Packed([start, *(content.data for content in writer.body)], body_size, tuple(writer.labels.values()))
+    return _MAGIC + _SIZES.pack(len(head), body_size) + head
 
 
 def unpack(
@@ -170,6 +174,11 @@ def join(header: Mapping[str, Any], payload: bytes | Packed) -> bytes:
     """Put a payload, byte for byte, behind a header of its own."""
     behind = payload.parts if isinstance(payload, Packed) else [payload]
     return b"".join([*pack(header).parts, *behind])
+
+
+def join_words(header: str, payload: Packed) -> bytes:
+    """The same for a header that is JSON already, of words and whole numbers alone."""
+    return b"".join([_started(header.encode(), 0), *payload.parts])
 
 
 def cut(data: bytes, limits: Limits = HEADER) -> tuple[dict[str, Any], bytes]:

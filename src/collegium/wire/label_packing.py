@@ -165,12 +165,12 @@ def _encode_difference(
 ) -> tuple[Header, NDArray[np.uint8]]:
     """`plain` is the number of symbols of the labels by themselves."""
     s = max(plain, n_classes + int(_abstains(reference)))
-    changed = np.flatnonzero(labels != reference)
+    changed = (labels != reference).nonzero()[0]
     # The labels and not the symbols may be subtracted: the offset between them cancels. Modulo s, they differ by 1 to
     # s - 1, which is written as 0 to s - 2.
     differences = np.subtract(labels.take(changed), reference.take(changed), dtype=np.int32)
     differences += np.where(differences < 0, np.int32(s - 1), np.int32(-1))
-    rice, in_bytes, bits = write_places(changed.astype(np.int32))
+    rice, in_bytes, bits = write_places(changed)
     content = np.packbits(np.concatenate([*bits, radix_bits(differences, s - 1)]), bitorder="little")
     return [labels.size, s, changed.size, rice], np.concatenate([in_bytes, content])
 

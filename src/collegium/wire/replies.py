@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from json.encoder import encode_basestring_ascii as json_text
 from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
@@ -83,7 +84,10 @@ def write_reply(reply: Reply) -> bytes:
 
 def write_release(number: int, row: Row, payload: wire.Packed) -> bytes:
     """The same for a payload that is still in parts: it is copied only once."""
-    return wire.join({"number": number, "row": vars(row)}, payload)
+    # As `wire.join` would write it, in a fraction of the time: sites write one for every order.
+    entry, privacy = ("null" if text is None else json_text(text) for text in (row.entry, row.privacy))
+    told = f'"kind":{json_text(row.kind)},"bytes":{row.bytes:d},"sha256":{json_text(row.sha256)}'
+    return wire.join_words(f'{{"number":{number:d},"row":{{{told},"entry":{entry},"privacy":{privacy}}}}}', payload)
 
 
 def write_refusal(refusal: Refusal) -> bytes:
@@ -92,11 +96,8 @@ def write_refusal(refusal: Refusal) -> bytes:
     return wire.join(header if refusal.row is None else header | {"row": vars(refusal.row)}, b"")
 
 
-def read_reply(frame: bytes, known_sha256: str | None = None) -> Reply | Refusal:
-    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError.
-
-    `known_sha256` is the hash of its payload, where this process made the frame itself.
-    """
+def read_reply(frame: bytes) -> Reply | Refusal:
+    """What a frame says; anything but a reply or a refusal, whole and consistent, is a WireError."""
     plain, payload = wire.cut_view(frame, REPLY_HEADER)
     try:
         header = (_REFUSED if "refused" in plain else _ANSWERED).validate_python(plain)
@@ -105,7 +106,7 @@ def read_reply(frame: bytes, known_sha256: str | None = None) -> Reply | Refusal
     row = header.row
     if row is not None and row.privacy is not None:  # it is structure itself, and will be parsed
         REPLY_HEADER.check_head(row.privacy.encode())
-    if row is not None and (known_sha256 or hashlib.sha256(payload).hexdigest()) != row.sha256:
+    if row is not None and hashlib.sha256(payload).hexdigest() != row.sha256:
         raise WireError("A reply does not match its hash.")
     if isinstance(header, _Answered):
         if header.row.bytes > len(payload):

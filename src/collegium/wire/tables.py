@@ -30,6 +30,7 @@ PLAIN_KINDS: Final = "biufMmUS"
 WIDEST_FLOAT: Final = 8
 
 _WORDS_OF_A_TEXT: Final = 3
+_HASHED_AT_ONCE: Final = 1 << 20
 # Bytes of an array of texts of fixed width: all are as wide as the widest.
 MOST_FIXED: Final = 2**24
 
@@ -176,9 +177,11 @@ def digest(X: Table) -> str:
     header, arrays = _canonical_csr(X) if sparse.issparse(X) else to_arrays(X)
     sha = hashlib.sha256(_line("collegium table 1", _without_storage(header)))
     for name in sorted(arrays):
-        canonical = _canonical_array(arrays[name])
-        sha.update(_line(name, canonical.dtype.str, canonical.shape))
-        sha.update(canonical.tobytes())
+        array = np.atleast_1d(arrays[name])
+        sha.update(_line(name, array.dtype.newbyteorder("<").str, array.shape))
+        rows = max(1, _HASHED_AT_ONCE * len(array) // max(1, array.nbytes))
+        for start in range(0, len(array), rows):  # some rows at a time: copies of a whole public set take longest
+            sha.update(_canonical_array(array[start : start + rows]).tobytes())
     return sha.hexdigest()
 
 

@@ -1,0 +1,108 @@
+"""A coordinator in the process of its sites does not read again what they have just written; it checks all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.naive_bayes import GaussianNB
+
+import collegium as cg
+from collegium.core import ActiveSite, Federation, HardLabels, Labels, step
+from collegium.core.link import Answer, OwnAnswer
+from collegium.core.releases import Count, Numbers
+from collegium.links.local import LocalLink
+
+X = np.random.default_rng(0).normal(size=(40, 2))
+KEPT: dict[str, np.ndarray[Any, Any]] = {}
+
+
+@step
+def keep_numbers(site: ActiveSite) -> Numbers:
+    KEPT[site.name] = np.arange(3.0)
+    return Numbers(KEPT[site.name])
+
+
+@step
+def too_few_labels(site: ActiveSite) -> HardLabels:
+    return HardLabels(Labels(np.zeros(len(site.public) - (site.name == "b"), np.int64), site.n_classes))
+
+
+@step
+def count(site: ActiveSite) -> Count:
+    return Count(np.int64(site.records) if site.name == "a" else site.records)  # type: ignore[arg-type]
+
+
+class Asking(cg.Algorithm):
+    """Does what a test says."""
+
+    asks_for = (keep_numbers, too_few_labels, count)
+    found: Any = None
+
+    def coordinate(self, fed: Federation) -> None:
+        self.__class__.found = self.ask(fed)
+
+    def ask(self, fed: Federation) -> Any:
+        raise NotImplementedError
+
+
+def asked(ask: Any) -> Any:
+    method = type("Once", (Asking,), {"ask": lambda self, fed: ask(fed)})
+    sites = [cg.Site(name, X, np.arange(40) % 2, GaussianNB()) for name in "ab"]
+    cg.run(method(), sites=sites, public=X, link="local", progress=False)
+    return method.found
+
+
+def test_arrays_of_a_site_are_not_those_of_the_coordinator() -> None:
+    def ask(fed: Federation) -> list[list[float]]:
+        replies = fed.ask(keep_numbers())
+        for values in KEPT.values():
+            values[:] = -1.0
+        replies["a"].values[0] = 7.0  # nor are they frozen
+        return [replies[party].values.tolist() for party in "ab"]
+
+    assert asked(ask) == [[7.0, 1.0, 2.0], [0.0, 1.0, 2.0]]
+
+
+@pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning")
+def test_what_does_not_fit_the_study_is_refused_in_one_process_too() -> None:
+    def ask(fed: Federation) -> tuple[list[str], dict[str, str]]:
+        replies = fed.ask(too_few_labels())
+        return list(replies), replies.refused
+
+    assert asked(ask) == (["a"], {"b": "bad-reply"})
+
+
+def test_numbers_are_what_they_would_be_over_the_wire() -> None:
+    found = asked(lambda fed: [type(release.samples) for release in fed.ask(count()).values()])
+    assert found == [int, int]
+
+
+@pytest.mark.filterwarnings("ignore::collegium.errors.CollegiumWarning")
+def test_an_answer_that_was_changed_on_its_way_is_read_and_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = LocalLink.exchange
+
+    def changed(self: LocalLink, orders: Mapping[str, bytes], deadline: float | None) -> Iterator[Answer]:
+        for answer in exchange(self, orders, deadline):
+            assert isinstance(answer, OwnAnswer)
+            assert answer.reply is not None
+            other = answer.frame[:-1] + bytes([answer.frame[-1] ^ 1])
+            yield answer._replace(frame=other) if answer.party == "b" else answer
+
+    monkeypatch.setattr(LocalLink, "exchange", changed)
+    assert asked(lambda fed: fed.ask(count()).refused) == {"b": "bad-reply"}
+
+
+def test_labels_are_shared_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(fed: Federation) -> bool:
+        own = fed._read  # type: ignore[attr-defined]
+        shared = []
+        monkeypatch.setattr(fed, "_read", lambda answer, awaited: shared.append(answer) or own(answer, awaited))
+        replies = fed.ask(too_few_labels(), ["a"])
+        with pytest.raises(ValueError, match="read-only"):
+            replies["a"].labels.codes[0] = 1
+        return replies["a"] is shared[0].release
+
+    assert asked(ask)
