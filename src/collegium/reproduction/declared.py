@@ -70,7 +70,6 @@ class Table(File):
     minutes: float = Field(1.0, description="about how long a run takes on the device, where none has been timed")
     worth: float = Field(1.0, gt=0, description="how much its numbers matter beside other tables', where time is short")
     device: Literal["cpu", "cuda"] = Field("cpu", description="what it is meant to be run on")
-    test_every: int = Field(1, ge=1, description="in how many rounds a common model is tested once")
     differs: list[str] = Field([], description="in what it differs from the paper, and why")
     study: dict[str, Any]
     quick: dict[str, Any] = Field(

@@ -157,7 +157,6 @@ def _measure(unit: Unit, conditions: Conditions) -> Found:
         public=prepared.shared,
         test=prepared.test,
         test_sites=measure != "global" or "weights" not in algorithm.needs,  # else the common model is tested alone
-        test_every=table.test_every,
         public_truth=prepared.public_truth,
         classes=prepared.classes,
         global_learner=prepared.global_learner,

@@ -101,8 +101,8 @@ def run(
             FedMD, which learns from its labels).
         test: ``(X, y)``; sites note their accuracy on it whenever they answer. It trains nothing.
         test_sites: Whether every site is tested (False saves time: only the common model of each round is).
-        test_every: Test a site once in so many times that it answers, and the common model once in so many rounds and in
-            the last: it saves time where rounds are short. Sites are tested last if it divides how often they answer.
+        test_every: Test a site once in so many times that it answers, and the common model once in so many rounds and
+            in the last: it saves time where rounds are short. It should divide the number of a site's answers.
         metrics: What to measure on the test set beside accuracy: names of scikit-learn's scorers, sensitivity,
             specificity, log_loss, brier, calibration_error, calibration_curve or confusion_matrix, or functions
             ``score(model, X, y)``. `run.metrics` has them by site and round, and for the global model.

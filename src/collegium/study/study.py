@@ -162,7 +162,7 @@ class EngineSection(Section):
     device: str | None = Field(None, description="cpu, cuda or cuda:N for all learners that have a device")
     gpus: float = Field(0.0, ge=0, description="with link ray: over how many GPUs sites are spread, or a share of one")
     precision: Precision | None = Field(None, description="float32, tf32 or bfloat16 for all nets")
-    test_every: int = Field(1, ge=1, description="sites are tested every so many times that they answer, to save time")
+    test_every: int = Field(1, ge=1, description="in how many answers or rounds a site or common model is tested once")
 
 
 class FederationSection(Section):
