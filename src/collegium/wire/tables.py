@@ -30,7 +30,7 @@ PLAIN_KINDS: Final = "biufMmUS"
 WIDEST_FLOAT: Final = 8
 
 _WORDS_OF_A_TEXT: Final = 3
-_HASHED_AT_ONCE: Final = 1 << 20
+_HASHED_AT_ONCE: Final = 1 << 17  # bytes: for much more, each copy would get new pages of memory
 # Bytes of an array of texts of fixed width: all are as wide as the widest.
 MOST_FIXED: Final = 2**24
 
