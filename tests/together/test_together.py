@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -181,6 +182,16 @@ def test_data_are_checked_with_a_public_set_that_was_made(made: cg.PublicSet) ->
 def test_bad_settings_are_errors_before_anything_leaves(change: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         cg.public_together(sites(3, 20), **{"columns": COLUMNS, **change})
+
+
+def test_a_budget_that_is_too_small_is_told_what_would_not_be() -> None:
+    with pytest.raises(ConfigError) as refused:
+        cg.Together(COLUMNS, epsilon=1e-3)
+    told = re.search(r"noise of \+-[\d,]+ rows.*Spend at least ([\d.]+),", str(refused.value))
+    assert told is not None
+    cg.Together(COLUMNS, epsilon=float(told[1]))
+    with pytest.raises(ConfigError, match="too small"):
+        cg.Together(COLUMNS, epsilon=float(told[1]) * 0.9)
 
 
 def test_a_budget_that_shows_no_pair_is_said_to() -> None:

@@ -31,7 +31,7 @@ def require_mbi() -> Any:
             warnings.simplefilter("ignore")  # it speaks of a cache of compiled programs
             import mbi
     except ImportError:
-        raise MissingExtra("together", 'Together(model="fitted") and Together(model="adaptive")') from None
+        raise MissingExtra("together", 'Together(model="fitted" or "adaptive")') from None
     return mbi
 
 

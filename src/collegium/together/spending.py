@@ -73,8 +73,16 @@ class Spending:
             raise ConfigError(
                 f"Together: epsilon {self.epsilon:g} at delta {self.delta:g} is too small to make anything of. Every "
                 f"count would carry noise of +-{noise:,.0f} rows, so that only what {10 * noise:,.0f} rows have in "
-                "common would be seen. Spend more, or declare fewer columns."
+                f"common would be seen. Spend at least {self._enough(columns):.2g}, or declare fewer columns."
             )
+
+    def _enough(self, columns: int) -> float:
+        """About the smallest epsilon that is not refused, never below it."""
+        spent = self
+        while spent.cell("histograms", 1 + columns) > _USELESS:
+            spent = replace(spent, epsilon=spent.epsilon * 1.05)
+        step = 10.0 ** (math.floor(math.log10(spent.epsilon)) - 1)
+        return math.ceil(spent.epsilon / step) * step
 
     def charge(self) -> Charge:
         """What all sums cost together."""
