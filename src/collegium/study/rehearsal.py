@@ -177,7 +177,8 @@ def _sent_at_most(release: pd.Series, n_classes: int, public_size: int) -> int:
     else:
         most = kind.most_bytes(n_classes, public_size) or 0
     contents = max(int(release["bytes"]), most)
-    row = Row(release["kind"], contents, release["sha256"], release["entry"], release["privacy"])
+    privacy = release["privacy"]  # NaN where a table says that there is none
+    row = Row(release["kind"], contents, release["sha256"], release["entry"], None if pd.isna(privacy) else privacy)
     structure = int(release["wire_bytes"] - release["bytes"]) + _FORMS
     return len(write_reply(Reply(_LATE, row, b""))) + structure + contents
 
