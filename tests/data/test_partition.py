@@ -133,6 +133,12 @@ class TestDirichlet:
         assert counts.sum(axis=1).min() >= 10
         assert sizes(assign(Dirichlet(0.01, min_size=0), TEN_CLASSES, 10)).max() > sizes(parts).max()
 
+    def test_capped_it_is_drawn_as_often_as_fedkts_skew_takes(self) -> None:
+        y = np.repeat([0, 1], [6000, 2000])
+        with pytest.raises(ConfigError, match="in 100 draws"):
+            assign(Dirichlet(0.1, min_size=3), y, 22)
+        assert min(map(len, assign(Dirichlet(0.1, min_size=3, capped=True), y, 22))) >= 3
+
     def test_capped_the_rarest_class_comes_first(self) -> None:
         y = np.repeat([0, 1], [700, 300])
         parts = [part for seed in range(20) for part in assign(Dirichlet(0.2, capped=True), y, 10, seed)]

@@ -28,6 +28,8 @@ Rows: TypeAlias = NDArray[np.intp]
 MAX_ALPHA: Final = 1e9
 Alpha = Annotated[float, Gt(0), Le(MAX_ALPHA)]
 MAX_DRAWS: Final = 100
+MAX_CAPPED_DRAWS: Final = 10_000
+"""The papers' codes draw until they succeed: FedKT's 20 parties at beta .1 take some thousand draws."""
 MAX_BALANCING_ROUNDS: Final = 1000
 BALANCED_WITHIN_ROWS: Final = 0.1
 
@@ -90,7 +92,7 @@ class Dirichlet(Partition):
         def draw() -> list[Rows]:
             return _dirichlet(np.arange(len(y)), y, sites, self.alpha, rng, capped=self.capped)
 
-        return _draw_until(self, self.min_size, draw)
+        return _draw_until(self, self.min_size, draw, MAX_CAPPED_DRAWS if self.capped else MAX_DRAWS)
 
 
 @dataclass(frozen=True)
@@ -131,9 +133,9 @@ class MixedDirichlet(Partition):
             def deal_part() -> list[Rows]:
                 return _dirichlet(rows, y, sites, alpha, rng, capped=self.capped)
 
-            return _draw_until(self, self.min_size, deal_part) if self.capped else deal_part()
+            return _draw_until(self, self.min_size, deal_part, MAX_CAPPED_DRAWS) if self.capped else deal_part()
 
-        return draw() if self.capped else _draw_until(self, self.min_size, draw)
+        return draw() if self.capped else _draw_until(self, self.min_size, draw, MAX_DRAWS)
 
 
 @dataclass(frozen=True)
@@ -291,16 +293,16 @@ def _dirichlet(rows: Rows, y: Codes, sites: int, alpha: float, rng: np.random.Ge
     return _join(deals, sites)
 
 
-def _draw_until(partition: Partition, min_size: int, draw: Callable[[], list[Rows]]) -> list[Rows]:
+def _draw_until(partition: Partition, min_size: int, draw: Callable[[], list[Rows]], most: int) -> list[Rows]:
     smallest = 0
-    for _ in range(MAX_DRAWS):
+    for _ in range(most):
         parts = draw()
         size = min(len(part) for part in parts)
         if size >= min_size:
             return parts
         smallest = max(smallest, size)
     raise ConfigError(
-        f"{partition}: in {MAX_DRAWS} draws some site always had fewer than {min_size} rows "
+        f"{partition}: in {most:,} draws some site always had fewer than {min_size} rows "
         f"(at best {smallest}); use a larger alpha, fewer sites or more private rows."
     )
 
