@@ -57,3 +57,11 @@ def test_labels_cannot_be_changed_and_what_they_were_made_of_can():
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
     codes[0] = 1
+
+
+def test_labels_do_not_change_with_the_array_that_they_were_made_from() -> None:
+    codes = np.zeros(5, dtype=code_dtype(3))
+    labels = Labels(codes, 3)
+    codes[:] = 2
+    assert labels.codes.tolist() == [0] * 5
+    assert Labels(labels.codes, 3).codes.base is not None  # what cannot be changed is not copied

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
 from collegium.core.labels import Labels
-from collegium.core.releases import ApprovalBits, HardLabels, Numbers, VoteCounts
+from collegium.core.releases import KINDS, ApprovalBits, HardLabels, Numbers, Release, VoteCounts
 from collegium.errors import WireError
+from collegium.site.gate import _shared
 
 BITS = np.array([[True, False, True], [False, False, False], [True, True, True]])
 
@@ -126,3 +128,18 @@ def test_numbers_of_other_shapes_and_of_nobody_are_not_added() -> None:
     with pytest.raises(WireError, match="do not fit"):
         total.add_release(Numbers(np.zeros(3)))
     np.testing.assert_array_equal(total.values, [0, 0])
+
+
+def test_fields_are_plain_however_their_class_is_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collegium.core.releases.KINDS", dict(KINDS))
+
+    @dataclass(frozen=True, kw_only=True, match_args=False, slots=True)
+    class Named(Release):
+        size: float = 0.0
+        values: Any = None
+
+    given = Named(size=3.0, values=np.zeros(2))
+    assert given.to_plain() == {"size": 3.0, "values": given.values}
+    assert Named.from_plain(given.to_plain()).size == 3.0
+    assert _shared(given) is None  # its array may be changed
+    assert _shared(Named(size=1.0)) is not None

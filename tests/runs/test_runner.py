@@ -325,6 +325,19 @@ def test_a_column_of_texts_may_be_one_of_several():
     assert run.summary().loc["mean", "accuracy"] == 1.0
 
 
+@pytest.mark.parametrize("stops", [None, 3])
+def test_a_common_model_is_tested_as_often_as_asked_for_and_at_the_end(cancer, stops):
+    class Stop(cg.Callback):
+        def on_round(self, report):
+            return report.round == stops
+
+    pytest.importorskip("torch")
+    sites = cancer.sites(cg.TorchClassifier("linear", batch_size=16))
+    run = cancer.run(cg.FedAvg(rounds=8), sites=sites, test_every=3, callbacks=[Stop()])
+    tested = run.metrics.query("metric == 'global_accuracy'")["round"].tolist()
+    assert tested == ([2, 5, 7] if stops is None else [2, 3])
+
+
 def test_sites_are_tested_as_often_as_asked_for(cancer):
     every, seldom = (cancer.run(cg.FedCT(rounds=4), test_every=n) for n in (1, 2))
     assert list(every.accuracy.index) == [0, 1, 2, 3]

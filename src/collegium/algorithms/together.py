@@ -10,8 +10,7 @@ Generation in the Federated Setting", KDD 2024, arXiv 2310.03447, with the noise
 2. The histogram of every column and of the labels (`histograms`): it says how coarse the cells of pairs must be.
 3. A first look at every pair of columns (`pairs`), or at columns with the label only, as the noise allows.
 4. The pairs that tell most, again, with less noise and in finer cells (`edges`).
-5. A model of these counts, and rows drawn from it; with ``model="tree"``, more than are needed, of which those are kept
-   that fit all pairs of the first look. Made-up labels are dropped: the sites label the rows themselves.
+5. A model of these counts, and rows drawn from it. Made-up labels are dropped: the sites label the rows themselves.
 
 The coordinator sees masked sums and no site's counts. Each site charges its budget with a Gaussian release per sum,
 whose noise multipliers follow from `epsilon` and `delta`; everything after the sums is post-processing.

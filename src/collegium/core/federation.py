@@ -141,6 +141,7 @@ class Federation:
         self._workbench = workbench
         self._deadline = deadline
         self._test_every, self._last_round = check(PositiveInt, test_every, "test_every"), 0
+        self._untested: set[str] = set()
         self._number = self._asides = 0
         self._state = {party: _Party() for party in self.parties}
         self._known = wire.KnownLabels()
@@ -176,6 +177,7 @@ class Federation:
             yield self.round
             # The last round stays open: what was told in it is delivered after the loop.
             if self.round < n - 1 and self.observed.end_round():
+                self._test_untested()
                 return
 
     def _welcome(self) -> None:
@@ -305,12 +307,20 @@ class Federation:
         """
         self.final_weights[like] = weights
         self.observed.disclosed("sites", COORDINATOR, like, weights)
-        with self.timed("test"):
-            due = (self.round + 1) % self._test_every == 0 or self.round >= self._last_round
-            scores = self._workbench.scores(like, weights) if self._workbench is not None and due else {}
-        first = like == next(iter(self.final_weights))
-        for metric, value in scores.items():
-            self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
+        self._untested.add(like)
+        if (self.round + 1) % self._test_every == 0 or self.round >= self._last_round:
+            self._test_untested()
+
+    def _test_untested(self) -> None:
+        """Note the accuracy of what was published last and has not been tested."""
+        for like in [like for like in self.final_weights if like in self._untested]:
+            with self.timed("test"):
+                known = self._workbench is not None
+                scores = self.workbench.scores(like, self.final_weights[like]) if known else {}
+            first = like == next(iter(self.final_weights))
+            for metric, value in scores.items():
+                self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
+        self._untested.clear()
 
     def make_public(self, rows: Any) -> None:
         """Make rows the run's result: a public set for runs to come."""

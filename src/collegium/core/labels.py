@@ -46,7 +46,9 @@ class Labels:
             raise ConfigError(f"Labels must be one integer per sample, got {codes.dtype} of shape {codes.shape}.")
         if len(codes) and (int(codes.min()) < -1 or int(codes.max()) >= self.n_classes):
             raise ConfigError(f"Labels must be class codes from -1 to {self.n_classes - 1}.")
-        object.__setattr__(self, "codes", read_only(codes.astype(code_dtype(self.n_classes), copy=False)))
+        # Whoever made them may go on with that array: what is shared is a copy of it.
+        codes = codes.astype(code_dtype(self.n_classes), copy=codes.flags.writeable)
+        object.__setattr__(self, "codes", read_only(codes))
 
     def __len__(self) -> int:
         return len(self.codes)

@@ -6,7 +6,8 @@ A release's fields are plain data: numbers, strings, arrays, labels. Never objec
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import lru_cache
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -57,9 +58,7 @@ class Release:
 
     @classmethod
     def _names(cls) -> tuple[str, ...]:
-        """The names of its fields, which dataclasses keep for `match`: `fields` makes a list each time."""
-        names: tuple[str, ...] = cls.__match_args__
-        return names
+        return _names_of(cls)  # type: ignore[arg-type]  # mypy takes the class for one of its instances
 
     @classmethod
     def most_bytes(cls, n_classes: int, public_size: int) -> int | None:
@@ -86,6 +85,12 @@ class Release:
     def empty_sum(cls, parties: int) -> Sum:
         """What `total` adds releases of this kind to; a WireError for kinds that cannot be summed."""
         raise WireError(f"Releases of kind {cls.kind} cannot be summed: use fed.ask instead of fed.total.")
+
+
+@lru_cache(maxsize=256)
+def _names_of(kind: type[Release]) -> tuple[str, ...]:
+    """The names of its fields, which are asked for with every release."""
+    return tuple(each.name for each in fields(kind))
 
 
 @dataclass(frozen=True)

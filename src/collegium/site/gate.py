@@ -268,7 +268,7 @@ def mechanism_for(
 
 def _shared(release: Release) -> Release | None:
     """The release, if its values are read from the wire just as they are here, and cannot be changed."""
-    return release if all(type(value) in _FIXED for value in vars(release).values()) else None
+    return release if all(type(value) in _FIXED for value in release.to_plain().values()) else None
 
 
 def _size(release: Release) -> int:

@@ -14,7 +14,6 @@ from collegium.together import making
 from collegium.together.estimating import domain_of, draw_from, estimate, require_mbi
 from collegium.together.planning import MOST_CELLS, Floats, Groups, Measured, Noise, Workload, groups_for
 from collegium.together.tree import Pair, choose_links, fit_tree
-from collegium.together.weighing import drawn_for, evenly, weights_of
 
 _FEWEST: Final = 3
 """With fewer groups of cells, or less than half of those without it, the label in a table costs more than it tells."""
@@ -58,14 +57,8 @@ Draw = Callable[[Sequence[Floats], Sequence[Measured], Sequence[Groups], int, np
 
 
 def by_tree(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Made-up rows, as numbers of cells, along a tree whose pairs are counted once more, with the label if they can.
-
-    More rows are drawn than are asked for; of those, all pairs of the first look say which are kept.
-    """
-    drawn = _once_more(looked, drawn_for(rows), rng, _in_closed_form)
-    with looked.timed():
-        weights = weights_of(drawn, looked.look.groups, looked.pairs, float(looked.counts[0].sum()))
-        return drawn[evenly(weights, rows, rng)]
+    """Made-up rows, as numbers of cells, along a tree whose pairs are counted once more, with the label if they can."""
+    return _once_more(looked, rows, rng, _in_closed_form)
 
 
 def by_fitted_tree(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -51,3 +51,9 @@ def test_a_resnet_that_only_answers_has_its_norms_in_its_convolutions(
     torch.testing.assert_close(found, expected, atol=spread * (0.05 if precision == torch.bfloat16 else 1e-4), rtol=0)
     monkeypatch.undo()
     torch.testing.assert_close(net(x), expected)  # its weights are as they were
+
+
+def test_parts_of_a_resnet_are_sequences_of_layers() -> None:
+    net, x = images.resnet8((3, 16, 16), 5).eval(), torch.randn(2, 3, 16, 16)
+    assert net[:2](x).shape == (2, 64, 16, 16)
+    assert net[-2:](torch.randn(2, 512, 1, 1)).shape == (2, 5)

@@ -852,6 +852,9 @@ def test_batch_norms_may_use_the_statistics_of_some_rows_for_all() -> None:
     spread = X[np.linspace(0, 60, 30).round().astype(int)]
     np.testing.assert_allclose(fitted.predict_logits(np.concatenate([spread, spread]), norm_rows=60)[:30],
                                fitted.predict_logits(spread, norm_rows=30), atol=0.05)  # fmt: skip
+    with pytest.raises(ConfigError, match="no statistics of a single row"):
+        fitted.predict_logits(X, norm_rows=1)
+    np.testing.assert_array_equal(fitted.predict_logits(X), usual)
     with pytest.raises(ConfigError, match="norm_batch or norm_rows, not both"):
         fitted.predict_logits(X, norm_batch=3, norm_rows=3)
 

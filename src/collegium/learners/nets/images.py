@@ -50,10 +50,11 @@ class ResNet(nn.Sequential):
     """A convolution, its batch norm and a ReLU before residual blocks and the head."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        convolution, norm, _, *others = self
-        if not _only_answers(input, norm):
+        # A part of it, or one whose layers were replaced, is what any sequence of layers is.
+        if len(self) < 3 or not isinstance(self[2], nn.ReLU) or not _only_answers(input, self[1]):
             usual: torch.Tensor = super().forward(input)  # type: ignore[no-untyped-call]
             return usual
+        convolution, norm, _, *others = self
         x = _in_precision(input)
         weight, bias, how = _folded(convolution, norm, x.dtype)
         if x.dtype == torch.bfloat16:  # whose fast convolutions take channels in eights, and last

@@ -15,6 +15,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from collegium.core.terms import Precision
+from collegium.errors import ConfigError
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import CHUNK_ROWS, Rows
 from collegium.learners.torch.cuda_graphs import turn
@@ -85,6 +86,10 @@ def _statistics(net: nn.Module, asked: Question) -> Iterator[None]:
             if number is None:
                 yield
                 return
+            if min(number, len(asked.rows)) == 1:
+                raise ConfigError(
+                    "Batch norms have no statistics of a single row: norm_rows must be 2 or more, of 2 rows."
+                )
             spread = np.linspace(0, len(asked.rows) - 1, min(number, len(asked.rows))).round().astype(np.intp)
             net(asked.rows.tensor(spread, asked.device))
         yield

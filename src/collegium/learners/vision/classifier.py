@@ -196,7 +196,8 @@ class VisionClassifier(TorchClassifier):
                 return super()._answers(X, said, norm_batch, norm_rows)
             except (RuntimeError, MemoryError) as error:
                 wanted = self._answered_at_once
-                if self.train == "head" or wanted == 1 or norm_batch is not None or not is_out_of_memory(error):
+                one_size = norm_batch is not None or norm_rows is not None  # which fewer rows at a time do not change
+                if self.train == "head" or wanted == 1 or one_size or not is_out_of_memory(error):
                     raise
                 self._answered_at_once = wanted // 2
                 _warn_of_memory(wanted, wanted // 2, "computed")
