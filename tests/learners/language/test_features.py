@@ -74,3 +74,10 @@ def test_rows_are_cut_to_the_longest_of_them(as_on_a_gpu: Any) -> None:
     assert cut(texts(3, 65)).shape == (2, 128)
     short = texts(3, width=64)
     assert cut(short) is short
+
+
+def test_without_memory_for_long_texts_all_lengths_are_halved_as_said() -> None:
+    rows = Rows(128, 128)
+    with pytest.warns(cg.CollegiumWarning, match="no memory for 32 texts at a time: 16 are read"):
+        assert rows.lower(rows.of(512))
+    assert (rows.of(512), rows.of(128)) == (16, 64)

@@ -112,7 +112,7 @@ class Rows:
 
     def lower(self, tried: int) -> bool:
         """Half as many as were tried, from now on; whether that can be."""
-        fewer = min(self.at_once, tried) // 2
+        fewer = (min(self.at_once, tried) if self._usual is None else self.at_once) // 2
         if fewer == 0:
             return False
         self.at_once = fewer
