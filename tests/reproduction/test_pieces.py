@@ -200,16 +200,17 @@ def test_the_page_has_the_numbers_beside_the_papers(small: Table, tmp_path: Path
 
 
 def test_several_processes_write_the_same_table(tmp_path: Path) -> None:
+    rows = [row.name for row in declared.tables()["fedkt_table5"].rows[:4]]
     with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as processes:
-        list(processes.map(_add_some, [(tmp_path, row) for row in "abcd"]))
-    assert len(json.loads((tmp_path / "small.json").read_text())) == 4 * 20
-    assert [each.name for each in tmp_path.iterdir()] == ["small.json"]
+        list(processes.map(_add_some, [(tmp_path, row) for row in rows]))
+    assert len(json.loads((tmp_path / "fedkt_table5.json").read_text())) == 4 * 20
+    assert [each.name for each in tmp_path.iterdir()] == ["fedkt_table5.json"]
 
 
 def _add_some(given: tuple[Path, str]) -> None:
-    results = Results(given[0], "small")
+    results = Results(given[0], "fedkt_table5")
     for seed in range(20):
-        results.add(Unit("small", given[1], "", seed), {"last": 0.5, "best": 0.5, "seconds": 1.0})
+        results.add(Unit("fedkt_table5", given[1], "Adult", seed), {"last": 0.5, "best": 0.5, "seconds": 1.0})
 
 
 def test_processes_have_one_thread_each_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,26 @@ def test_a_row_may_say_how_long_it_takes(tmp_path: Path, monkeypatch: pytest.Mon
     assert estimates.of(other) == Expected(7.0, measured=False)
     results.add(other, {**FOUND, "seconds": 30.0})
     assert estimates.of(Unit("small", "local", "all", 1)) == Expected(0.5, measured=True)
+
+
+def test_a_result_of_other_settings_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare(monkeypatch, table())
+    unit, other = Unit("small", "FedCT", "all", 0), Unit("small", "local", "all", 0)
+    results = Results(tmp_path, "small")
+    for each in (unit, other):
+        results.add(each, {**FOUND, "seconds": 6.0})
+    assert results.get(unit) is not None
+    assert unit.digest != other.digest
+    file = tmp_path / "small.json"
+    kept = json.loads(file.read_text())
+    kept[unit.key]["settings"] = "of another"
+    del kept[other.key]["settings"]  # as before settings were kept
+    file.write_text(json.dumps(kept))
+    changed = Results(tmp_path, "small")
+    assert changed.get(unit) is None
+    assert changed.get(other) is not None
+    declare(monkeypatch, table(("rounds = 2", "rounds = 3")))
+    assert results.get(unit) is None  # other settings since
 
 
 def test_pretraining_takes_what_the_table_says() -> None:

@@ -6,6 +6,8 @@ of it (`set`), and the quick form makes it small.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
 import tomllib
@@ -131,6 +133,13 @@ class Table(File):
             settings = made_quick(settings, self.quick)
         about = {"name": f"{self.paper} {self.number}: {row} {column}".strip(), "seed": seed}
         return Study.from_dict(_with_none(settings | about), where=str(about["name"]))
+
+    def digest(self, row: str, column: str) -> str:
+        """Of what a cell is run with: a result of other settings is not its result."""
+        of_row = self.row(row).model_dump(include={"audit", "measure", "after", "parts", "pretrained"})
+        pretraining = self.pretraining if self.row(row).pretrained else None
+        what = json.dumps([self._settings(row, column), of_row, pretraining], sort_keys=True, default=str)
+        return hashlib.sha256(what.encode()).hexdigest()[:12]
 
     def _settings(self, row: str, column: str) -> dict[str, Any]:
         settings = self.study

@@ -31,12 +31,13 @@ class Results:
             raise StorageError(f"{self._file} is no file of results: move it away, or choose another --out.") from None
 
     def get(self, unit: Unit) -> Found | None:
-        """What a unit found, if it is through."""
-        return self._found.get(unit.key)
+        """What a unit found, if it is through with the settings that it has now. Old results say none."""
+        found = self._found.get(unit.key)
+        return None if found is None or found.get("settings", unit.digest) != unit.digest else found
 
     def add(self, unit: Unit, found: Found, **about: Any) -> None:
         """Keep what a unit found; the file is never half written."""
-        said = {"machine": machine(), "date": date.today().isoformat()} | about
+        said = {"machine": machine(), "date": date.today().isoformat(), "settings": unit.digest} | about
         self._write({unit.key: found | said})
 
     def _write(self, new: dict[str, Found]) -> None:

@@ -58,6 +58,11 @@ class Unit:
         return tables()[self.table]
 
     @property
+    def digest(self) -> str | None:
+        """Of its settings; weights of pre-training have one in their name."""
+        return None if self.row == PRETRAINING else self.declared.digest(self.row, self.column)
+
+    @property
     def split(self) -> int:
         """The seed of its data: several trainings may share a split."""
         return self.seed if self.row == PRETRAINING else self.seed // self.declared.row(self.row).trainings
