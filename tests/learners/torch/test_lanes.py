@@ -12,6 +12,7 @@ from torch import nn
 
 from collegium.algorithms.fedprox import Proximal
 from collegium.core.terms import LocalTerms, SoftTargets, UpdateReport
+from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.torch import cuda_graphs, lanes
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.lanes import Lane
@@ -180,16 +181,36 @@ def test_an_update_that_fails_leaves_the_net_as_it_was(net: Any, device: str, mo
     def failing(lane: Lane, go: Any = Lane.step) -> bool:
         taken.append(1)
         if len(taken) == 3:
-            raise RuntimeError("no more")
+            raise ConfigError("no more")
         return bool(go(lane))
 
     monkeypatch.setattr(lanes.Lane, "step", failing)
-    with pytest.raises(RuntimeError, match="no more"):
+    with pytest.raises(ConfigError, match="no more"):
         model.update(X, y, classes=range(CLASSES), epochs=1)
     for name, value in model.get_weights().items():
         np.testing.assert_array_equal(value, before[name])
     model.update(X, y, classes=range(CLASSES), epochs=1)
     assert not model.diverged_
+
+
+def test_a_net_that_cannot_be_recorded_is_trained_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def fail(updates: Any, done: Any) -> None:
+        tried.append(updates)
+        raise RuntimeError("an operation that a GPU cannot record")
+
+    X, y = rows(40)
+    expected = TorchClassifier(convolutions, random_state=0).update(X, y, classes=range(CLASSES), steps=4)
+    monkeypatch.setattr(lanes, "can_record", lambda device: True)
+    monkeypatch.setattr(lanes, "train_side_by_side", fail)
+    model = TorchClassifier(convolutions, random_state=0)
+    with pytest.warns(CollegiumWarning, match=r"cannot be recorded on this GPU \(RuntimeError\)"):
+        model.update(X, y, classes=range(CLASSES), steps=2)
+    model.update(X, y, classes=range(CLASSES), steps=2)
+    assert len(tried) == 1, "it is not tried again"
+    for name, value in model.get_weights().items():
+        np.testing.assert_array_equal(value, expected.get_weights()[name])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")

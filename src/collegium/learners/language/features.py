@@ -49,11 +49,17 @@ def pooled(body: nn.Module, ids: torch.Tensor, pooling: Pooling) -> torch.Tensor
 
 def cut(ids: torch.Tensor) -> torch.Tensor:
     """Without the columns that fill up every row."""
+    columns = columns_of(ids)
+    return ids if columns == ids.shape[1] else ids[:, :columns]
+
+
+def columns_of(ids: torch.Tensor) -> int:
+    """How many columns have tokens: some more, so that few different numbers come of it."""
     step = step_on(ids.device)
-    if ids.shape[1] <= step:
-        return ids  # not to ask a GPU, which would have to end its work first
+    if ids.shape[1] <= step or not len(ids):
+        return ids.shape[1]  # not to ask a GPU, which would have to end its work first
     longest = int((ids != NOTHING).sum(dim=1).max())
-    return ids[:, : min(ids.shape[1], -(-longest // step) * step)]
+    return min(ids.shape[1], -(-longest // step) * step)
 
 
 def step_on(device: torch.device) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.pytorch_utils import Conv1D
 
 from collegium.errors import MissingExtra
-from collegium.learners.language.features import Pooling, Rows, cut, in_batches, pooled
+from collegium.learners.language.features import Pooling, Rows, columns_of, cut, in_batches, pooled
 from collegium.learners.language.folders import Found
 from collegium.learners.language.pretrained import pretrained
 from collegium.learners.torch.devices import GLOBAL_GENERATOR
@@ -49,8 +49,8 @@ class TextNet(nn.Module):
     process and are not stored with a net, which only names their folder and hash.
     """
 
-    computed_alone = True
-    """Not with other sites' nets: what it computes depends on how long the texts are."""
+    stackable = False
+    """Not in one computation with other sites' nets: it is large enough to fill a GPU by itself."""
     last_layer = "head"
 
     def __init__(self, form: Form, n_classes: int) -> None:
@@ -70,6 +70,12 @@ class TextNet(nn.Module):
         self._shared = {name: names[id(each)] for name, each in self.named_parameters() if id(each) in names}
         self._training_rows = Rows(MANY)
         self._reading_rows: Rows | None = None
+        self._columns: int | None = None
+
+    def look_at(self, rows: Sequence[torch.Tensor]) -> int:
+        """Learn from these rows from now on, without asking again how long they are; returns what that changes."""
+        self._columns = max(columns_of(each) for each in rows)
+        return self._columns
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
         """One number per class for each row of token ids."""
@@ -81,7 +87,7 @@ class TextNet(nn.Module):
             if self._reading_rows is None:
                 self._reading_rows = Rows.to_read_on(ids.device)
             return in_batches(ids, self._pooled, self._reading_rows)
-        ids = cut(ids)
+        ids = cut(ids) if self._columns is None else ids[:, : self._columns]
         if len(ids) <= self._training_rows.at_once:
             return self._pooled(ids)
         # What a part computes on its way is forgotten, and computed again when its gradients are: the step is the same.

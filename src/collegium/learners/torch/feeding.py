@@ -235,6 +235,11 @@ class LaneFeed:
             self._lay_ready(_Chunk(self._fed, step, steps, self._rows), steps)
             self._at.zero_()
 
+    @property
+    def tables(self) -> list[torch.Tensor]:
+        """All rows that it takes mini-batches from."""
+        return [self._table(each) for each in self._fed.every]
+
     def ready(self, step: int) -> int:
         """How many mini-batches lie ready from this step on."""
         return self._end - step

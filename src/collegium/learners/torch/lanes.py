@@ -27,20 +27,22 @@ from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_s
 from collegium.learners.torch.devices import computing
 from collegium.learners.torch.feeding import Fed, LaneFeed, Shape
 from collegium.learners.torch.together import kind_of
-from collegium.learners.torch.training import Update
+from collegium.learners.torch.training import Training, Update
 
 STREAMS: Final = 16
 MOST_RECORDED: Final = 8
 """Mini-batches of so many different sizes are recorded at each place: recordings take memory."""
 MOST_IN_ONE: Final = 16
 """Steps that are replayed as one."""
+MOST_WEIGHTS: Final = 2**27
+"""Of all nets that are trained at a time: few large ones fill a GPU, and its memory."""
 SMALL: Final = 2**16
 """Numbers in the rows of a step that a GPU takes sooner than Python starts it."""
 
 
 def has_lane(update: Update) -> bool:
     """Whether the steps of an update can be recorded: its rows stay on the GPU, and so does all that its losses do."""
-    if update.training.computed_alone or not can_record(update.schedule.device):
+    if not update.training.recordable or not can_record(update.schedule.device):
         return False
     if not all(each.rows.can_stay for each in update.every):
         return False
@@ -87,6 +89,8 @@ class Lane:
         if self._descent.draws:
             self._generator.set_state(update.training.stream.gpu_state(self._lr.device))
         self._feed.begin(_fed(update))
+        look_at = getattr(self._net, "look_at", None)
+        self._seen = None if look_at is None else look_at(self._feed.tables)
 
     @torch.no_grad()
     def _copy_in(self, update: Update) -> None:
@@ -110,24 +114,25 @@ class Lane:
         feed.goto(self._number)
         shape = Shape(1, int(update.hands.sizes[self._number]), filled=False)
         steps = self._in_one(shape)
-        first = not self._recorder.knows((shape, steps))
+        key = shape, steps, self._seen
+        first = not self._recorder.knows(key)
         stream = update.training.stream
         drawing = stream.playing(self._lr.device, self._generator) if first and self._descent.draws else nullcontext()
         with drawing:
-            self._recorder((shape, steps), partial(self._take, shape, steps), self._optimizer)
+            self._recorder(key, partial(self._take, shape, steps), self._optimizer)
         self._number += steps
         return self._number == len(update.hands)
 
     def _in_one(self, shape: Shape) -> int:
         """How many of the next steps are replayed as one: a power of 2, so that few different numbers are recorded."""
         feed = self._feed
-        if feed.values(shape) > SMALL or not self._recorder.knows((shape, 1)):
+        if feed.values(shape) > SMALL or not self._recorder.knows((shape, 1, self._seen)):
             return 1
         ready = min(MOST_IN_ONE, feed.ready(self._number))
         others = np.flatnonzero(self._update.hands.sizes[self._number : self._number + ready] != shape.rows)
         alike = int(others[0]) if len(others) else ready
         steps = 1 << (alike.bit_length() - 1)
-        return steps if steps > 1 and self._recorder.pays((shape, steps)) else 1
+        return steps if steps > 1 and self._recorder.pays((shape, steps, self._seen)) else 1
 
     def _take(self, shape: Shape, steps: int) -> None:
         for _ in range(steps):
@@ -155,8 +160,17 @@ class Lane:
         return UpdateReport(taken, schedule.lr, float("nan"), str(schedule.device), self._descent.parts())
 
 
+def places_for(training: Training) -> int:
+    """How many such nets are trained at a time."""
+    weights = sum(each.numel() for each in training.tensors[0])
+    return min(STREAMS, max(1, MOST_WEIGHTS // max(1, weights)))
+
+
 class Lanes:
-    """The places for nets of one kind, as many as there are streams. They are kept by the nets that used them last."""
+    """The places for nets of one kind, as many as there are streams, or fewer for large nets.
+
+    They are kept by the nets that used them last.
+    """
 
     def __init__(self) -> None:
         self._free: list[Lane] = []
@@ -166,7 +180,7 @@ class Lanes:
         """A place that is free; None if all are taken."""
         if not self._free:
             streams = _streams(update.schedule.device)
-            if self._made == len(streams):
+            if self._made == min(len(streams), places_for(update.training)):
                 return None
             # On its own stream, too: what another did for it might still be waiting there when its first step is taken.
             torch.cuda.set_stream(streams[self._made])
@@ -251,6 +265,8 @@ def _copy(places: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> Non
     """All at once, those of one type."""
     by_type: dict[torch.dtype, tuple[list[torch.Tensor], list[torch.Tensor]]] = {}
     for place, value in zip(places, values, strict=True):
+        if place is value:  # what nobody trains is shared
+            continue
         own = by_type.setdefault(place.dtype, ([], []))
         own[0].append(place)
         own[1].append(value)

@@ -41,7 +41,7 @@ def stacks_well(training: Training) -> bool:
     LeNets are trained faster side by side. Batch norm makes the last bits of their sums matter.
     """
     layers = (nn.modules.conv._ConvNd, nn.modules.batchnorm._BatchNorm, nn.modules.rnn.RNNBase)
-    return not (training.computed_alone or training.has_layer(*layers))
+    return training.stackable and not training.has_layer(*layers)
 
 
 def why_not(update: Update) -> str | None:

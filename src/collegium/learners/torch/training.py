@@ -133,8 +133,10 @@ class Training:
         self._distilled_for = 0
         self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
-        self.computed_alone = bool(getattr(self.net, "computed_alone", False))
-        """Whether its net says that it cannot be computed with others, nor be recorded."""
+        self.stackable = bool(getattr(self.net, "stackable", True))
+        """Whether its net may be computed with others: it may say that it may not."""
+        self.recordable = True
+        """Whether its steps may be recorded: not any more once that has failed."""
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
 
     def begin(

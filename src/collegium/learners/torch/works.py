@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ import torch
 
 from collegium.core.meeting import Alone, in_places
 from collegium.core.terms import UpdateReport
+from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.torch import lanes, together
 from collegium.learners.torch.answers import Late, Question, answers_of_several
 from collegium.learners.torch.cuda_graphs import turn
@@ -48,17 +50,30 @@ class UpdateWork:
         return self._why_not or "no other site's net and settings are like it"
 
     def alone(self) -> UpdateReport:
-        """Carry it out."""
-        if not lanes.has_lane(self.update):
-            return self.update.carry_out()
-        done: dict[int, UpdateReport] = {}
-        lanes.train_side_by_side([self.update], done)
-        return done[0]
+        """Carry it out; if its steps cannot be recorded, which leaves the net as it was, one by one."""
+        if lanes.has_lane(self.update):
+            done: dict[int, UpdateReport] = {}
+            try:
+                lanes.train_side_by_side([self.update], done)
+                return done[0]
+            except ConfigError:  # its rows, not what is done with them
+                raise
+            except Exception as error:
+                self.update.training.recordable = False
+                _warn_of_no_recording(error)
+            torch.cuda.empty_cache()
+        return self.update.carry_out()
 
     def together(self, others: Sequence[UpdateWork]) -> Sequence[UpdateReport | Alone]:
         """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
         updates = [each.update for each in others]
         return together.train_together(updates) if self._why_not is None else _side_by_side(updates)
+
+
+def _warn_of_no_recording(error: Exception) -> None:
+    what = type(error).__name__
+    text = f"The steps of a net cannot be recorded on this GPU ({what}): it is trained without, which takes longer."
+    warnings.warn(text, CollegiumWarning, stacklevel=3)
 
 
 def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
