@@ -18,7 +18,7 @@ from collegium.algorithms.scaffold import Correction
 from collegium.core.meeting import Attendance, Meeting
 from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.errors import ConfigError
-from collegium.learners.torch import lanes, together, works
+from collegium.learners.torch import lanes, memory, together, works
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.wire import tables
 
@@ -345,6 +345,7 @@ def test_on_a_cpu_nets_are_shared_out_among_cores_where_that_is_worth_it(monkeyp
 
 def test_memory_that_is_short_makes_smaller_cohorts(monkeypatch: pytest.MonkeyPatch) -> None:
     train = together.Cohort.train
+    monkeypatch.setattr(memory, "_keepers", weakref.WeakSet())  # other tests' nets have nothing to give back
 
     def short(self: Any, updates: Any, reports: Any) -> None:
         if len(updates) > 2:
@@ -381,6 +382,7 @@ def test_rows_that_are_bad_late_do_not_train_those_twice_who_are_done() -> None:
 def beside(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Nets are trained side by side without a GPU: one after the other, with what happens there."""
     told: dict[str, Any] = {"most": 99, "groups": []}
+    monkeypatch.setattr(memory, "_keepers", weakref.WeakSet())  # other tests' nets have nothing to give back
 
     def train(updates: Any, done: dict[int, Any]) -> None:
         told["groups"].append(len(updates))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from math import prod
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -15,9 +17,10 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from collegium.core.terms import Precision
-from collegium.errors import ConfigError
+from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.torch import memory
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.batches import CHUNK_ROWS, Rows
+from collegium.learners.torch.batches import CHUNK_ROWS, CHUNK_VALUES, Rows
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import computing, passing
 from collegium.learners.torch.on_their_way import OnTheirWay
@@ -38,6 +41,8 @@ AT_ONCE_VALUES: Final = 2**27
 
 AT_ONCE_ALONE: Final = 2**24
 """The same for one net, which may have convolutions: these make much more of each row."""
+FEWER: Final = 8
+"""By what it is divided when a GPU has no memory for so many."""
 
 
 class Question(NamedTuple):
@@ -53,11 +58,29 @@ class Question(NamedTuple):
     """Rows, spread over all, whose statistics batch norms use for all of them (None: the running ones)."""
 
 
-def answers(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
-    """What one net, which is on the device, says of these rows, in eval mode."""
+def answers_in_memory(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
+    """What one net says of these rows; without enough memory, of fewer at a time."""
+    at_once = AT_ONCE_ALONE
+    while True:
+        try:
+            return answers(net, head, asked, at_once)
+        except torch.OutOfMemoryError:
+            fewest = asked.norm_batch is not None or at_once <= prod(asked.rows.shape)
+        with turn(asked.device):  # not above: there, what was computed is still in memory
+            has_room = memory.give_back()
+        if not has_room:
+            if fewest:
+                return answers(net, head, asked, at_once)
+            at_once = max(1, at_once // FEWER)
+            text = f"A GPU has no memory for the answers to all rows at once: {FEWER} times fewer are asked at a time."
+            warnings.warn(text, CollegiumWarning, stacklevel=3)
+
+
+def answers(net: nn.Module, head: str, asked: Question, at_once: int) -> NDArray[Any]:
+    """What one net, which is on the device, says of these rows, in eval mode; so many numbers in rows at a time."""
     net.eval()
     rows, batch = asked.rows, asked.norm_batch
-    whole = rows.chunks() if asked.device.type == "cpu" else rows.chunks(most_values=AT_ONCE_ALONE)
+    whole = rows.chunks(most_values=min(CHUNK_VALUES, at_once) if asked.device.type == "cpu" else at_once)
     slices = whole if batch is None else _even_slices(len(rows), batch)
     with _asking(asked), _saying(net, head, asked.said) as answer, _statistics(net, asked):
         chunks = [answer(rows.tensor(chunk, asked.device)) for chunk in slices]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from collegium.core.terms import LocalTerm, Precision, Weights
-from collegium.learners.torch import views
+from collegium.learners.torch import memory, views
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.devices import passing
 from collegium.learners.torch.losses import LocalLoss, cross_entropy
@@ -47,13 +47,14 @@ class Descent:
         return {name: part for each in self._losses for name, part in each.parts().items()}
 
     def _go_down(self, batch: Batch) -> torch.Tensor:
-        """A net that can compute a step in less memory does so when there is not enough."""
+        """Without enough memory, others give back what they keep; then a net that can computes a step in less."""
         try:
             return self._take(batch)
         except torch.OutOfMemoryError:
-            less = getattr(self._net, "use_less_memory", None)
+            less = getattr(self._net, "use_less_memory", lambda rows: False)
             self.optimizer.zero_grad()
-            if less is None or not less(len(batch.X)):
+            recorded = batch.X.is_cuda and torch.cuda.is_current_stream_capturing()
+            if recorded or not (memory.give_back() or less(len(batch.X))):
                 raise
         return self._go_down(batch)  # not above: there, what the failed step computed is still in memory
 

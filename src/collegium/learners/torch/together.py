@@ -18,6 +18,7 @@ from torch import nn
 from collegium.core.meeting import Alone, in_places, places_here
 from collegium.core.terms import LocalTerm, UpdateReport
 from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.torch import memory
 from collegium.learners.torch.batches import Labelled
 from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
 from collegium.learners.torch.devices import CPU, computing
@@ -268,22 +269,17 @@ def _shared_out(group: list[int], updates: Sequence[Update]) -> list[list[int]]:
 
 def _train_group(updates: Sequence[Update], group: list[int], place: int, outcomes: list[UpdateReport | Alone]) -> None:
     """Train these in one computation, or in smaller ones; who cannot be is left to be trained alone."""
-    waiting = [group]
+    waiting, gave_back = [group], False
     while waiting:
         group = waiting.pop()
         if len(group) == 1:
             continue
         done: dict[int, UpdateReport] = {}
+        is_short = False
         try:
             _train([updates[at] for at in group], done, place)
         except torch.cuda.OutOfMemoryError:
-            torch.cuda.empty_cache()
-            left = [at for number, at in enumerate(group) if number not in done]
-            half = (len(left) + 1) // 2
-            waiting += [left[:half], left[half:]]
-            warn_of_memory(len(left), half)
-            for at in left:
-                outcomes[at] = Alone("there is no memory for more than one net")
+            is_short = True  # no more here: the error has hold of memory
         except ConfigError:  # somebody's rows: they are refused where they were brought
             left = [at for number, at in enumerate(group) if number not in done]
             sound = [at for at in left if _has_sound_rows(updates[at])]
@@ -293,6 +289,23 @@ def _train_group(updates: Sequence[Update], group: list[int], place: int, outcom
                 outcomes[at] = Alone(f"its net cannot be computed with others ({type(error).__name__})")
         for number, report in done.items():
             outcomes[group[number]] = report
+        if is_short:
+            left = [at for number, at in enumerate(group) if number not in done]
+            for at in left:
+                outcomes[at] = Alone("there is no memory for more than one net")
+            if has_room_now([updates[at] for at in left]) and not gave_back:
+                gave_back = True
+                waiting.append(left)
+            else:
+                half = (len(left) + 1) // 2
+                waiting += [left[:half], left[half:]]
+                warn_of_memory(len(left), half)
+
+
+def has_room_now(updates: Sequence[Update]) -> bool:
+    """Whether others gave back memory that they kept; these give back their own, too, which does not count."""
+    with turn(updates[0].schedule.device):
+        return memory.give_back(but_for=[each.training for each in updates])
 
 
 def _has_sound_rows(update: Update) -> bool:

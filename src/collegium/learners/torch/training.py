@@ -17,8 +17,9 @@ from torch import nn
 
 from collegium.core.terms import LocalTerms, Part, Precision, Trained, UpdateReport, Weights
 from collegium.errors import ConfigError
+from collegium.learners.torch import memory
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.answers import Question, answers
+from collegium.learners.torch.answers import Question, answers_in_memory
 from collegium.learners.torch.batches import Batch, Batches, Beside, Labelled, batches_of
 from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
@@ -186,10 +187,13 @@ class Training:
         """Keep where it is trained for the next time: what was recorded there serves it again."""
         if place not in self._kept:
             self._kept.append(place)
+        memory.note(self)
 
-    def forget(self) -> None:
-        """Give back what was kept."""
+    def forget(self) -> bool:
+        """Give back what was kept; whether there was anything."""
+        had = bool(self._kept)
         self._kept.clear()
+        return had
 
     def keeps(self, optimizer: torch.optim.Optimizer) -> bool:
         """Whether this optimizer is trained with again."""
@@ -299,7 +303,7 @@ class Training:
             self.to(
                 asked.device, asked.precision
             )  # not in inference mode: what is moved there cannot be trained any more
-        return answers(self.net, self.head if asked.said == "features" else "", asked)
+        return answers_in_memory(self.net, self.head if asked.said == "features" else "", asked)
 
     def to(self, device: torch.device, precision: Precision) -> None:
         """Move the net and the optimizer's state to a device, and there into the layout that is best for it."""

@@ -51,18 +51,14 @@ class UpdateWork:
 
     def alone(self) -> UpdateReport:
         """Carry it out; if its steps cannot be recorded, which leaves the net as it was, one by one."""
-        if lanes.has_lane(self.update):
-            done: dict[int, UpdateReport] = {}
-            try:
-                lanes.train_side_by_side([self.update], done)
-                return done[0]
-            except ConfigError:  # its rows, not what is done with them
-                raise
-            except Exception as error:
-                self.update.training.recordable = False
-                _warn_of_no_recording(error)
-            torch.cuda.empty_cache()
-        return self.update.carry_out()
+        done: dict[int, UpdateReport] = {}
+        failure = _failure([self.update], done) if lanes.has_lane(self.update) else None
+        if _is_memory(failure) and together.has_room_now([self.update]):
+            failure = _failure([self.update], done)
+        if failure is not None:
+            self.update.training.recordable = False
+            _warn_of_no_recording(failure)
+        return done[0] if done else self.update.carry_out()
 
     def together(self, others: Sequence[UpdateWork]) -> Sequence[UpdateReport | Alone]:
         """Carry these out, of which it is the first; those that cannot be are to be carried out alone."""
@@ -70,8 +66,25 @@ class UpdateWork:
         return together.train_together(updates) if self._why_not is None else _side_by_side(updates)
 
 
-def _warn_of_no_recording(error: Exception) -> None:
-    what = type(error).__name__
+def _failure(updates: Sequence[Update], done: dict[int, UpdateReport]) -> type[Exception] | None:
+    """Train these side by side; what went wrong, if anything. Only its type: the error has hold of memory."""
+    try:
+        lanes.train_side_by_side(updates, done)
+    except ConfigError:  # their rows, not what is done with them
+        if len(updates) == 1:
+            raise
+        return ConfigError
+    except Exception as error:
+        return type(error)
+    return None
+
+
+def _is_memory(failure: type[Exception] | None) -> bool:
+    return failure is not None and issubclass(failure, torch.OutOfMemoryError)
+
+
+def _warn_of_no_recording(failure: type[Exception]) -> None:
+    what = failure.__name__
     text = f"The steps of a net cannot be recorded on this GPU ({what}): it is trained without, which takes longer."
     warnings.warn(text, CollegiumWarning, stacklevel=3)
 
@@ -79,24 +92,26 @@ def _warn_of_no_recording(error: Exception) -> None:
 def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
     """As many at a time as fit into memory; if one of them fails, each alone, so that it hurts nobody else."""
     outcomes: list[UpdateReport | Alone] = [Alone("there is no memory for more than one net")] * len(updates)
-    waiting = [list(range(len(updates)))]
+    waiting, gave_back = [list(range(len(updates)))], False
     while waiting:
         group = waiting.pop()
         done: dict[int, UpdateReport] = {}
-        try:
-            lanes.train_side_by_side([updates[at] for at in group], done)
-        except Exception as error:
-            left = [at for place, at in enumerate(group) if place not in done]
-            if isinstance(error, torch.cuda.OutOfMemoryError):
-                torch.cuda.empty_cache()
-                half = (len(left) + 1) // 2
-                together.warn_of_memory(len(left), half)
-                waiting += [part for part in (left[:half], left[half:]) if len(part) > 1]
-            else:
-                for at in left:
-                    outcomes[at] = Alone(f"a net beside it cannot be trained ({type(error).__name__})")
+        failure = _failure([updates[at] for at in group], done)
         for place, report in done.items():
             outcomes[group[place]] = report
+        left = [at for place, at in enumerate(group) if place not in done]
+        if failure is None:
+            continue
+        if not _is_memory(failure):
+            for at in left:
+                outcomes[at] = Alone(f"a net beside it cannot be trained ({failure.__name__})")
+        elif together.has_room_now([updates[at] for at in left]) and not gave_back:
+            gave_back = True
+            waiting.append(left)
+        else:
+            half = (len(left) + 1) // 2
+            together.warn_of_memory(len(left), half)
+            waiting += [part for part in (left[:half], left[half:]) if len(part) > 1]
     return outcomes
 
 
