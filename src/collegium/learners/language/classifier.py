@@ -246,6 +246,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Why this classifier is not trained with those of other sites in this mode; None if it is."""
         return self._new_net().joins_cohort(mode)
 
+    def check_rows(self, X: Any, name: str = "X") -> None:
+        """A ConfigError if it cannot learn from such rows: the model is not there, or X holds no texts."""
+        self._check()
+        if not any(map(str.strip, texts_in(X, self.columns, name=name))):
+            raise ConfigError(f"{name} has no text with a word in it: all are missing or empty. Give it texts.")
+
     def token_ids(self, X: Any) -> NDArray[np.int32]:
         """What the model reads of each text: its token ids, filled up with -1."""
         self._check()

@@ -85,10 +85,10 @@ class VisionClassifier(TorchClassifier):
             return super().embed(X)
         return self._features(self._pictures(X, None))
 
-    def check_rows(self, X: Any) -> None:
+    def check_rows(self, X: Any, name: str = "X") -> None:
         """A ConfigError if it cannot learn from such rows: the backbone is not there, or X holds no images for it."""
         check_parameters(self)
-        pictures = self._pictures(X, None)
+        pictures = self._pictures(X, None, name)
         pictures.take(_SOME)
 
     @property
