@@ -413,7 +413,7 @@ def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
         missing = next((name for name in methods if not hasattr(site.learner, name)), None)
         if missing is None:
             continue
-        problem = f"{type(site.learner).__name__} has no {missing!r}. Use one that has it, such as cg.TorchClassifier"
+        problem = f"{type(site.learner).__name__} has no {missing!r}{_instead_of(site.learner, missing)}"
         if isinstance(site.learner, Pipeline):
             problem = "its learner is a Pipeline, which prepares rows differently at each site. Prepare the data "
             problem += "beforehand (in a study: prepare = 'none')"
@@ -421,6 +421,16 @@ def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
             site.name,
             f"{type(algorithm).__name__} {purpose}, but {problem}, or use a method that shares labels: fedct, fedkt.",
         )
+
+
+def _instead_of(learner: Any, missing: str) -> str:
+    """What to use instead of a learner without this method: it may know better."""
+    try:
+        getattr(learner, missing)
+    except AttributeError as error:
+        if isinstance(error.__cause__, AttributeError):
+            return f" {error.__cause__}"
+    return ". Use one that has it, such as cg.TorchClassifier"
 
 
 def check_truth(

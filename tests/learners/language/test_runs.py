@@ -109,8 +109,17 @@ def test_different_models_are_not_averaged(other: str, models: dict[str, str]) -
         )
 
 
+@pytest.mark.parametrize("settings", [{"lora_alpha": 1.0}, {"pooling": "first"}])
+def test_what_weights_mean_must_be_the_same(settings: dict[str, Any], models: dict[str, str]) -> None:
+    """Even where a net shows no difference before it is trained: adapters begin with zeros."""
+    one, other = (learner(models["bert"], peft="lora", **each) for each in ({}, settings))
+    with pytest.raises(cg.ConfigError, match="the nets of sites 'site0' and 'site1' differ"):
+        federate(cg.FedAvg(rounds=1), one, other, public=None)
+
+
 def test_frozen_features_have_no_weights_to_average(models: dict[str, str]) -> None:
-    with pytest.raises(cg.ConfigError, match="FedAvg averages weights, but TextClassifier has no 'initialize'"):
+    why = "TextClassifier has no 'initialize' with train='embed'. Use train='head', .*, or use a method that shares"
+    with pytest.raises(cg.ConfigError, match=why):
         federate(cg.FedAvg(rounds=1), learner(models["bert"], train="embed"), learner(models["bert"]), public=None)
 
 

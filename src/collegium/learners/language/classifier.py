@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from collegium.errors import ConfigError, MissingExtra
 
 try:
-    import torch  # noqa: F401
+    import torch
     import transformers  # noqa: F401
 except ModuleNotFoundError as missing:
     raise MissingExtra("text", "TextClassifier") from missing
@@ -32,13 +33,13 @@ from collegium.core.settings import (
 )
 from collegium.core.terms import Optimizer, Part, Precision, UpdateReport, Weights
 from collegium.learners.language.features import Frozen, Pooling, default_pooling, frozen
-from collegium.learners.language.folders import find
-from collegium.learners.language.net import Form, Lora, Peft
+from collegium.learners.language.folders import Found, find
+from collegium.learners.language.net import Form, Lora, Peft, with_adapters
 from collegium.learners.language.pretrained import Pretrained, pretrained
 from collegium.learners.language.reading import Memo, texts_in
 from collegium.learners.language.texts_net import Reader, TextsNet, token_memo
 from collegium.learners.torch.batches import Floats
-from collegium.learners.torch.devices import find_device
+from collegium.learners.torch.devices import GLOBAL_GENERATOR, find_device
 
 Trained = Literal["all", "head", "embed"]
 RATES: Final[dict[str, float]] = {"all": 5e-5, "lora": 5e-4, "head": 5e-3}
@@ -51,15 +52,35 @@ def _trains_net(learner: TextClassifier) -> bool:
     return learner.train != "embed"
 
 
+def _require_net(learner: TextClassifier) -> bool:
+    if not _trains_net(learner):
+        raise AttributeError("with train='embed'. Use train='head', which trains a linear head on the same features")
+    return True
+
+
 def _with_net(method: Method) -> Method:
     """A method that is there only where a net is trained, so that nobody asks a forest for its weights."""
-    return cast(Method, available_if(_trains_net)(method))
+    return cast(Method, available_if(_require_net)(method))
 
 
 def _with_probabilities(method: Method) -> Method:
     return cast(
         Method, available_if(lambda self: _trains_net(self) or hasattr(self._head_learner, "predict_proba"))(method)
     )
+
+
+@lru_cache(maxsize=16)
+def _check_adapters(found: Found, lora: Lora) -> None:
+    """A ConfigError if peft is not there, or knows no adapters for a model."""
+    try:
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):  # what is drawn here is of no use
+            with_adapters(pretrained(found).body, lora)
+    except ValueError as error:
+        why, _, _ = str(error).partition("\n")
+        raise ConfigError(
+            f"TextClassifier: peft knows no adapters for the model in {found.folder} ({why[:200]}). Leave peft out, or "
+            "use train='head'."
+        ) from None
 
 
 @dataclass(eq=False, repr=False)
@@ -249,6 +270,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def check_rows(self, X: Any, name: str = "X") -> None:
         """A ConfigError if it cannot learn from such rows: the model is not there, or X holds no texts."""
         self._check()
+        if self.peft is not None:
+            _check_adapters(self._model.found, Lora(self.lora_rank, self.lora_alpha))
         if not any(map(str.strip, texts_in(X, self.columns, name=name))):
             raise ConfigError(f"{name} has no text with a word in it: all are missing or empty. Give it texts.")
 
