@@ -210,6 +210,7 @@ def test_odd_texts_are_texts(models: dict[str, str]) -> None:
         (pd.DataFrame({"age": [1, 2]}), "column 'age' of X holds values of type int64"),
         (np.zeros((4, 3)), r"not a ndarray of shape \(4, 3\)"),
         (["great", 7], "X holds values of type int"),
+        ([b"great"], r"X holds values of type bytes. Make them texts: column.str.decode"),
         ("one text", "X is one text"),
         (None, "X must be texts"),
     ],

@@ -104,7 +104,9 @@ def test_a_name_in_the_cache_is_found_without_a_network(folder: Path, tmp_path: 
 
 
 def test_without_the_files_it_says_where_to_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(cg.ConfigError, match=r"no model 'ours/reviews'.*Nothing was downloaded\. Put its files"):
+    with pytest.raises(
+        cg.ConfigError, match=r"no model 'ours/reviews': no folder /.*Nothing was downloaded\. Put its files"
+    ):
         find("ours/reviews")
     with pytest.raises(cg.ConfigError, match=r"Did you mean 'minilm'\?"):
         find("minilmm")
