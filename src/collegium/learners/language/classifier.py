@@ -156,13 +156,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any] = field(init=False)
     head_: Any = field(init=False)
     _net: TextsNet = field(init=False)
+    _trained_on: str = field(init=False)
 
     def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TextClassifier:
         """Train from scratch (or continue, with `warm_start`) on texts X with labels y, and on pseudo-labeled ones."""
+        anew = self.train == "embed" or not (self.warm_start and self.__sklearn_is_fitted__())
+        if anew:
+            self._begin_anew()
         self._check()
         if self.train == "embed":
             return self._fit_head(X, y, pseudo, sample_weight)
-        net = self._trained_net(anew=not (self.warm_start and self.__sklearn_is_fitted__()))
+        net = self._trained_net(anew=anew)
         net.fit(X, y, pseudo, sample_weight)
         return self._took(net)
 
@@ -175,12 +179,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 sample_weight = np.concatenate([sample_weight, np.ones(len(labels) - len(sample_weight))])
         weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.head_ = clone(self._head_learner).fit(features, labels, **weighted)
-        self.classes_ = self.head_.classes_
+        self.classes_, self._trained_on = self.head_.classes_, self._found.sha256
         return self
 
     @_with_net
     def initialize(self, X: Any, classes: Any) -> TextClassifier:
         """Create the net for these classes, without training it. Its weights are those that `update` starts from."""
+        self._begin_anew()
         self._check()
         net = self._trained_net(anew=True)
         net.initialize(X, classes)
@@ -271,7 +276,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """A ConfigError if it cannot learn from such rows: the model is not there, or X holds no texts."""
         self._check()
         if self.peft is not None:
-            _check_adapters(self._model.found, Lora(self.lora_rank, self.lora_alpha))
+            _check_adapters(self._found, Lora(self.lora_rank, self.lora_alpha))
         if not any(map(str.strip, texts_in(X, self.columns, name=name))):
             raise ConfigError(f"{name} has no text with a word in it: all are missing or empty. Give it texts.")
 
@@ -339,9 +344,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _head_learner(self) -> Any:
         return LogisticRegression(C=0.1, max_iter=1000) if self.head is None else self.head
 
+    def _begin_anew(self) -> None:
+        """Forget on which files it was trained: they may be others now."""
+        self.__dict__.pop("_trained_on", None)
+
+    @property
+    def _found(self) -> Found:
+        """The model's folder, whose files must be those that a fitted classifier was trained on."""
+        pinned = getattr(self, "_trained_on", self.sha256)
+        return find(self.model, sha256=pinned, download=self.download)
+
     @property
     def _model(self) -> Pretrained:
-        return pretrained(find(self.model, sha256=self.sha256, download=self.download))
+        return pretrained(self._found)
 
     def _frozen(self) -> Frozen:
         model = self._model
@@ -363,7 +378,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return net
 
     def _took(self, net: TextsNet) -> TextClassifier:
-        self._net, self.classes_ = net, net.classes_
+        self._net, self.classes_, self._trained_on = net, net.classes_, self._found.sha256
         return self
 
     def _settings(self) -> dict[str, Any]:
@@ -378,7 +393,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return "linear"
         model = self._model
         lora = Lora(self.lora_rank, self.lora_alpha) if self.peft == "lora" else None
-        return Form(model.found, self.pooling or default_pooling(model), lora)
+        # Its own folder: what is in memory may have been read from another one, with the same files.
+        return Form(self._found, self.pooling or default_pooling(model), lora)
 
     def _reader(self) -> Reader:
         return Reader(self._frozen().embed if self.train == "head" else self._token_ids, self.columns)
