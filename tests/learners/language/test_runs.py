@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from tests.learners.language.tiny_models import reviews
 
@@ -176,6 +176,11 @@ def test_words_are_counted_where_texts_are_missing() -> None:
         ({"max_length": 999}, "Site 'site0': TextClassifier: max_length=999, but the model reads"),
         ({"train": "some"}, "Site 'site0': TextClassifier: train must be 'all', 'head' or 'embed', got 'some'"),
         ({"train": "all", "head": KNeighborsClassifier()}, "Site 'site0': TextClassifier: a head is for train='embed'"),
+        ({"head": KNeighborsClassifier}, "head must be a classifier, such as .*, not the class KNeighborsClassifier"),
+        ({"head": "random_forest"}, "head must be a classifier, such as .*, not str"),
+        ({"head": KNeighborsRegressor()}, "the head, a KNeighborsRegressor, is a regressor"),
+        ({"head": cg.TextClassifier("tiny")}, "the head, a TextClassifier, takes texts"),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
     ],
 )
 def test_what_no_model_can_do_is_said_before_the_run(

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -32,6 +32,7 @@ from collegium.core.settings import (
     check_parameters,
 )
 from collegium.core.terms import Optimizer, Part, Precision, UpdateReport, Weights
+from collegium.learners.base import takes_texts
 from collegium.learners.language.features import Frozen, Pooling, default_pooling, frozen
 from collegium.learners.language.folders import Found, find
 from collegium.learners.language.net import Form, Lora, Peft, with_adapters
@@ -44,6 +45,7 @@ from collegium.learners.torch.devices import GLOBAL_GENERATOR, find_device
 Trained = Literal["all", "head", "embed"]
 RATES: Final[dict[str, float]] = {"all": 5e-5, "lora": 5e-4, "head": 5e-3}
 """Learning rates that suit what is trained."""
+FITTED: Final = ("fit", "predict")
 LETTERS: Final = list("abcdefghijklmnopqrstuvwxyz ")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -275,6 +277,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def check_rows(self, X: Any, name: str = "X") -> None:
         """A ConfigError if it cannot learn from such rows: the model is not there, or X holds no texts."""
         self._check()
+        find_device(self.device, quietly=self.train != "embed")  # those that train a net say it there
         if self.peft is not None:
             _check_adapters(self._found, Lora(self.lora_rank, self.lora_alpha))
         if not any(map(str.strip, texts_in(X, self.columns, name=name))):
@@ -334,11 +337,26 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"TextClassifier: peft={self.peft!r} is for train='all', not for train={self.train!r}.")
         if self.head is not None and self.train != "embed":
             raise ConfigError(f"TextClassifier: a head is for train='embed', not for train={self.train!r}.")
+        self._check_head()
         most = self._model.most_tokens
         if most is not None and self.max_length > most:
             raise ConfigError(
                 f"TextClassifier: max_length={self.max_length}, but the model reads {most} tokens at most."
             )
+
+    def _check_head(self) -> None:
+        head: Any = self.head
+        if head is None:
+            return
+        kind = f"the class {head.__name__}" if isinstance(head, type) else type(head).__name__
+        if isinstance(head, type) or not all(callable(getattr(head, each, None)) for each in FITTED):
+            raise ConfigError(
+                f"TextClassifier: head must be a classifier, such as RandomForestClassifier(), not {kind}."
+            )
+        if hasattr(head, "__sklearn_tags__") and is_regressor(head):
+            raise ConfigError(f"TextClassifier: the head, a {kind}, is a regressor. Use a classifier.")
+        if takes_texts(head):
+            raise ConfigError(f"TextClassifier: the head, a {kind}, takes texts, and a head gets features, numbers.")
 
     @property
     def _head_learner(self) -> Any:
