@@ -135,6 +135,19 @@ def test_check_shows_what_the_site_brings(kit, collegium):
     assert facts["approval"] == "plan"
 
 
+def test_check_says_whether_the_learner_can_begin(kit, collegium, monkeypatch, tmp_path):
+    """A language model that is not there, or numbers where it takes texts: not first in the middle of a study."""
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("COLLEGIUM_MODELS", str(tmp_path / "models"))
+    words = SITE.replace('name = "decision_tree"', 'name = "text"\nmodel = "tiny"\ntrain = "embed"\ncolumns = "crp"')
+    (kit / "site.toml").write_text(words)
+    assert "column 'crp' of the site's data holds values of type float64" in collegium("check", str(kit), code=2)
+    rows(60, 1).assign(crp="a few words").to_csv(kit / "rows.csv", index=False)
+    assert "TextClassifier" in collegium("check", str(kit))
+    (kit / "site.toml").write_text(words.replace("tiny", "nowhere"))
+    assert "There is no model 'nowhere'" in collegium("check", str(kit), code=2)
+
+
 def test_check_says_what_to_look_at_without_a_row(kit, collegium):
     frame = rows(60, 1).assign(crp=3.25)
     frame.to_csv(kit / "rows.csv", index=False)

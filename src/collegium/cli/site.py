@@ -22,7 +22,7 @@ from collegium.flare.kits.kit import Kit, read_kit
 from collegium.flare.site.file import SITE_FILE, SiteFile
 from collegium.flare.site.setup import SiteSetup, load_public, load_site
 from collegium.flare.site.template import TEMPLATE
-from collegium.learners.base import learner_name
+from collegium.learners.base import check_rows, learner_name
 from collegium.reports.tables import frame_table
 from collegium.runs.checks import check_features
 from collegium.runs.findings import Finding
@@ -77,6 +77,7 @@ def check(
         raise ConfigError(
             f"{kit / SITE_FILE}: name is {setup.file.name!r}, but this kit's certificate is for {certified.name!r}."
         )
+    check_rows(setup.site.learner, setup.site.X, "the site's data")
     public = load_public(kit, setup.file)
     if public is not None:
         check_features([setup.with_public(public)], {"public": public})

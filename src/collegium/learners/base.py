@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.dummy import DummyClassifier
@@ -107,11 +108,31 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _taken(estimator: Any, X: Any) -> Any:
-    """The rows as an estimator takes them: one that begins with texts gets a column, not a table."""
-    first = estimator
-    while isinstance(first, Pipeline):
-        first = first.steps[0][1]
-    return tables.texts_of(X) if takes_texts(first) else X
+    """The rows as an estimator takes them: one that begins with texts gets a column, without gaps, and not a table."""
+    if not takes_texts(_first_step(estimator)):
+        return X
+    texts = tables.texts_of(X)
+    blank = texts.isna() if isinstance(texts, pd.Series) else None
+    return texts if blank is None or not blank.any() else texts.astype(object).where(~blank, "")
+
+
+def _first_step(estimator: Any) -> Any:
+    while isinstance(estimator, Pipeline):
+        estimator = estimator.steps[0][1]
+    return estimator
+
+
+def check_rows(learner: Any, X: Any, name: str = "X") -> None:
+    """A ConfigError if the learner cannot learn from such rows, as far as that shows before a run."""
+    if hasattr(learner, "check_rows"):
+        learner.check_rows(X, name)
+        return
+    first = _first_step(learner)
+    if takes_texts(first) and (problem := tables.no_texts(X)):
+        raise ConfigError(
+            f"{type(first).__name__} takes texts, but {name} {problem}. Give a list of texts, or a table with one "
+            "column of them."
+        )
 
 
 def takes_texts(estimator: Any) -> bool:

@@ -26,7 +26,7 @@ from collegium.core.labels import as_labels, encode_labels, look_like_counts, lo
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
 from collegium.errors import Advice, CollegiumWarning, ConfigError, MissingExtra, Refused, SiteError
-from collegium.learners.base import LocalUpdate, Trainer
+from collegium.learners.base import LocalUpdate, Trainer, check_rows
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
 from collegium.privacy.learners.base import PrivateLearner
@@ -166,9 +166,8 @@ def _check_learner(site: Site) -> None:
             raise SiteError(site.name, f"its learner, a {kind}, has no {method!r}. Use a scikit-learn classifier.")
     if tags is not None and tags.estimator_type == "regressor":
         raise SiteError(site.name, f"its learner, a {kind}, is a regressor. Use a classifier.")
-    if hasattr(learner, "check_rows"):
-        with _errors_of(site):
-            learner.check_rows(site.X)
+    with _errors_of(site):
+        check_rows(learner, site.X)
 
 
 def _tags(learner: Any) -> Any:
@@ -234,6 +233,9 @@ def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Alg
         own = {"X": site.X, "unlabeled": site.unlabeled}
         where = [f"its {name}" for name, table in own.items() if has_missing_values(table)] + shared
         for learner in [site.learner] if algorithm is None else algorithm.learners(site):
+            with _errors_of(site):
+                for name, table in others.items():
+                    check_rows(learner, table, f"the {name} set")
             if where and not takes_missing_values(learner):
                 raise SiteError(
                     site.name,
@@ -411,7 +413,7 @@ def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
         missing = next((name for name in methods if not hasattr(site.learner, name)), None)
         if missing is None:
             continue
-        problem = f"{type(site.learner).__name__} has no {missing!r}. Use one that has it, such as cg.TorchClassifier"
+        problem = f"{type(site.learner).__name__} has no {missing!r}{_instead_of(site.learner, missing)}"
         if isinstance(site.learner, Pipeline):
             problem = "its learner is a Pipeline, which prepares rows differently at each site. Prepare the data "
             problem += "beforehand (in a study: prepare = 'none')"
@@ -419,6 +421,16 @@ def check_capabilities(algorithm: Algorithm, sites: Sequence[Site]) -> None:
             site.name,
             f"{type(algorithm).__name__} {purpose}, but {problem}, or use a method that shares labels: fedct, fedkt.",
         )
+
+
+def _instead_of(learner: Any, missing: str) -> str:
+    """What to use instead of a learner without this method: it may know better."""
+    try:
+        getattr(learner, missing)
+    except AttributeError as error:
+        if isinstance(error.__cause__, AttributeError):
+            return f" {error.__cause__}"
+    return ". Use one that has it, such as cg.TorchClassifier"
 
 
 def check_truth(

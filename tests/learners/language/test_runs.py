@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from tests.learners.language.tiny_models import reviews
 
@@ -109,8 +109,17 @@ def test_different_models_are_not_averaged(other: str, models: dict[str, str]) -
         )
 
 
+@pytest.mark.parametrize("settings", [{"lora_alpha": 1.0}, {"pooling": "first"}])
+def test_what_weights_mean_must_be_the_same(settings: dict[str, Any], models: dict[str, str]) -> None:
+    """Even where a net shows no difference before it is trained: adapters begin with zeros."""
+    one, other = (learner(models["bert"], peft="lora", **each) for each in ({}, settings))
+    with pytest.raises(cg.ConfigError, match="the nets of sites 'site0' and 'site1' differ"):
+        federate(cg.FedAvg(rounds=1), one, other, public=None)
+
+
 def test_frozen_features_have_no_weights_to_average(models: dict[str, str]) -> None:
-    with pytest.raises(cg.ConfigError, match="FedAvg averages weights, but TextClassifier has no 'initialize'"):
+    why = "TextClassifier has no 'initialize' with train='embed'. Use train='head', .*, or use a method that shares"
+    with pytest.raises(cg.ConfigError, match=why):
         federate(cg.FedAvg(rounds=1), learner(models["bert"], train="embed"), learner(models["bert"]), public=None)
 
 
@@ -145,6 +154,69 @@ def test_empty_and_missing_texts_take_part(models: dict[str, str]) -> None:
 
     run = federate(cg.FedCT(rounds=1), *[learner(models["bert"], train="embed")] * 2, forms=[with_gaps] * 2)
     assert run.refusals.empty
+
+
+def test_words_are_counted_where_texts_are_missing() -> None:
+    """At a site, in the public set and in the test set: scikit-learn's own vectorizers refuse a missing text."""
+    words = make_pipeline(TfidfVectorizer(), RandomForestClassifier(5))
+    gaps = [None, float("nan"), pd.NA]
+    run = federate(
+        cg.FedCT(rounds=1), words, words,
+        forms=[lambda texts: [*gaps, *texts[3:]], lambda texts: pd.Series([*gaps[:1], *texts[1:]], dtype="category")],
+        public=[*gaps, *PUBLIC[3:]], test=([*gaps, *TEST[0][3:]], TEST[1]),
+    )  # fmt: skip
+    assert run.refusals.empty
+    assert run.accuracy.notna().all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"model": "nowhere"}, "Site 'site0': There is no model 'nowhere'"),
+        ({"max_length": 999}, "Site 'site0': TextClassifier: max_length=999, but the model reads"),
+        ({"train": "some"}, "Site 'site0': TextClassifier: train must be 'all', 'head' or 'embed', got 'some'"),
+        ({"train": "all", "head": KNeighborsClassifier()}, "Site 'site0': TextClassifier: a head is for train='embed'"),
+        ({"head": KNeighborsClassifier}, "head must be a classifier, such as .*, not the class KNeighborsClassifier"),
+        ({"head": "random_forest"}, "head must be a classifier, such as .*, not str"),
+        ({"head": KNeighborsRegressor()}, "the head, a KNeighborsRegressor, is a regressor"),
+        ({"head": cg.TextClassifier("tiny")}, "the head, a TextClassifier, takes texts"),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
+    ],
+)
+def test_what_no_model_can_do_is_said_before_the_run(
+    settings: dict[str, Any], why: str, models: dict[str, str]
+) -> None:
+    """Not by a site that drops out of it."""
+    wrong = cg.TextClassifier(**{"model": models["bert"], "max_length": 16, "train": "embed", **settings})
+    with pytest.raises(cg.SiteError, match=why):
+        federate(cg.FedCT(rounds=1), wrong, learner(models["bert"], train="embed"))
+
+
+WORDS = make_pipeline(TfidfVectorizer(), RandomForestClassifier(5))
+
+
+@pytest.mark.parametrize("kind", ["language model", "words"])
+@pytest.mark.parametrize(
+    ("where", "given", "why"),
+    [
+        ("public", pd.DataFrame({"text": range(ROWS)}), "the public set holds values of type int"),
+        ("test", pd.DataFrame({"text": range(len(TEST[1]))}), "the test set holds values of type int"),
+        ("site", pd.DataFrame({"text": range(ROWS)}), "X holds values of type int"),
+        ("site", [""] * (ROWS - 2) + [None, "  "], "X has (none|no text) with a word in it"),
+        ("site", [None] * ROWS, "X has (none|no text) with a word in it"),
+        ("site", ["a", 3] * (ROWS // 2), "X: texts must be strings, .* among them is a value of type int"),
+        ("site", [b"a"] * ROWS, "X: texts must be strings, .* among them is a value of type bytes"),
+        ("site", pd.DataFrame({"one": ["a film"] * ROWS, "two": "a plot"}), "X has 2 columns"),
+    ],
+)
+def test_what_is_no_text_is_refused_before_the_run(
+    kind: str, where: str, given: Any, why: str, models: dict[str, str]
+) -> None:
+    each = learner(models["bert"], train="embed") if kind == "language model" else WORDS
+    forms = [(lambda _: given) if where == "site" else list, list]
+    others = {"public": {"public": given}, "test": {"test": (given, TEST[1])}}.get(where, {})
+    with pytest.raises(cg.ConfigError, match=why):
+        federate(cg.FedCT(rounds=1), each, each, forms=forms, **others)
 
 
 @pytest.mark.parametrize("settings", [{"peft": "lora"}, {"train": "head"}], ids=["lora", "head"])

@@ -176,6 +176,29 @@ def test_a_clone_has_its_settings() -> None:
     assert cg.VisionClassifier("folder").model == "folder"
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"net": "lineer"}, "There is no net 'lineer'. Did you mean 'linear'"),
+        ({"net": "cnn_aimhi"}, "."),
+        ({"augment": True}, "augment=True makes new images"),
+        ({"train": "all", "norm": "group"}, "norm='group' would take the place"),
+    ],
+)
+def test_settings_that_do_not_fit_are_said_before_the_run(settings: dict[str, Any], why: str, split: cg.Split) -> None:
+    """Of one site, which would drop out of it."""
+    own = (make(**settings), make(), make())
+    with pytest.raises(SiteError, match=f"Site 'site0': {why}"):
+        cg.run(cg.FedCT(rounds=1), sites=sites(split, *own), public=split.public)
+
+
+@pytest.mark.parametrize("which", ["public", "test"])
+def test_images_that_all_share_are_looked_at_before_the_run(which: str, split: cg.Split) -> None:
+    bright = {"public": {"public": split.public * 255}, "test": {"public": split.public, "test": (X * 255, Y)}}[which]
+    with pytest.raises(SiteError, match=f"the {which} set contains pixels from 0 to 255"):
+        cg.run(cg.FedCT(rounds=1), sites=sites(split, make()), **bright)
+
+
 def test_what_cannot_begin_is_said_before_the_run(split: cg.Split) -> None:
     lost = [make(), make(), make(model="no/where/at/all")]
     with pytest.raises(SiteError, match=rf"{split.names[2]}.*no such folder"):

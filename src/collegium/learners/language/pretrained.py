@@ -33,11 +33,11 @@ class Pretrained:
     body: nn.Module
     tokenizer: Any
 
-    @property
+    @cached_property
     def width(self) -> int:
-        """How many features a token has."""
-        config: Any = self.body.config
-        return int(config.hidden_size)
+        """How many features a token has: as it is, for configurations have several names for it, or another width."""
+        with torch.no_grad():
+            return int(_hidden(self.body, torch.zeros((1, 1), dtype=torch.long)).shape[-1])
 
     @property
     def most_tokens(self) -> int | None:
@@ -46,7 +46,9 @@ class Pretrained:
         # RoBERTa has positions that it does not use for tokens.
         positions = getattr(getattr(self.body, "embeddings", None), "position_embeddings", None)
         unused = getattr(positions, "padding_idx", None)
-        return None if most is None else int(most) - (0 if unused is None else int(unused) + 1)
+        if most is None or int(most) <= 0:  # XLNet has -1 for no limit
+            return None
+        return int(most) - (0 if unused is None else int(unused) + 1)
 
     def on(self, device: torch.device) -> nn.Module:
         """The layers on a device: on a GPU, a copy for all who use it there."""
@@ -85,14 +87,45 @@ def _read(found: Found) -> Pretrained:
         except Exception as error:  # whatever its files may hold
             raise _unusable(found.folder, "tokenizer", error) from error
         try:
-            model = transformers.AutoModel.from_pretrained(**place, use_safetensors=True, dtype=torch.float32)
+            model, loading = transformers.AutoModel.from_pretrained(
+                **place, use_safetensors=True, dtype=torch.float32, output_loading_info=True
+            )
         except Exception as error:
             raise _unusable(found.folder, "model", error) from error
     config = model.config
-    body: nn.Module = model.get_encoder() if config.is_encoder_decoder else model
+    # A folder of T5's encoder alone says that it has no decoder, and the model has one all the same.
+    has_decoder = config.is_encoder_decoder or (hasattr(model, "encoder") and hasattr(model, "decoder"))
+    body: nn.Module = model.get_encoder() if has_decoder else model
     config.use_cache = False
     _drop_pooler(body)
+    _check_whole(found.folder, model, body, set(loading["missing_keys"]))
+    _check_vocabulary(found.folder, body, tokenizer)
     return Pretrained(found, body.eval().requires_grad_(False), tokenizer)
+
+
+def _check_whole(folder: Path, model: nn.Module, body: nn.Module, missing: set[str]) -> None:
+    """A ConfigError for layers that no file has weights for, which would be random, or whose weights are no numbers."""
+    read = {id(each) for each in body.parameters()}
+    for name, each in model.named_parameters(remove_duplicate=False):
+        if id(each) not in read or "pooler" in name:
+            continue
+        if name in missing:
+            raise ConfigError(
+                f"The weights in {folder} are incomplete: there are none for {name}. Get all of the model's "
+                "*.safetensors, and the config.json that belongs to them."
+            )
+        if not bool(each.isfinite().all()):
+            raise ConfigError(f"The weights in {folder} are NaN or infinite ({name}): get the files again.")
+
+
+def _check_vocabulary(folder: Path, body: Any, tokenizer: Any) -> None:
+    """A ConfigError for a tokenizer of another model, whose tokens this one does not know."""
+    known, words = len(body.get_input_embeddings().weight), int(tokenizer.vocab_size)
+    if words > known:
+        raise ConfigError(
+            f"The tokenizer in {folder} has {words} tokens, and the model {known}: they do not belong together. Put "
+            "the files of the model's own tokenizer there."
+        )
 
 
 def _drop_pooler(body: nn.Module) -> None:

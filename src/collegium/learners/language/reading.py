@@ -79,10 +79,10 @@ def _texts(column: pd.Series, name: str) -> list[str]:
 
 
 def _no_texts(name: str, what: str) -> ConfigError:
-    return ConfigError(
-        f"TextClassifier takes texts, but {name} holds values of type {what}. Use a learner for tables or, if they are "
-        "words of a code, make them texts: column.astype(str)."
-    )
+    then = "Use a learner for tables or, if they are words of a code, make them texts: column.astype(str)."
+    if what == "bytes":
+        then = "Make them texts: column.str.decode('utf-8')."
+    return ConfigError(f"TextClassifier takes texts, but {name} holds values of type {what}. {then}")
 
 
 class Tokens:

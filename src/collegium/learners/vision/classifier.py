@@ -18,7 +18,7 @@ from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.torch.answers import Said
 from collegium.learners.torch.batches import Floats, Rows
 from collegium.learners.torch.classifier import BEGINNINGS, TorchClassifier
-from collegium.learners.torch.devices import find_device
+from collegium.learners.torch.devices import GLOBAL_GENERATOR, find_device
 from collegium.learners.torch.training import Schedule, Training
 from collegium.learners.vision.backbones import Backbone, check_channels, find_backbone
 from collegium.learners.vision.features import features_by, is_out_of_memory
@@ -85,11 +85,21 @@ class VisionClassifier(TorchClassifier):
             return super().embed(X)
         return self._features(self._pictures(X, None))
 
-    def check_rows(self, X: Any) -> None:
+    def check_rows(self, X: Any, name: str = "X") -> None:
         """A ConfigError if it cannot learn from such rows: the backbone is not there, or X holds no images for it."""
         check_parameters(self)
-        pictures = self._pictures(X, None)
+        self._check_together()
+        pictures = self._pictures(X, None, name)
         pictures.take(_SOME)
+        if isinstance(self.net, str):
+            with GLOBAL_GENERATOR, torch.random.fork_rng(devices=[]):  # what is drawn here is of no use
+                super()._new_net((self._backbone().features(self.size),), 2)
+
+    def _check_together(self) -> None:
+        if self.augment and self.train == "head":
+            raise ConfigError("augment=True makes new images, and features are computed once: use train='all'.")
+        if self.norm != "batch" and self.train == "all":
+            raise ConfigError("norm='group' would take the place of what the backbone has learned: leave it out.")
 
     @property
     def backbone_in_use(self) -> str:
@@ -142,10 +152,7 @@ class VisionClassifier(TorchClassifier):
 
     def _new_training(self, input_shape: tuple[int, ...], n_classes: int) -> Training:
         backbone, head = self._backbone(), self.net
-        if self.augment and self.train == "head":
-            raise ConfigError("augment=True makes new images, and features are computed once: use train='all'.")
-        if self.norm != "batch" and self.train == "all":
-            raise ConfigError("norm='group' would take the place of what the backbone has learned: leave it out.")
+        self._check_together()
         key = self.train, backbone.reference, self.size, head, self.norm
 
         def make() -> Training:
