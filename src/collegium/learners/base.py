@@ -127,6 +127,8 @@ def check_rows(learner: Any, X: Any, name: str = "X") -> None:
     if hasattr(learner, "check_rows"):
         learner.check_rows(X, name)
         return
+    if isinstance(learner, Pipeline) and hasattr(learner.steps[-1][1], "check_settings"):
+        learner.steps[-1][1].check_settings()  # its rows are not yet known
     first = _first_step(learner)
     if takes_texts(first) and (problem := tables.no_texts(X)):
         raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -29,7 +30,9 @@ from tests.learners.no_torch import said_without_torch
 from torch import nn
 from torch.nn import functional
 
+import collegium as cg
 from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.nets import named as nets
 from collegium.learners.torch import devices
 from collegium.learners.torch.classifier import TorchClassifier
 
@@ -886,3 +889,41 @@ def test_a_net_that_many_sites_begin_with_is_copied_and_each_copy_is_its_own() -
     for _ in range(4):
         trained(counted, 5)
     assert len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"net": "mpl"}, "There is no net 'mpl'. Did you mean 'mlp'?"),
+        ({"net": "timm:resnet18"}, "use cg.VisionClassifier"),
+        ({"net": "lenet"}, "expected images, but a row has shape (6,)"),
+        ({"net": 5}, "not <class 'int'>"),
+        ({"lr": -1.0}, "lr must be a finite number of at least 0, got -1"),
+        ({"device": "cud"}, "Unknown device 'cud'"),
+        ({"image_shape": (3, 3)}, "which does not fit image_shape=(3, 3): 9 features are needed"),
+    ],
+)
+def test_what_cannot_be_trained_is_said_before_a_run(settings: dict[str, Any], said: str) -> None:
+    """In it, sites would fail one by one, and only their own logs would say why."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 6)), np.arange(40) % 2
+    learner = TorchClassifier(**settings)
+    with pytest.raises(cg.SiteError, match=f"Site 'a': .*{re.escape(said)}"):
+        cg.run(cg.FedCT(1), sites=[cg.Site("a", X, y, learner=learner)], public=X, progress=False)
+    if "shape" not in said:  # behind a scaler, rows are not known yet
+        behind = make_pipeline(StandardScaler(), learner)
+        with pytest.raises(cg.SiteError, match=re.escape(said)):
+            cg.run(cg.FedCT(1), sites=[cg.Site("a", X, y, learner=behind)], public=X, progress=False)
+
+
+def test_looking_at_rows_makes_no_net_twice_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    build = nets.build
+    monkeypatch.setattr(nets, "build", lambda *given: made.append(given) or build(*given))
+    before = torch.get_rng_state()
+    for table in (np.zeros((5, 7)), pd.DataFrame(np.zeros((5, 7))), sparse.csr_matrix(np.zeros((5, 7)))):
+        TorchClassifier("mlp").check_rows(table)
+    TorchClassifier("mlp").check_rows(np.zeros((0, 7)))
+    assert len(made) == 1
+    assert torch.equal(torch.get_rng_state(), before)
+    TorchClassifier(lambda shape, n: pytest.fail("it was made")).check_rows(np.zeros((5, 7)))

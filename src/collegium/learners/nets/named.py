@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import gcd, prod
+from pathlib import Path
 from typing import Final, Literal
 
 from torch import nn
@@ -195,7 +196,11 @@ def build(
 ) -> nn.Module:
     """The net called `name`, with weights drawn from torch's generator and "batch" or "group" norm."""
     if name not in NETS:
-        raise ConfigError(f"There is no net {name!r}.{nearest(name, NETS)} Known: {', '.join(sorted(NETS))}.")
+        elsewhere = " For a pre-trained net, by its folder or timm's name, use cg.VisionClassifier."
+        raise ConfigError(
+            f"There is no net {name!r}.{nearest(name, NETS)} Known: {', '.join(sorted(NETS))}."
+            f"{elsewhere if _is_place(name) else ''}"
+        )
     try:
         net = NETS[name](tuple(input_shape), n_classes)
     except ConfigError as misfit:
@@ -203,6 +208,10 @@ def build(
     if norm == "group":
         use_group_norm(net)
     return net
+
+
+def _is_place(name: str) -> bool:
+    return any(mark in name for mark in (":", "/", "\\")) or Path(name).is_dir()
 
 
 def use_group_norm(net: nn.Module) -> None:

@@ -6,7 +6,7 @@ import copy
 import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from types import FunctionType
 from typing import Any, Literal, NamedTuple
@@ -20,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from collegium.errors import ConfigError, MissingExtra
 
 try:
+    import torch
     from torch import nn
 except ModuleNotFoundError as missing:
     raise MissingExtra("torch", "TorchClassifier") from missing
@@ -49,8 +50,9 @@ from collegium.learners.torch.batches import (
 )
 from collegium.learners.torch.beginnings import Beginnings
 from collegium.learners.torch.devices import find_device
-from collegium.learners.torch.training import NO_TERMS, Schedule, Training, Update, check_output
+from collegium.learners.torch.training import NO_TERMS, Schedule, Training, Update, check_output, not_a_net
 from collegium.learners.torch.works import AnswerWork, UpdateWork
+from collegium.wire import tables
 
 
 @dataclass(eq=False, repr=False)
@@ -327,6 +329,22 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ConfigError("There are no rows to learn from.")
         return learned or given[:1]
 
+    def check_rows(self, X: Any, name: str = "X") -> None:
+        """A ConfigError if it cannot learn from such rows, as far as that shows before it does."""
+        self.check_settings()
+        rows = Rows(tables.take(X, np.arange(min(1, tables.n_rows(X)))), self.image_shape, name=name)
+        if isinstance(self.net, str):
+            _check_net(self.net, rows.shape, self.norm)
+
+    def check_settings(self) -> None:
+        """A ConfigError for settings that are wrong whatever the rows are."""
+        check_parameters(self)
+        find_device(self.device, quietly=True)
+        if isinstance(self.net, str) and self.net not in nets.NETS:
+            nets.build(self.net, (1,), 2, self.norm)  # which says so
+        if not (isinstance(self.net, str | nn.Module) or callable(self.net)):
+            raise not_a_net(self.net)
+
     def _rows(self, X: Any, expected: tuple[int, ...] | None, *, name: str = "X") -> Rows:
         rows = Rows(X, self.image_shape, name=name)
         if type(X) is np.ndarray and expected == rows.shape and not hasattr(self, "feature_names_in_"):
@@ -422,6 +440,13 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 def _parameters_of(cls: Any) -> operator.attrgetter[Any]:
     """What reads all parameters of such a classifier."""
     return operator.attrgetter(*(each.name for each in fields(cls) if each.init))
+
+
+@lru_cache(maxsize=64)
+def _check_net(name: str, shape: tuple[int, ...], norm: Literal["batch", "group"]) -> None:
+    """A ConfigError if this net takes no such rows: made once, without weights."""
+    with torch.device("meta"):
+        nets.build(name, shape, 2, norm)
 
 
 BEGINNINGS: Beginnings[Training] = Beginnings()

@@ -371,10 +371,15 @@ def has_layer(net: nn.Module, *kinds: type[nn.Module]) -> bool:
     return any(isinstance(layer, kinds) for layer in net.modules())
 
 
+def not_a_net(net: Any) -> ConfigError:
+    """The error for something else."""
+    return ConfigError(f"net must be a name, a torch.nn.Module or a function that returns one, not {type(net)}.")
+
+
 def check_output(net: Any, input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """The net, or a ConfigError if it does not return one number per class for such rows."""
     if not isinstance(net, nn.Module):
-        raise ConfigError(f"net must be a name, a torch.nn.Module or a function that returns one, not {type(net)}.")
+        raise not_a_net(net)
     net.to(CPU).eval()
     try:
         with torch.no_grad():
