@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
 import time
+import weakref
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,29 @@ def test_a_piece_ends_in_time_and_the_next_one_goes_on(
     two.carry_out()
     assert [unit.key for unit in calls[3:]] == ["local | all | 0"]
     assert [unit.seed for unit in two.waiting] == [1, 1, 1]  # each is known to take 1,000 s
+
+
+@pytest.mark.parametrize("device", ["cuda:1", None])
+def test_a_gpu_has_its_memory_back_before_the_next_unit(
+    device: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Net:
+        def __init__(self) -> None:
+            self.itself = self
+
+    made: list[weakref.ref[Net]] = []
+
+    def measured(unit: Unit, conditions: Conditions) -> dict[str, Any]:
+        made.append(weakref.ref(Net()))
+        return {"last": None}
+
+    monkeypatch.setattr(units, "_measure", measured)
+    gc.disable()
+    try:
+        carry_out(Unit("small", "FedCT", "all", 0), Conditions(tmp_path, device=device))
+        assert (made[0]() is None) == (device is not None)  # elsewhere there is room until the collector comes by
+    finally:
+        gc.enable()
 
 
 def test_the_clock_ends_a_run_between_rounds(small: Table, tmp_path: Path) -> None:
