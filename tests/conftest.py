@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,19 @@ from sklearn.tree import DecisionTreeClassifier
 import collegium as cg
 from collegium.data.public import Split
 from collegium.links.ray_cluster import connected
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Nothing that is imported goes away: the garbage collector would look through a million objects again and again,
+    while tests are collected and in every test after it. What tests make is collected as ever."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ every_algorithm = pytest.mark.parametrize(
 # Few rounds of what takes thousands; period 1 so that there is something to say in them.
 FEW: dict[str, dict[str, Any]] = {
     "aimhi": {"period": 1},
-    "dd": {"epochs": 1},
+    "dd": {"epochs": 2},
     "dp_fedavg": {"clip": 1e6, "noise": 1e-9},
     "fedkt": {"subsets": 2},
     "fedmd": {"public_epochs": 2, "private_epochs": 4, "revisit_epochs": 1},
@@ -49,7 +49,7 @@ with torch.random.fork_rng():
     torch.manual_seed(1)  # a net that is given begins with its own weights, whatever the seed of a run
     # For methods that work with nets; its batch norm brings the features to one scale.
     NET = cg.TorchClassifier(
-        nn.Sequential(nn.BatchNorm1d(30, momentum=0.9), nn.Linear(30, 2)), lr=0.05, batch_size=8, epochs=5
+        nn.Sequential(nn.BatchNorm1d(30, momentum=0.9), nn.Linear(30, 2)), lr=0.05, batch_size=16, epochs=5
     )
 
 

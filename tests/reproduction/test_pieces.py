@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
 import time
-from concurrent.futures import ProcessPoolExecutor
+import weakref
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,29 @@ def test_a_piece_ends_in_time_and_the_next_one_goes_on(
     assert [unit.seed for unit in two.waiting] == [1, 1, 1]  # each is known to take 1,000 s
 
 
+@pytest.mark.parametrize("device", ["cuda:1", None])
+def test_a_gpu_has_its_memory_back_before_the_next_unit(
+    device: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Net:
+        def __init__(self) -> None:
+            self.itself = self
+
+    made: list[weakref.ref[Net]] = []
+
+    def measured(unit: Unit, conditions: Conditions) -> dict[str, Any]:
+        made.append(weakref.ref(Net()))
+        return {"last": None}
+
+    monkeypatch.setattr(units, "_measure", measured)
+    gc.disable()
+    try:
+        carry_out(Unit("small", "FedCT", "all", 0), Conditions(tmp_path, device=device))
+        assert (made[0]() is None) == (device is not None)  # elsewhere there is room until the collector comes by
+    finally:
+        gc.enable()
+
+
 def test_the_clock_ends_a_run_between_rounds(small: Table, tmp_path: Path) -> None:
     with pytest.raises(PieceOver):
         carry_out(Unit("small", "FedCT", "all", 0), Conditions(tmp_path, quick=True, deadline=time.time() - 1))
@@ -200,17 +225,24 @@ def test_the_page_has_the_numbers_beside_the_papers(small: Table, tmp_path: Path
 
 
 def test_several_processes_write_the_same_table(tmp_path: Path) -> None:
-    rows = [row.name for row in declared.tables()["fedkt_table5"].rows[:4]]
-    with ProcessPoolExecutor(4, multiprocessing.get_context("spawn")) as processes:
-        list(processes.map(_add_some, [(tmp_path, row) for row in rows]))
-    assert len(json.loads((tmp_path / "fedkt_table5.json").read_text())) == 4 * 20
+    context = multiprocessing.get_context("spawn")
+    both = context.Barrier(2)
+    rows = [row.name for row in declared.tables()["fedkt_table5"].rows[:2]]
+    processes = [context.Process(target=_add_some, args=(both, tmp_path, row)) for row in rows]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert len(json.loads((tmp_path / "fedkt_table5.json").read_text())) == 2 * 100
     assert [each.name for each in tmp_path.iterdir()] == ["fedkt_table5.json"]
 
 
-def _add_some(given: tuple[Path, str]) -> None:
-    results = Results(given[0], "fedkt_table5")
-    for seed in range(20):
-        results.add(Unit("fedkt_table5", given[1], "Adult", seed), {"last": 0.5, "best": 0.5, "seconds": 1.0})
+def _add_some(both: Barrier, folder: Path, row: str) -> None:
+    results = Results(folder, "fedkt_table5")
+    both.wait()  # one may start so late that the other is through
+    for seed in range(100):
+        results.add(Unit("fedkt_table5", row, "Adult", seed), {"last": 0.5, "best": 0.5, "seconds": 1.0})
 
 
 def test_processes_have_one_thread_each_unless_the_user_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,8 @@ def carry_out(unit: Unit, conditions: Conditions) -> Found:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = _pretrain(unit, conditions) if unit.row == PRETRAINING else _measure(unit, conditions)
-    gc.collect()  # nets refer to themselves: the next unit's would not fit on a GPU beside large ones
+    if conditions.device not in (None, "cpu"):
+        gc.collect()  # nets refer to themselves: the next unit's would not fit on a GPU beside large ones
     return found | {"seconds": round(time.perf_counter() - began, 1)}
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from collegium.cli.main import app
 from collegium.errors import ConfigError
 from collegium.flare.kits.federation_file import FederationFile, SiteSection
-from collegium.flare.kits.kit import read_certificate, read_kit
+from collegium.flare.kits.kit import load_key, read_certificate, read_kit
 from collegium.flare.kits.provision import add_site, provision, renew
 
 pytestmark = pytest.mark.xdist_group("kits")  # its fixtures are made once
@@ -261,6 +261,31 @@ def test_a_damaged_kit_is_found_before_anything_starts(copy, what, words):
     damaged(copy / "kits" / "site-1", what)
     with pytest.raises(ConfigError, match=words):
         read_kit(copy / "kits" / "site-1")
+
+
+def test_an_unsound_key_is_refused_every_time_and_a_sound_one_is_looked_at_once(copy, monkeypatch):
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    def load(pem, password, *, unsafe_skip_rsa_key_validation):
+        skipped.append(unsafe_skip_rsa_key_validation)
+        return original(pem, password, unsafe_skip_rsa_key_validation=unsafe_skip_rsa_key_validation)
+
+    skipped, original = [], serialization.load_pem_private_key
+    monkeypatch.setattr(serialization, "load_pem_private_key", load)
+    monkeypatch.setattr("collegium.flare.kits.kit._SOUND", set())
+    kit = copy / "kits" / "site-1"
+    read_kit(kit)
+    known = load_key(read_kit(kit).key.read_bytes()).private_numbers()
+    assert skipped == [False, True, True]
+    parts = (known.p, known.q, known.d + 2, known.dmp1, known.dmq1, known.iqmp, known.public_numbers)
+    wrong = rsa.RSAPrivateNumbers(*parts).private_key(unsafe_skip_rsa_key_validation=True)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
+    (kit / "startup" / "client.key").write_bytes(wrong.private_bytes(*form))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"client\.key is not a valid key"):
+            read_kit(kit)
+    assert skipped[3:] == [False, False]
 
 
 def test_a_certificate_of_another_federation_is_found(copy, tmp_path):

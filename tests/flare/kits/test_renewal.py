@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import stat
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,27 @@ def test_what_was_not_asked_for_is_not_installed(copy: Path, name: str, words: s
     with pytest.raises(ConfigError, match=words):
         install_renewal(kit, forged(copy, name))
     assert {file: file.read_bytes() for file in (kit / "startup").iterdir()} == before
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_certificate_ends_no_earlier_than_the_one_before(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, earlier: int
+) -> None:
+    kit = copy / "kits" / "site-1"
+    old = read_certificate(read_kit(kit).certificate)
+
+    class Then(datetime):
+        @classmethod
+        def now(cls, zone: Any = None) -> Any:
+            return old.not_valid_after_utc - timedelta(days=360, seconds=earlier)
+
+    monkeypatch.setattr("collegium.flare.nvflare.issuing.datetime", Then)
+    made = sign(copy, request_renewal(kit))
+    if earlier:
+        with pytest.raises(ConfigError, match="ends before the certificate that is there"):
+            install_renewal(kit, made)
+    else:
+        assert read_certificate(install_renewal(kit, made).certificate).not_valid_after_utc == old.not_valid_after_utc
 
 
 def test_the_authority_signs_members_only_and_gives_no_role_that_was_not_there(copy: Path) -> None:

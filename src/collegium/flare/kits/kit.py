@@ -6,6 +6,7 @@ retries for ever.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import stat
 import time
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from collegium.errors import ConfigError, MissingExtra
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
 T = TypeVar("T")
@@ -33,6 +35,8 @@ SOON_DAYS: Final = 30
 """With fewer days left, whoever has a kit is told to have its certificate renewed."""
 _DAY: Final = 86400
 _ROOT: Final = "rootCA.pem"
+_SOUND: Final[set[bytes]] = set()
+"""Digests of the keys that this process found sound."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,19 @@ def read_certificate(path: Path) -> Certificate:
     return _read(path, "certificate", load_pem_x509_certificate)
 
 
+def load_key(pem: bytes) -> PrivateKeyTypes:
+    """A private key; ValueError if it is damaged.
+
+    To find an RSA key sound takes much longer than to sign with it, and kits are read often: once for the same bytes.
+    """
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    digest = hashlib.sha256(pem).digest()
+    key = load_pem_private_key(pem, password=None, unsafe_skip_rsa_key_validation=digest in _SOUND)
+    _SOUND.add(digest)
+    return key
+
+
 def _read(path: Path, what: str, parse: Callable[[bytes], T]) -> T:
     try:
         return parse(path.read_bytes())
@@ -194,9 +211,7 @@ def days_left(certificate: Certificate) -> float:
 
 
 def _check_key(path: Path, certificate: Certificate) -> None:
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
-
-    key = _read(path, "key", lambda pem: load_pem_private_key(pem, password=None))
+    key = _read(path, "key", load_key)
     if key.public_key() != certificate.public_key():
         raise ConfigError(f"{path} does not match its certificate: unpack the kit again.")
 

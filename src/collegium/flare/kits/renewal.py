@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from collegium.errors import ConfigError, StorageError
 from collegium.flare.kits.federation_file import FederationFile
 from collegium.flare.kits.identity import write_private
-from collegium.flare.kits.kit import Kind, Kit, read_certificate, read_kit
+from collegium.flare.kits.kit import Kind, Kit, load_key, read_certificate, read_kit
 from collegium.site.ledger import storage_errors
 
 if TYPE_CHECKING:
@@ -97,11 +97,10 @@ def _next_key(kit: Kit) -> RSAPrivateKey:
 
 def _waiting_key(kit: Path) -> RSAPrivateKey:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     file = kit / "startup" / f"{_stem(kit)}{_NEXT}"
     try:
-        key = load_pem_private_key(file.read_bytes(), password=None)
+        key = load_key(file.read_bytes())
     except FileNotFoundError:
         raise ConfigError(
             f"{kit} has asked for no certificate: run this command without a certificate first."
@@ -126,7 +125,7 @@ def _check(new: Certificate, key: RSAPrivateKey, kit: Path, file: Path) -> None:
         raise ConfigError(f"{file} is for {_common_name(new)!r}, or for another role, not for this kit's holder.")
     if new.public_key() != key.public_key():
         raise ConfigError(f"{file} is for another key: have {kit / f'{kit.name}.csr'} signed, the request of this kit.")
-    if new.not_valid_after_utc <= old.not_valid_after_utc and new != old:
+    if new.not_valid_after_utc < old.not_valid_after_utc:  # the same, where the authority ends first
         raise ConfigError(f"{file} ends before the certificate that is there: have the request signed anew.")
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from collegium.errors import CollegiumError, ConfigError, Refused, WireError
-from collegium.flare.kits.kit import Kind, Kit, read_certificate
+from collegium.flare.kits.kit import Kind, Kit, load_key, read_certificate
 from collegium.protocols.primitives import bind
 
 if TYPE_CHECKING:
@@ -52,9 +52,8 @@ class Voucher:
     def of(cls, kit: Kit, public: bytes) -> Self:
         """The kit's holder vouches for a key."""
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
-        from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-        key = load_pem_private_key(kit.key.read_bytes(), password=None)
+        key = load_key(kit.key.read_bytes())
         if not isinstance(key, RSAPrivateKey):
             raise ConfigError(f"{kit.key} is not an RSA key: unpack the kit again.")
         statement = _statement(kit.kind, kit.name, public)
