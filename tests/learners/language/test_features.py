@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -65,8 +64,11 @@ def test_without_memory_half_as_many_are_read_until_it_is_one_text(as_on_a_gpu: 
     assert found.ravel().tolist() == [3, 100, 17]
     assert rows.of(64) == 4
     most = 0
-    with pytest.raises(torch.OutOfMemoryError), warnings.catch_warnings(action="ignore"):
+    with pytest.raises(torch.OutOfMemoryError), pytest.warns(cg.CollegiumWarning) as said:
         in_batches(ids, read, rows)
+    told = [str(each.message) for each in said]
+    assert "There is no memory for 2 texts at a time: one is read at a time from now on." in told
+    assert told[-1] == "There is no memory for a single text: set a smaller max_length, or device='cpu'."
 
 
 def test_rows_are_cut_to_the_longest_of_them(as_on_a_gpu: Any) -> None:

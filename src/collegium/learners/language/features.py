@@ -119,12 +119,17 @@ class Rows:
     def lower(self, tried: int) -> bool:
         """Half as many as were tried, from now on; whether that can be."""
         fewer = (min(self.at_once, tried) if self._usual is None else self.at_once) // 2
+        if fewer == 0 and tried > 1:  # several short ones took the place of one
+            fewer, self._usual = tried // 2, None
         if fewer == 0:
+            text = "There is no memory for a single text: set a smaller max_length, or device='cpu'."
+            warnings.warn(text, CollegiumWarning, stacklevel=2)
             return False
         self.at_once = fewer
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
-        text = f"There is no memory for {tried} texts at a time: {tried // 2} are read at a time from now on."
+        now = "one is" if tried // 2 == 1 else f"{tried // 2} are"
+        text = f"There is no memory for {tried} texts at a time: {now} read at a time from now on."
         warnings.warn(text, CollegiumWarning, stacklevel=2)
         return True
 
