@@ -289,8 +289,8 @@ def _train_group(updates: Sequence[Update], group: list[int], place: int, outcom
                 outcomes[at] = Alone(f"its net cannot be computed with others ({type(error).__name__})")
         for number, report in done.items():
             outcomes[group[number]] = report
-        if is_short:
-            left = [at for number, at in enumerate(group) if number not in done]
+        left = [at for number, at in enumerate(group) if number not in done]
+        if is_short and left:
             for at in left:
                 outcomes[at] = Alone("there is no memory for more than one net")
             if has_room_now([updates[at] for at in left]) and not gave_back:

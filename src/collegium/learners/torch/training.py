@@ -106,6 +106,9 @@ class Update:
 class Training:
     """A net and its training state. It can be pickled and then continues with the same bits."""
 
+    recordable = True
+    """Whether its steps may be recorded: not any more once that has failed."""
+
     def __init__(
         self,
         make_net: Callable[[], nn.Module],
@@ -134,10 +137,6 @@ class Training:
         self._distilled_for = 0
         self._device, self._channels_last = CPU, False
         self._is_ours = deterministic
-        self.stackable = bool(getattr(self.net, "stackable", True))
-        """Whether its net may be computed with others: it may say that it may not."""
-        self.recordable = True
-        """Whether its steps may be recorded: not any more once that has failed."""
         self.is_random = not deterministic or self.has_layer(nn.modules.dropout._DropoutNd)
 
     def begin(
@@ -269,6 +268,11 @@ class Training:
         learns_by_batch = train == "all" and self.has_layer(nn.modules.batchnorm._BatchNorm)
         if smallest_batch == 1 and learns_by_batch:
             raise ConfigError("Batch norm cannot learn from batches of one row: use two rows and batch_size=2 or more.")
+
+    @property
+    def stackable(self) -> bool:
+        """Whether its net may be computed with others: it may say that it may not."""
+        return bool(getattr(self.net, "stackable", True))
 
     def has_layer(self, *kinds: type[nn.Module]) -> bool:
         """Whether its net contains a layer of these kinds; the answer is kept."""

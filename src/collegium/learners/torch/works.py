@@ -100,7 +100,7 @@ def _side_by_side(updates: Sequence[Update]) -> list[UpdateReport | Alone]:
         for place, report in done.items():
             outcomes[group[place]] = report
         left = [at for place, at in enumerate(group) if place not in done]
-        if failure is None:
+        if failure is None or not left:
             continue
         if not _is_memory(failure):
             for at in left:
