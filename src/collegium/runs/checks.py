@@ -229,13 +229,15 @@ def check_features(sites: Sequence[Site], others: dict[str, Any], algorithm: Alg
         if problem := _mismatch(first.X, table):
             raise ConfigError(f"The {name} set's features differ from those of site {first.name!r}: {problem}.")
     shared = [f"the {name} set" for name, table in others.items() if has_missing_values(table)]
+    looked: dict[int, Any] = {}  # sites may share a learner, and a thousand of them need not all read a public set
     for site in sites:
         own = {"X": site.X, "unlabeled": site.unlabeled}
         where = [f"its {name}" for name, table in own.items() if has_missing_values(table)] + shared
         for learner in [site.learner] if algorithm is None else algorithm.learners(site):
             with _errors_of(site):
-                for name, table in others.items():
+                for name, table in others.items() if id(learner) not in looked else ():
                     check_rows(learner, table, f"the {name} set")
+            looked[id(learner)] = learner
             if where and not takes_missing_values(learner):
                 raise SiteError(
                     site.name,

@@ -11,6 +11,7 @@ import collegium as cg
 from collegium.learners.language import features
 from collegium.learners.language.features import AT_ONCE_CPU, AT_ONCE_GPU, Rows, cut, in_batches
 from collegium.learners.language.reading import NOTHING
+from collegium.learners.torch import memory
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -69,6 +70,23 @@ def test_without_memory_half_as_many_are_read_until_it_is_one_text(as_on_a_gpu: 
     told = [str(each.message) for each in said]
     assert "There is no memory for 2 texts at a time: one is read at a time from now on." in told
     assert told[-1] == "There is no memory for a single text: set a smaller max_length, or device='cpu'."
+
+
+def test_without_memory_others_give_back_before_fewer_are_read(
+    as_on_a_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+    monkeypatch.setattr(memory, "give_back", lambda: not given.append(1) and len(given) == 1)
+    rows, asked = Rows.to_read_on(GPU), list[int]()
+
+    def read(batch: torch.Tensor) -> torch.Tensor:
+        asked.append(len(batch))
+        if len(asked) == 1:
+            raise torch.OutOfMemoryError
+        return batch[:, :1]
+
+    assert in_batches(texts(3), read, rows).tolist() == [[3]]
+    assert asked == [2 * AT_ONCE_GPU] * 2
 
 
 def test_rows_are_cut_to_the_longest_of_them(as_on_a_gpu: Any) -> None:

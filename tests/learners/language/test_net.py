@@ -14,7 +14,7 @@ import collegium as cg
 from collegium.learners.language import features
 from collegium.learners.language.features import columns_of
 from collegium.learners.language.reading import NOTHING
-from collegium.learners.torch import lanes
+from collegium.learners.torch import cuda_graphs, lanes
 from collegium.learners.torch.lanes import Lane
 from collegium.learners.torch.works import UpdateWork
 
@@ -49,9 +49,10 @@ def test_models_in_one_place_learn_what_they_learn_where_they_are(
             pass
         return lane.end(torch.zeros(()))
 
-    for sweep, words in enumerate((3, 20)):  # texts become longer: what was made for short ones must not cut them
+    # Texts become longer: what was made for short ones must not cut them.
+    for sweep, (words, pseudo) in enumerate([(3, None), (20, None), (20, public)]):
         for at, size in enumerate((13, 21)):
-            how: dict[str, Any] = {"classes": CLASSES, "epochs": 1, "pseudo": public if sweep else None}
+            how: dict[str, Any] = {"classes": CLASSES, "epochs": 1, "pseudo": pseudo}
             alone[at].update(*texts(size, at, words), **how)
             with monkeypatch.context() as patched:
                 patched.setattr(UpdateWork, "alone", train)
@@ -59,8 +60,33 @@ def test_models_in_one_place_learn_what_they_learn_where_they_are(
             expected = alone[at].get_weights()
             for weight, value in placed[at].get_weights().items():
                 np.testing.assert_allclose(value, expected[weight], atol=2e-4, err_msg=weight)
-        place.clear()  # with public rows it is another kind of update
-    assert seen[0] < seen[-1]
+        if sweep == 1:
+            place.clear()  # with public rows it is another kind of update
+    assert seen[0] < seen[2]
+
+
+def test_what_was_recorded_of_short_texts_serves_no_long_ones(
+    models: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "STEP_CPU", 8)
+    monkeypatch.setattr(lanes, "can_record", lambda device: True)
+    keys: list[Any] = []
+    monkeypatch.setattr(lanes.Recorder, "__call__", lambda self, key, run, optimizer: keys.append(key) or run())
+    learner = cg.TextClassifier(models["bert"], batch_size=8, max_length=32, random_state=0)
+    place: list[Lane] = []
+
+    def train(work: UpdateWork) -> Any:
+        place[:] = place or [Lane(work.update, None)]
+        place[0].begin(work.update)
+        while not place[0].step():
+            pass
+        return place[0].end(torch.zeros(()))
+
+    monkeypatch.setattr(UpdateWork, "alone", train)
+    for words in (3, 20):
+        learner.update(*texts(8, 0, words), classes=CLASSES, epochs=1)
+    assert len(keys) == 2
+    assert keys[0] != keys[1], "another number of columns is another computation"
 
 
 def test_large_models_are_trained_few_at_a_time(models: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,10 +121,15 @@ def test_steps_of_models_are_recorded_on_a_gpu(
         monkeypatch.setenv("COLLEGIUM_CUDA_GRAPHS", "1" if recorded else "0")
         settings: dict[str, Any] = {"peft": peft, "lr": 2e-3, "batch_size": 8, "max_length": 32, "device": "cuda"}
         learner = cg.TextClassifier(models[name], random_state=0, **settings)
+        before = len(made)
         learner.update(*texts(40, 0, 12), classes=CLASSES, epochs=3)
         assert learner._net._training.recordable
+        assert (len(made) > before) == recorded
         return learner.get_weights()
 
+    made: list[Any] = []
+    record = cuda_graphs.record
+    monkeypatch.setattr(cuda_graphs, "record", lambda *given: made.append(given) or record(*given))
     expected = trained(recorded=False)
     for weight, value in trained(recorded=True).items():
         if name != "gpt":  # which has dropout

@@ -34,7 +34,7 @@ import collegium as cg
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.learners.nets import named as nets
 from collegium.learners.torch import devices
-from collegium.learners.torch.classifier import TorchClassifier
+from collegium.learners.torch.classifier import TorchClassifier, _check_net
 
 Data = tuple[NDArray[Any], NDArray[Any]]
 
@@ -918,6 +918,7 @@ def test_what_cannot_be_trained_is_said_before_a_run(settings: dict[str, Any], s
 
 def test_looking_at_rows_makes_no_net_twice_and_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
+    _check_net.cache_clear()
     build = nets.build
     monkeypatch.setattr(nets, "build", lambda *given: made.append(given) or build(*given))
     before = torch.get_rng_state()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from torch import nn
 from collegium.algorithms.fedprox import Proximal
 from collegium.core.terms import LocalTerms, SoftTargets, UpdateReport
 from collegium.errors import CollegiumWarning, ConfigError
-from collegium.learners.torch import cuda_graphs, lanes
+from collegium.learners.torch import cuda_graphs, lanes, memory, training
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.lanes import Lane
 from collegium.learners.torch.training import MOST_KEPT, Update
@@ -191,6 +193,66 @@ def test_an_update_that_fails_leaves_the_net_as_it_was(net: Any, device: str, mo
         np.testing.assert_array_equal(value, before[name])
     model.update(X, y, classes=range(CLASSES), epochs=1)
     assert not model.diverged_
+
+
+def test_a_net_that_ends_without_memory_has_no_half_made_optimizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows(40)
+    model = TorchClassifier(convolutions, random_state=0)
+    expected = TorchClassifier(convolutions, random_state=0)
+    for _ in range(2):
+        expected.update(X, y, classes=range(CLASSES), steps=3, terms=LocalTerms(keep_optimizer=True))
+    place, made = InOnePlace(), []
+
+    def short(value: torch.Tensor, usual: Any = torch.empty_like) -> torch.Tensor:
+        made.append(value)
+        if len(made) == 4:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return torch.full_like(value, 777)
+
+    def train(updates: Any, done: dict[int, Any]) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(torch, "empty_like", short)
+            done[0] = place(updates[0])
+
+    monkeypatch.setattr(lanes, "can_record", lambda device: False)
+    monkeypatch.setattr(lanes, "has_lane", lambda update: update.training.recordable)
+    monkeypatch.setattr(lanes, "train_side_by_side", train)
+    monkeypatch.setattr(memory, "_keepers", type(memory._keepers)())
+    with pytest.warns(CollegiumWarning, match="OutOfMemoryError"):
+        model.update(X, y, classes=range(CLASSES), steps=3, terms=LocalTerms(keep_optimizer=True))
+    model.update(X, y, classes=range(CLASSES), steps=3, terms=LocalTerms(keep_optimizer=True))
+    assert len(made) == 4
+    for name, value in model.get_weights().items():
+        np.testing.assert_allclose(value, expected.get_weights()[name], atol=2e-5, err_msg=name)
+
+
+def test_what_a_place_held_goes_with_it() -> None:
+    X, y = rows(20)
+    place = InOnePlace()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(UpdateWork, "alone", lambda work: place(work.update))
+        TorchClassifier(convolutions, random_state=0).update(X, y, classes=range(CLASSES), steps=2)
+    assert place.lane is not None
+    held = [weakref.ref(each) for each in (place.lane._net, place.lane._optimizer, place.lane._descent)]
+    gc.disable()  # a GPU's memory must not wait for it
+    try:
+        place.lane = None
+        assert [each() for each in held] == [None] * 3
+    finally:
+        gc.enable()
+
+
+def test_a_named_net_that_cannot_be_recorded_is_not_recorded_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    model = TorchClassifier("mlp", random_state=0).initialize(U, range(CLASSES))
+    usual = training.stepping
+    monkeypatch.setattr(
+        training, "stepping", lambda *given, recorded: asked.append(recorded) or usual(*given, recorded=False)
+    )
+    for recordable in (True, False):
+        model._training.recordable = recordable
+        model.update(U, L, classes=range(CLASSES), steps=1)
+    assert asked == [True, False]
 
 
 def test_a_net_that_cannot_be_recorded_is_trained_without(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,6 +112,33 @@ def test_answers_without_memory_are_of_fewer_rows(monkeypatch: pytest.MonkeyPatc
         model.predict_logits(X)
 
 
+def test_others_give_back_for_an_answer_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = learner().fit(X, Y)
+    others = list[Keeper]()
+    short = Short(monkeypatch, most_rows=1)
+    forward = nn.Sequential.forward
+
+    def busy(net: nn.Sequential, rows: torch.Tensor) -> torch.Tensor:
+        others.append(Keeper("a recording"))
+        memory.note(others[-1])  # somebody trains meanwhile, and keeps something again
+        return forward(net, rows)
+
+    monkeypatch.setattr(nn.Sequential, "forward", busy)
+    with pytest.warns(CollegiumWarning) as said:
+        model.predict_logits(X)
+    assert short.asked[:5] == [40, 40, 5, 1, 1]
+    assert len(said) == 2, "one for each time that fewer are asked"
+
+
+def test_a_step_of_batch_norm_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
+    model = TorchClassifier(net, batch_size=8, random_state=0).initialize(X, range(3))
+    memory.note(Keeper("a recording"))
+    Short(monkeypatch, failures=1)
+    with pytest.raises(torch.OutOfMemoryError):
+        model.update(X, Y, classes=range(3), steps=1)
+
+
 def test_what_is_recorded_is_tried_again_when_others_have_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 

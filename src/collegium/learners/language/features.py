@@ -17,6 +17,7 @@ from collegium.learners.language.pretrained import Pretrained
 from collegium.learners.language.reading import NOTHING, Memo, Tokens
 from collegium.learners.language.recent import Recent
 from collegium.learners.on_disk import FeatureFiles
+from collegium.learners.torch import memory
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import computing, passing
 
@@ -112,9 +113,10 @@ class Rows:
         try:
             return read(batch)
         except torch.OutOfMemoryError:
-            if not self.lower(len(batch)):
-                raise
-        return None
+            pass  # not here: what was computed is still in memory
+        if memory.give_back() or self.lower(len(batch)):
+            return None
+        return read(batch)  # which says so
 
     def lower(self, tried: int) -> bool:
         """Half as many as were tried, from now on; whether that can be."""

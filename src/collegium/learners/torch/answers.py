@@ -60,17 +60,19 @@ class Question(NamedTuple):
 
 def answers_in_memory(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
     """What one net says of these rows; without enough memory, of fewer at a time."""
-    at_once = AT_ONCE_ALONE
+    values = prod(asked.rows.shape)
+    at_once, gave_back = min(AT_ONCE_ALONE, values * min(CHUNK_ROWS, max(1, len(asked.rows)))), False
     while True:
         try:
             return answers(net, head, asked, at_once)
         except torch.OutOfMemoryError:
-            fewest = asked.norm_batch is not None or at_once <= prod(asked.rows.shape)
+            fewest = asked.norm_batch is not None or at_once <= values
         with turn(asked.device):  # not above: there, what was computed is still in memory
-            has_room = memory.give_back()
+            has_room = memory.give_back() and not gave_back
+        gave_back = True
         if not has_room:
             if fewest:
-                return answers(net, head, asked, at_once)
+                return answers(net, head, asked, at_once)  # which says so
             at_once = max(1, at_once // FEWER)
             text = f"A GPU has no memory for the answers to all rows at once: {FEWER} times fewer are asked at a time."
             warnings.warn(text, CollegiumWarning, stacklevel=3)

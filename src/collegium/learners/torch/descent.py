@@ -34,9 +34,13 @@ class Descent:
         self._augment = augment or any(each.augments for each in losses)
         self.draws = self._augment or has_random_layers or not all(each.recordable for each in losses)
         """Whether a step draws random numbers."""
-        self.step: Callable[[Batch], torch.Tensor] = self._go_down
-        for each in losses:
-            self.step = partial(each.step, take=self.step)
+
+    def step(self, batch: Batch) -> torch.Tensor:
+        """Take a step; returns the loss before it."""
+        take: Callable[[Batch], torch.Tensor] = self._go_down
+        for each in self._losses:  # not once for all: it would refer to itself, and its memory would stay for a while
+            take = partial(each.step, take=take)
+        return take(batch)
 
     def renew(self, terms: Sequence[LocalTerm]) -> bool:
         """Take the terms of another update, of the same kinds; False if it cannot."""
@@ -47,26 +51,32 @@ class Descent:
         return {name: part for each in self._losses for name, part in each.parts().items()}
 
     def _go_down(self, batch: Batch) -> torch.Tensor:
-        """Without enough memory, others give back what they keep; then a net that can computes a step in less."""
-        try:
-            return self._take(batch)
-        except torch.OutOfMemoryError:
-            less = getattr(self._net, "use_less_memory", lambda rows: False)
-            self.optimizer.zero_grad()
-            recorded = batch.X.is_cuda and torch.cuda.is_current_stream_capturing()
-            if recorded or not (memory.give_back() or less(len(batch.X))):
-                raise
-        return self._go_down(batch)  # not above: there, what the failed step computed is still in memory
-
-    def _take(self, batch: Batch) -> torch.Tensor:
-        self.optimizer.zero_grad()
-        with passing(batch.X.device, self._precision):
-            loss = self._loss(batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss = self._with_gradients(batch)
         for each in self._losses:
             each.add_to_gradients()
         self.optimizer.step()
         return loss.detach()
+
+    def _with_gradients(self, batch: Batch) -> torch.Tensor:
+        """The loss. Without enough memory, others give back what they keep; then a net that can computes it in less."""
+        try:
+            self.optimizer.zero_grad()
+            with passing(batch.X.device, self._precision):
+                loss = self._loss(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            return loss
+        except torch.OutOfMemoryError:
+            less = getattr(self._net, "use_less_memory", lambda rows: False)
+            self.optimizer.zero_grad()
+            recorded = batch.X.is_cuda and torch.cuda.is_current_stream_capturing()
+            if recorded or not ((self._may_repeat and memory.give_back()) or less(len(batch.X))):
+                raise
+        return self._with_gradients(batch)  # not above: there, what the failed step computed is still in memory
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether half a step leaves no trace: batch norms count their rows as soon as they see them."""
+        return not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in self._net.modules())
 
     def _loss(self, batch: Batch) -> torch.Tensor:
         """The cross-entropy of the labeled rows, which come first, plus what each term adds."""

@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 import torch
+from torch import nn
 
 from collegium.core.terms import UpdateReport
 from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_stream, turn
@@ -144,14 +145,19 @@ class Lane:
         update, training = self._update, self._update.training
         parameters, buffers = training.tensors
         places, values = [*parameters, *buffers], [*self._weights, *self._buffers]
+        made: list[tuple[nn.Parameter, str, torch.Tensor]] = []
         for own, parameter in zip(self._weights, parameters, strict=True) if training.keeps(update.optimizer) else ():
+            given = update.optimizer.state.get(parameter, {})
             for name, value in self._optimizer.state.get(own, {}).items():
-                given = update.optimizer.state[parameter]
-                if name not in given:
-                    given[name] = torch.empty_like(value)
-                places.append(given[name])
+                place = given.get(name)
+                if place is None:
+                    place = torch.empty_like(value)
+                    made.append((parameter, name, place))
+                places.append(place)
                 values.append(value)
         _copy(places, values)
+        for parameter, name, place in made:  # only now: without memory for all of them, none is there
+            update.optimizer.state[parameter][name] = place
         if self._descent.draws:
             training.stream.set_gpu_state(self._lr.device, self._generator.get_state())
         total.copy_(self._total)

@@ -5,6 +5,8 @@ Recorded steps have memory of their own, which serves nothing else, not even the
 
 from __future__ import annotations
 
+import gc
+import threading
 import weakref
 from collections.abc import Iterable
 from typing import Protocol
@@ -19,12 +21,14 @@ class Keeper(Protocol):
         """Give it back; whether there was anything."""
 
 
+_lock = threading.Lock()
 _keepers: weakref.WeakSet[Keeper] = weakref.WeakSet()
 
 
 def note(keeper: Keeper) -> None:
     """From now on this one keeps something."""
-    _keepers.add(keeper)
+    with _lock:
+        _keepers.add(keeper)
 
 
 def give_back(but_for: Iterable[Keeper] = ()) -> bool:
@@ -32,11 +36,13 @@ def give_back(but_for: Iterable[Keeper] = ()) -> bool:
 
     What somebody is at work with stays until they are done.
     """
-    others = set(_keepers) - set(but_for)
+    with _lock:
+        others = set(_keepers) - set(but_for)
+        _keepers.clear()
     had = [each.forget() for each in others]
     for each in but_for:
         each.forget()
-    _keepers.clear()
+    gc.collect()  # a net of the user's own may refer to itself
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     return any(had)

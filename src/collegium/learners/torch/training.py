@@ -234,7 +234,7 @@ class Training:
         total = torch.zeros((), device=device)
         with turn(device), computing(device, schedule.precision), self.learning(terms.train):
             descent = self.descent(update, self.net, schedule.applied_to(update.optimizer))
-            with stepping(descent, device, recorded=not descent.draws) as step:
+            with stepping(descent, device, recorded=self.recordable and not descent.draws) as step:
                 for batch in update.batches:
                     with self.stream.playing(device) if descent.draws else nullcontext():
                         total += step(batch)
