@@ -16,6 +16,7 @@ from collegium.learners.language.features import columns_of
 from collegium.learners.language.reading import NOTHING
 from collegium.learners.torch import cuda_graphs, lanes
 from collegium.learners.torch.lanes import Lane
+from collegium.learners.torch.together import stacks_well
 from collegium.learners.torch.works import UpdateWork
 
 pytestmark = pytest.mark.xdist_group("language models")
@@ -93,6 +94,7 @@ def test_large_models_are_trained_few_at_a_time(models: dict[str, str], monkeypa
     learner = cg.TextClassifier(models["bert"], peft="lora", max_length=24, random_state=0)
     learner.update(*texts(8, 0, 3), classes=CLASSES, epochs=1)
     training = learner._net._training
+    assert not stacks_well(training), "several are not one computation"
     weights = sum(each.numel() for each in training.net.parameters())  # all of them: what is not trained computes, too
     assert lanes.places_for(training) == lanes.STREAMS
     monkeypatch.setattr(lanes, "MOST_WEIGHTS", 3 * weights)

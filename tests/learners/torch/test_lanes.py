@@ -255,6 +255,29 @@ def test_a_named_net_that_cannot_be_recorded_is_not_recorded_elsewhere(monkeypat
     assert asked == [True, False]
 
 
+def test_what_is_shared_is_not_copied_onto_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, place, value = torch.ones(2), torch.zeros(2), torch.ones(2)
+    copied: list[Any] = []
+    monkeypatch.setattr(torch, "_foreach_copy_", lambda places, values: copied.extend(zip(places, values, strict=True)))
+    lanes._copy([shared, place], [shared, value])
+    assert len(copied) == 1
+    assert copied[0][0] is place
+
+
+def test_rows_that_are_refused_are_not_tried_without_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(updates: Any, done: Any) -> None:
+        raise ConfigError("X contains NaN")
+
+    monkeypatch.setattr(lanes, "can_record", lambda device: True)
+    monkeypatch.setattr(lanes, "train_side_by_side", refuse)
+    monkeypatch.setattr(Update, "carry_out", lambda update: pytest.fail("it was tried"))
+    X, y = rows(20)
+    model = TorchClassifier(convolutions, random_state=0).initialize(X, range(CLASSES))
+    with pytest.raises(ConfigError, match="contains NaN"):
+        model.update(X, y, classes=range(CLASSES), steps=1)
+    assert model._training.recordable
+
+
 def test_a_net_that_cannot_be_recorded_is_trained_without(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = []
 

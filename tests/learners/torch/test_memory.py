@@ -133,7 +133,8 @@ def test_others_give_back_for_an_answer_only_once(monkeypatch: pytest.MonkeyPatc
 def test_a_step_of_batch_norm_is_not_taken_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     net = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 3))
     model = TorchClassifier(net, batch_size=8, random_state=0).initialize(X, range(3))
-    memory.note(Keeper("a recording"))
+    other = Keeper("a recording")
+    memory.note(other)
     Short(monkeypatch, failures=1)
     with pytest.raises(torch.OutOfMemoryError):
         model.update(X, Y, classes=range(3), steps=1)
