@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import contextlib
 import struct
+import threading
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -27,6 +29,22 @@ plain = st.recursive(
 @given(plain)
 def test_plain_data_comes_back(message):
     assert wire.unpack(wire.pack(message).data) == message
+
+
+def test_threads_hash_their_messages_side_by_side(monkeypatch):
+    both = threading.Barrier(2, timeout=60)
+
+    class Digest:
+        def update(self, part):
+            both.wait()
+
+        def hexdigest(self):
+            return "done"
+
+    monkeypatch.setattr("collegium.wire.frames.hashlib.sha256", Digest)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda packed: packed.sha256, [wire.Packed([b"a"], 1), wire.Packed([b"b"], 1)]))
+    assert found == ["done", "done"]
 
 
 def message(head: bytes, body: bytes = b"") -> bytes:

@@ -115,13 +115,17 @@ class Packed:
         """All of it."""
         return b"".join(self.parts)
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         """The hash of all of it."""
-        digest = hashlib.sha256()
-        for part in self.parts:
-            digest.update(part)
-        return digest.hexdigest()
+        # No cached_property: in Python 3.11 that has one lock for all messages, and threads would hash in turns.
+        found: str | None = self.__dict__.get("_sha256")
+        if found is None:
+            digest = hashlib.sha256()
+            for part in self.parts:
+                digest.update(part)
+            found = self.__dict__["_sha256"] = digest.hexdigest()
+        return found
 
 
 def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE) -> Packed:
