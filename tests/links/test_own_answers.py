@@ -13,6 +13,7 @@ import collegium as cg
 from collegium.core import ActiveSite, Federation, HardLabels, Labels, step
 from collegium.core.link import Answer, OwnAnswer
 from collegium.core.releases import Count, Numbers
+from collegium.core.weights import Weights
 from collegium.links.local import LocalLink
 
 X = np.random.default_rng(0).normal(size=(40, 2))
@@ -35,10 +36,16 @@ def count(site: ActiveSite) -> Count:
     return Count(np.int64(site.records) if site.name == "a" else site.records)  # type: ignore[arg-type]
 
 
+@step
+def keep_weights(site: ActiveSite) -> Weights:
+    KEPT[site.name] = np.arange(50_000, dtype=np.float32)
+    return Weights({"large": KEPT[site.name], "small": KEPT[site.name][:3]}, 1)
+
+
 class Asking(cg.Algorithm):
     """Does what a test says."""
 
-    asks_for = (keep_numbers, too_few_labels, count)
+    asks_for = (keep_numbers, too_few_labels, count, keep_weights)
     found: Any = None
 
     def coordinate(self, fed: Federation) -> None:
@@ -48,10 +55,10 @@ class Asking(cg.Algorithm):
         raise NotImplementedError
 
 
-def asked(ask: Any) -> Any:
+def asked(ask: Any, link: str = "local") -> Any:
     method = type("Once", (Asking,), {"ask": lambda self, fed: ask(fed)})
     sites = [cg.Site(name, X, np.arange(40) % 2, GaussianNB()) for name in "ab"]
-    cg.run(method(), sites=sites, public=X, link="local", progress=False)
+    cg.run(method(), sites=sites, public=X, link=link, progress=False)
     return method.found
 
 
@@ -106,3 +113,24 @@ def test_labels_are_shared_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch
         return replies["a"] is shared[0].release
 
     assert asked(ask)
+
+
+@pytest.mark.parametrize("link", ["local", "workers"])
+def test_weights_are_read_where_they_lie_and_cannot_be_changed(link: str) -> None:
+    def ask(fed: Federation) -> list[float]:
+        arrays = fed.ask(keep_weights(), ["a"])["a"].arrays
+        for values in KEPT.values():
+            values[:] = -1.0
+        for array in arrays.values():
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 7.0
+        large, small = arrays["large"], arrays["small"]
+        assert large.flags.aligned
+        at: Any = large
+        while isinstance(at, np.ndarray):
+            at = at.base
+        assert isinstance(at, memoryview)  # of the answer's own bytes
+        assert small.base is None or not isinstance(small.base.base, memoryview)  # nor does it keep all of them
+        return [*large[[0, 1, -1]].tolist(), *small.tolist()]
+
+    assert asked(ask, link) == [0.0, 1.0, 49_999.0, 0.0, 1.0, 2.0]

@@ -495,7 +495,7 @@ class Federation:
             most = None if size is None else kind.most_bytes(self.n_classes, size)
             usual = MESSAGE if kind.simulation_only else RELEASE
             limits = usual if most is None else usual.for_contents(most)
-            made = kind.from_plain(wire.unpack(reply.payload, self._known, limits))
+            made = kind.from_plain(wire.unpack(reply.payload, self._known, limits, frozen=kind.fixed))
         made.check(self.n_classes, size)
         return made
 

@@ -36,6 +36,8 @@ class Release:
     """Whether it depends on the site's data in any way; False only for fresh keys and the like."""
     never_protected: ClassVar[bool] = False
     """Made from private rows directly, however the site's model was trained."""
+    fixed: ClassVar[bool] = False
+    """Whether its arrays cannot be changed where it is read: large ones are then not copied."""
     masked_only: ClassVar[bool] = False
     """Whether it leaves a site only as a summand of a masked sum: what protects it is in the sum alone."""
     coordinator_learns: ClassVar[str | None] = None

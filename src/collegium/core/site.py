@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.fixed import fix
 from collegium.core.labels import Codes, Labels, as_labels, encode_labels
 from collegium.core.public_set import PublicSet
 from collegium.core.recipes import Recipe, build_learner
@@ -363,11 +362,11 @@ class ActiveSite:
         return most
 
     def weights(self) -> Arrays:
-        """The weights of this site's model; a Refused if any is NaN or infinite. Copy them before you change them."""
+        """The weights of this site's model; a Refused if any is NaN or infinite."""
         arrays: Arrays = self._net().get_weights()
         if not all(np.isfinite(value).all() for value in arrays.values()):
             raise Refused("diverged", f"The net of {self.name} has diverged: its weights are NaN or infinite.")
-        return {name: fix(value) for name, value in arrays.items()} if self._gives_copies else arrays
+        return arrays
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Load weights into this site's model, which is created first if there is none yet."""
@@ -447,7 +446,7 @@ class ActiveSite:
         self._trained()
         with self.watch.time("predict"):
             answers: NDArray[np.float32] = self._net().predict_logits(self.public.take(rows))
-        return fix(self._numbers(answers)) if self._gives_copies else self._numbers(answers)
+        return self._numbers(answers)
 
     def _numbers(self, answers: NDArray[np.float32]) -> NDArray[np.float32]:
         """Answers that may leave; a Refused for those of a net that has diverged."""
@@ -456,11 +455,6 @@ class ActiveSite:
                 "diverged", f"The net of {self.name} has diverged: its answers are NaN, infinite or too large."
             )
         return answers
-
-    @property
-    def _gives_copies(self) -> bool:
-        """Whether nobody else has the arrays that the model's net returns: those can be fixed, and so shared."""
-        return getattr(self._net(), "gives_copies", False)
 
     def _net(self) -> Any:
         if self.model is None or not hasattr(self.model.estimator, "set_weights"):

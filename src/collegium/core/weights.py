@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,9 @@ LARGEST: Final = 2.0**20
 
 @dataclass(frozen=True)
 class Weights(Release):
-    """A net's weights by name, and on how many private samples they were trained."""
+    """A net's weights by name, and on how many private samples they were trained. Copy them before you change them."""
 
+    fixed: ClassVar[bool] = True
     arrays: Arrays
     samples: int
 
@@ -54,8 +55,12 @@ class TrainedWeights(Weights):
 
 @dataclass(frozen=True)
 class SomeSoftLabels(Release):
-    """One number per class, probabilities or a net's outputs before the softmax, for public samples that were named."""
+    """One number per class, probabilities or a net's outputs before the softmax, for public samples that were named.
 
+    They cannot be changed where they are read: copy them first.
+    """
+
+    fixed: ClassVar[bool] = True
     values: NDArray[np.float32]
 
     @classmethod

@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from collegium import wire
-from collegium.core.fixed import is_fixed
 from collegium.core.labels import Labels
 from collegium.core.masking import Masking, masking
 from collegium.core.meeting import beside_others
@@ -269,13 +268,7 @@ def mechanism_for(
 
 def _shared(release: Release) -> Release | None:
     """The release, if its values are read from the wire just as they are here, and cannot be changed."""
-    return release if all(map(_cannot_change, release.to_plain().values())) else None
-
-
-def _cannot_change(value: object) -> bool:
-    if type(value) is dict:
-        return all(type(name) is str and _cannot_change(part) for name, part in value.items())
-    return type(value) in _FIXED or is_fixed(value)
+    return release if all(type(value) in _FIXED for value in release.to_plain().values()) else None
 
 
 def _size(release: Release) -> int:

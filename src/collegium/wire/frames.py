@@ -130,15 +130,21 @@ class Packed:
 
 def pack(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE) -> Packed:
     """Write a message; labels in it are written against `reference` where that is smaller."""
+    return _packed(message, reference, limits)
+
+
+def _packed(message: Any, reference: Labels | None = None, limits: Limits = MESSAGE, behind: int = 0) -> Packed:
     writer = _Writer(reference)
     tree = writer.plain(message)
     body_size = sum([content.size for content in writer.body])
-    start = _started(_ENCODER.encode(tree).encode(), body_size, limits)
+    start = _started(_ENCODER.encode(tree).encode(), body_size, limits, behind)
     return Packed([start, *[content.data for content in writer.body]], body_size, tuple(writer.labels.values()))
 
 
-def _started(head: bytes, body_size: int, limits: Limits = MESSAGE) -> bytes:
-    """A message up to its body."""
+def _started(head: bytes, body_size: int, limits: Limits = MESSAGE, behind: int = 0) -> bytes:
+    """A message up to its body, for so many bytes `behind` it."""
+    if max(body_size, behind) >= raw_arrays.LARGE:  # blanks, so that a reader finds numbers where it needs no copy
+        head += b" " * (-(_START + len(head)) % raw_arrays.ALIGNED)
     limits.check_head(head)
     if _START + len(head) + body_size > MAX_BYTES:
         raise WireError(f"A message of {body_size} bytes is over the limit of {MAX_BYTES}.")
@@ -177,12 +183,12 @@ def _read(
 def join(header: Mapping[str, Any], payload: bytes | Packed) -> bytes:
     """Put a payload, byte for byte, behind a header of its own."""
     behind = payload.parts if isinstance(payload, Packed) else [payload]
-    return b"".join([*pack(header).parts, *behind])
+    return b"".join([*_packed(header, behind=len(payload)).parts, *behind])
 
 
 def join_words(header: str, payload: Packed) -> bytes:
     """The same for a header that is JSON already, of words and whole numbers alone."""
-    return b"".join([_started(header.encode(), 0), *payload.parts])
+    return b"".join([_started(header.encode(), 0, behind=len(payload)), *payload.parts])
 
 
 def cut(data: bytes, limits: Limits = HEADER) -> tuple[dict[str, Any], bytes]:
@@ -330,7 +336,7 @@ class _Reader:
         size = math.prod(shape) * dtype.itemsize
         if not size:
             self._charge(raw_arrays.empty_entries(shape))
-        array = raw_arrays.restore(self._take(size), dtype, shape, order)
+        array = raw_arrays.restore(self._take(size), dtype, shape, order, frozen=self._frozen)
         return read_only(array) if self._frozen else array
 
     def _labels(self, described: Any) -> Labels:

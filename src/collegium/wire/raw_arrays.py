@@ -24,6 +24,10 @@ _TYPE: Final = re.compile(
 _MAX_DIMENSIONS: Final = 32
 _MAX_LENGTH: Final = 1 << 31
 _LAST_CHARACTER: Final = 0x10FFFF
+ALIGNED: Final = 8
+"""Numbers that begin at a multiple of it, in bytes, are read where they lie."""
+LARGE: Final = 1 << 16
+"""Bytes that are worth more than a copy: an array that is not copied keeps all of its message."""
 
 
 def describe(array: NDArray[Any]) -> Description:
@@ -63,16 +67,22 @@ def empty_entries(shape: tuple[int, ...]) -> int:
     return math.prod(max(1, length) for length in shape)
 
 
-def restore(data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any) -> NDArray[Any]:
-    """The array of these bytes, as many as type and shape need: a copy, which may be changed."""
+def restore(
+    data: memoryview, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any, *, frozen: bool = False
+) -> NDArray[Any]:
+    """The array of these bytes, as many as type and shape need: a copy, which may be changed.
+
+    A `frozen` array cannot be changed. If it is large, it is these very bytes.
+    """
     try:
         if not data.nbytes:
             return np.empty(shape, dtype, order)
-        array = np.frombuffer(data, dtype).reshape(shape, order=order).copy(order)
+        array = np.frombuffer(data, dtype).reshape(shape, order=order)
     except ValueError:
         raise WireError("A message has an array of an invalid shape.") from None
     if dtype.kind == "b" and array.view(np.uint8).max() > 1:
         raise WireError("A message has booleans that are neither true nor false.")
     if dtype.kind == "U" and np.frombuffer(data, dtype.byteorder.replace("=", "<") + "u4").max() > _LAST_CHARACTER:
         raise WireError("A message has text with characters that do not exist.")
-    return array
+    stays = frozen and data.readonly and data.nbytes >= LARGE and array.flags.aligned
+    return array if stays else array.copy(order)
