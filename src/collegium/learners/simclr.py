@@ -37,6 +37,7 @@ from collegium.learners.torch.cuda_graphs import Recorder, can_record, on_side_s
 from collegium.learners.torch.devices import CPU, RandomStream, find_device
 from collegium.learners.torch.hands import Deck
 from collegium.learners.torch.images import Augmentation, Images
+from collegium.learners.torch.optimizers import Adam
 
 __all__ = ["Augmentation", "SimCLR", "contrastive_loss"]
 
@@ -90,7 +91,7 @@ class SimCLR(Settings):
             net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         net = net.to(device).train()
         fused = True if device.type == "cuda" else None
-        optimizer = torch.optim.Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
+        optimizer = Adam(net.parameters(), lr=self.lr, weight_decay=self.weight_decay, fused=fused)
         deck = Deck(len(images), np.random.default_rng(self.seed))
         images.stay_on(device)
         sweeps = _Sweeps(self, net, images, optimizer, stream, device)

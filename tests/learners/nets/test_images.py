@@ -41,7 +41,7 @@ def test_a_resnet_that_only_answers_has_its_norms_in_its_convolutions(
         return True
 
     monkeypatch.setattr(images, "_only_answers", only_answers)
-    monkeypatch.setattr(images, "_in_precision", lambda given: given.to(precision))
+    monkeypatch.setattr(images, "in_precision", lambda given: given.to(precision))
     monkeypatch.setattr(torch, "cudnn_convolution_relu", convolved)
     monkeypatch.setattr(torch, "cudnn_convolution_add_relu", convolved_and_added)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):

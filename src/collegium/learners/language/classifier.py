@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,6 @@ class TextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     last_update_ : the `UpdateReport` of the last `fit`, `update` or `distill`, where a net is trained.
     """
 
-    gives_copies: ClassVar[bool] = True
     model: str | Path = "minilm"
     _: KW_ONLY
     peft: Peft | None = None

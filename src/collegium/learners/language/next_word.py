@@ -34,6 +34,7 @@ from collegium.learners.language.reading import NOTHING
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.devices import RandomStream, computing, find_device, passing
 from collegium.learners.torch.hands import Deck
+from collegium.learners.torch.optimizers import AdamW
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class NextWord(Settings):
         deck, stream = Deck(len(ids), np.random.default_rng(self.seed)), RandomStream(self.seed)
         with stream.playing(device):
             task = _Task(net, self.hidden)
-        optimizer = torch.optim.AdamW([*learned, *task.bridge.parameters()], lr=self.lr)
+        optimizer = AdamW([*learned, *task.bridge.parameters()], lr=self.lr)
         size = min(self.batch_size, len(ids))
         for _ in range(self.steps or self.epochs * -(-len(ids) // size)):
             batch = torch.from_numpy(ids[deck.deal(size)]).long().to(device)

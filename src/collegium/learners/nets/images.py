@@ -28,6 +28,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from collegium.errors import ConfigError
+from collegium.learners.nets.layers import Block, Layers, convolved_and_normed, in_precision, is_quick, learns
 
 Shape = tuple[int, ...]
 """Of one row: (channels, height, width)."""
@@ -46,16 +47,15 @@ def resnet8(input_shape: Shape, n_classes: int) -> nn.Module:
     )
 
 
-class ResNet(nn.Sequential):
+class ResNet(Layers):
     """A convolution, its batch norm and a ReLU before residual blocks and the head."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         # A part of it, or one whose layers were replaced, is what any sequence of layers is.
         if len(self) < 3 or not isinstance(self[2], nn.ReLU) or not _only_answers(input, self[1]):
-            usual: torch.Tensor = super().forward(input)  # type: ignore[no-untyped-call]
-            return usual
+            return super().forward(input)
         convolution, norm, _, *others = self
-        x = _in_precision(input)
+        x = in_precision(input)
         weight, bias, how = _folded(convolution, norm, x.dtype)
         if x.dtype == torch.bfloat16:  # whose fast convolutions take channels in eights, and last
             pad = (0, 0, 0, 0, 0, -x.shape[1] % 8)
@@ -82,15 +82,24 @@ class ResidualBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if _only_answers(x, self.body[1]):
             return self._answer(x)
+        if is_quick(x) and learns(self.body[1]):
+            return self._learn(x)
         added: torch.Tensor = self.body(x) + self.shortcut(x)
         return added.relu()
+
+    def _learn(self, x: torch.Tensor) -> torch.Tensor:
+        """The same on a GPU, for a net that learns: norms take the ReLU after them along, and what is added."""
+        first, norm, _, second, last = self.body
+        inner = convolved_and_normed(Block(first, norm, slope=0.0), x)
+        added = x if isinstance(self.shortcut, nn.Identity) else convolved_and_normed(Block(*self.shortcut), x)
+        return convolved_and_normed(Block(second, last, slope=0.0), inner, added)
 
     def _answer(self, x: torch.Tensor) -> torch.Tensor:
         """The same on a GPU, for a net that only answers: each convolution is one pass over the images.
 
         Batch norms are in its weights, and what is added, and the ReLU, come with it.
         """
-        x = _in_precision(x)
+        x = in_precision(x)
         weight, bias, how = _folded(self.body[0], self.body[1], x.dtype)
         inner = torch.cudnn_convolution_relu(x, weight, bias, *how)
         weight, bias, how = _folded(self.body[3], self.body[4], x.dtype)
@@ -105,11 +114,6 @@ def _only_answers(x: torch.Tensor, norm: nn.Module) -> bool:
     """Whether a net on a GPU only answers, with the running statistics of its batch norms."""
     answers = x.is_cuda and torch.is_inference_mode_enabled()
     return answers and isinstance(norm, nn.BatchNorm2d) and not norm.training
-
-
-def _in_precision(x: torch.Tensor) -> torch.Tensor:
-    """As the GPU computes with it now."""
-    return x.to(torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype)
 
 
 def _folded(convolution: Any, norm: Any, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:
@@ -212,7 +216,7 @@ def cnn13(input_shape: Shape, n_classes: int) -> nn.Module:
     after each makes that redundant, and it is left out here.
     """
     channels = image_of(input_shape, smallest=9)[0]
-    return nn.Sequential(
+    return Layers(
         *_leaky_block(channels, 128), *_leaky_block(128, 128), *_leaky_block(128, 128),
         nn.MaxPool2d(2, ceil_mode=True), nn.Dropout(0.5),
         *_leaky_block(128, 256), *_leaky_block(256, 256), *_leaky_block(256, 256),

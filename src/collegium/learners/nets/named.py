@@ -26,6 +26,7 @@ from collegium.core.settings import checked
 from collegium.errors import ConfigError
 from collegium.learners.nets import efficientnet, images
 from collegium.learners.nets.images import UnitLength, WeightNormed, image_of
+from collegium.learners.nets.layers import Layers
 from collegium.registry import nearest
 
 NetFunction = Callable[[tuple[int, ...], int], nn.Module]
@@ -54,7 +55,7 @@ def cnn_cifar10(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     The table gives no dropout rates: we use .2, .3 and .4 after the three blocks and .5 before the last layer.
     """
     channels, height, width = image_of(input_shape, smallest=8)
-    return nn.Sequential(
+    return Layers(
         *_cifar10_block(channels, 32, dropout=0.2),
         *_cifar10_block(32, 64, dropout=0.3),
         *_cifar10_block(64, 128, dropout=0.4),
@@ -83,7 +84,7 @@ def _cifar10_block(inputs: int, outputs: int, *, dropout: float) -> list[nn.Modu
 def cnn_pneumonia(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedCT Tab. 14 (Pneumonia) and Tab. 15 (MRI): the same layers, the last one sized by the input."""
     channels, height, width = image_of(input_shape, smallest=4)
-    return nn.Sequential(
+    return Layers(
         _conv(channels, 32),
         nn.BatchNorm2d(32),
         nn.ReLU(),
@@ -103,7 +104,7 @@ def cnn_pneumonia(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
 def cnn_svhn(input_shape: tuple[int, ...], n_classes: int) -> nn.Module:
     """FedCT Tab. 16 (SVHN). The table gives no dropout rates: .3 after each block and .4 before the last layer."""
     channels, height, width = image_of(input_shape, smallest=8)
-    return nn.Sequential(
+    return Layers(
         *_svhn_block(channels, 32),
         *_svhn_block(32, 64),
         *_svhn_block(64, 128),

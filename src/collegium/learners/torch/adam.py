@@ -12,6 +12,9 @@ from typing import Any
 
 import torch
 
+from collegium.learners.kernels import compiled
+from collegium.learners.torch.optimizers import Adam
+
 
 def take_step(optimizer: torch.optim.Optimizer) -> None:
     """The optimizer's step, of parameters that have taken equally many: faster where it is Adam's on a GPU."""
@@ -30,7 +33,7 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
 
 def _can_launch(optimizer: torch.optim.Optimizer) -> bool:
     """Whether it is Adam on a GPU, without extras, and all its parameters lie in a row and have begun."""
-    if type(optimizer) is not torch.optim.Adam or len(optimizer.param_groups) != 1:
+    if type(optimizer) not in (Adam, torch.optim.Adam) or len(optimizer.param_groups) != 1:
         return False
     (group,) = optimizer.param_groups
     if not group.get("fused") or group["amsgrad"] or group["maximize"] or _kernel() is None:
@@ -50,11 +53,6 @@ def _betas(betas: tuple[float, float], device: torch.device) -> torch.Tensor:
     return torch.tensor(betas, dtype=torch.float64, device=device)
 
 
-@cache
 def _kernel() -> Any:
-    """What launches the kernel; None without Triton."""
-    try:
-        from collegium.learners.torch import adam_kernel
-    except ImportError:
-        return None
-    return adam_kernel
+    """What launches the kernel; None where it does not run."""
+    return compiled("collegium.learners.torch.adam_kernel")

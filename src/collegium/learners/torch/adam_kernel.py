@@ -40,3 +40,10 @@ def launch(
     n, (beta1, beta2) = weights.numel(), group["betas"]
     numbers = (n, group["lr"], beta1, beta2, group["eps"], group["weight_decay"])
     _step[(triton.cdiv(n, BLOCK),)](weights, gradient, mean, square, corrections, *numbers, BLOCK=BLOCK, num_warps=4)
+
+
+def try_out() -> None:
+    """Compile and run it once."""
+    one, corrections = torch.ones(1, device="cuda"), torch.ones(2, dtype=torch.float64, device="cuda")
+    group = {"betas": (0.9, 0.999), "lr": 0.1, "eps": 1e-8, "weight_decay": 0.0}
+    launch(one, one.clone(), one.clone(), one.clone(), corrections, group)

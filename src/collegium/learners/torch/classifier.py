@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache, lru_cache
 from math import prod
 from types import FunctionType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,8 +119,6 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     precision: Precision = "float32"
     image_shape: Sequence[int] | None = None
     random_state: NonNegativeInt | None = None
-    gives_copies: ClassVar[bool] = True
-    """Nobody else has the arrays that `get_weights` and `predict_logits` return: a site need not copy them."""
     _training: Training = field(init=False)
     _checked: Sequence[Any] = field(init=False, default=())
     _last_classes: NDArray[Any] | None = field(init=False, default=None)

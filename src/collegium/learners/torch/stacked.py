@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import functional_call, vmap
 from torch.nn import functional
 
 from collegium.core.terms import Precision
@@ -178,9 +178,10 @@ class Part:
 
         dims = (0, 0, 0, 0, None if counts is None else 0)
         # A net that draws random numbers is an error here: it would draw others than by itself.
-        both = vmap(grad_and_value(loss), in_dims=dims, randomness="error")
-        weights = {name: self._all[name].detach() for name in self._stack.trained}
-        gradients, found = both(weights, self._frozen, self._buffers, given, counts)
+        weights: Tensors = {name: self._all[name] for name in self._stack.trained}
+        found = vmap(loss, in_dims=dims, randomness="error")(weights, self._frozen, self._buffers, given, counts)
+        of_each = torch.autograd.grad(found.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+        gradients = dict(zip(weights, of_each, strict=True))
         for name, gradient in gradients.items():
             self._all[name].grad = gradient
         for term in self.losses:

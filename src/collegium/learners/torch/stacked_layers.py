@@ -45,7 +45,25 @@ class _Linear(torch.autograd.Function):
             each.expand(size, *each.shape) if dim is None else each.movedim(dim, 0)
             for each, dim in zip(given, in_dims, strict=True)
         )
-        return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2)), 0
+        result: torch.Tensor = _Linears.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        return result, 0
+
+
+class _Linears(torch.autograd.Function):
+    """The same for several nets: their rows, weights and biases."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        """Rows times weights, plus bias."""
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[torch.Tensor | None, ...]:
+        """The gradients, as those of each net by itself."""
+        (gradient,), (x, weight) = gradients, ctx.saved_tensors
+        to_x = gradient @ weight if ctx.needs_input_grad[0] else None
+        return to_x, gradient.transpose(1, 2) @ x, gradient.sum(1)
 
 
 class StackedLinear(nn.Linear):

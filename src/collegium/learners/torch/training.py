@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -26,15 +26,9 @@ from collegium.learners.torch.descent import Descent
 from collegium.learners.torch.devices import CPU, RandomStream, computing
 from collegium.learners.torch.hands import Hands
 from collegium.learners.torch.likeness import likeness
+from collegium.learners.torch.optimizers import OPTIMIZERS, Adam, MakeOptimizer
 from collegium.registry import lookup
 
-MakeOptimizer = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
-OPTIMIZERS: Final[dict[str, MakeOptimizer]] = {
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
-    "sgd": torch.optim.SGD,
-    "momentum": partial(torch.optim.SGD, momentum=0.9),
-}
 _IMAGE: Final = 3  # dimensions
 _KERNEL: Final = 4
 MOST_KEPT: Final = 4
@@ -175,12 +169,12 @@ class Training:
         with turn(schedule.device):
             self.to(schedule.device, schedule.precision)
             kept = self._distiller if terms.keep_optimizer else None
-            adam = torch.optim.Adam(_learning(self.net)) if kept is None else kept
+            adam = Adam(_learning(self.net)) if kept is None else kept
             put_optimizer(adam, self._device)
             self._distiller = adam if terms.keep_optimizer else None
             self._distilled_for = 0 if kept is None else self._distilled_for
         hands = schedule.deal(self._distilled, [], soft)
-        return Update(self, hands, [], soft, replace(schedule, augment=False), terms, adam, torch.optim.Adam)
+        return Update(self, hands, [], soft, replace(schedule, augment=False), terms, adam, Adam)
 
     def keep(self, place: object) -> None:
         """Keep where it is trained for the next time: what was recorded there serves it again."""

@@ -28,7 +28,8 @@ from collegium.learners.torch.batches import Labelled
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import RandomStream, computing
 from collegium.learners.torch.likeness import likeness
-from collegium.learners.torch.training import OPTIMIZERS, has_layer
+from collegium.learners.torch.optimizers import OPTIMIZERS
+from collegium.learners.torch.training import has_layer
 from collegium.privacy.events import SampledGaussian
 from collegium.privacy.learners import dp_training
 from collegium.privacy.noise import Noise

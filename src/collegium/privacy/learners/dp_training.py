@@ -26,7 +26,8 @@ from torch.nn import functional
 from collegium.learners.torch.batches import Floats, Labelled, Rows
 from collegium.learners.torch.devices import RandomStream
 from collegium.learners.torch.hands import Indices
-from collegium.learners.torch.training import OPTIMIZERS, has_layer
+from collegium.learners.torch.optimizers import OPTIMIZERS
+from collegium.learners.torch.training import has_layer
 from collegium.privacy.events import SampledGaussian
 from collegium.privacy.noise import Noise
 from collegium.privacy.row_by_row import row_by_row

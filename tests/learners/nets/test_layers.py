@@ -1,0 +1,203 @@
+"""Convolutions and batch norms that are one pass on a GPU compute what they compute one by one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from tests.learners.nets.stand_in import StandIn
+from torch import nn
+from torch.nn import functional
+
+from collegium.learners.nets import layers
+from collegium.learners.nets.layers import Block, Layers
+from collegium.learners.nets.named import NETS
+
+NAMES = ["cnn_cifar10", "cnn_pneumonia", "cnn_svhn", "resnet8", "cnn13"]
+GPU = torch.cuda.is_available()
+
+
+@pytest.fixture
+def standing_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    """Kernels are there, as far as nets can tell, and count how often they are called."""
+    kernels = StandIn()
+    monkeypatch.setattr(layers, "is_quick", lambda x: True)
+    monkeypatch.setattr("collegium.learners.nets.images.is_quick", lambda x: True)
+    monkeypatch.setattr(layers, "_kernels", lambda: kernels)
+    return kernels
+
+
+def made(name: str) -> nn.Module:
+    torch.manual_seed(1)
+    net = NETS[name]((3, 32, 32), 4)
+    with torch.no_grad():
+        for layer in net.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.weight.uniform_(0.5, 1.5)
+                layer.bias.normal_()
+            if isinstance(layer, nn.Dropout | nn.Dropout2d):
+                layer.p = 0.0
+    return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def step_of(net: nn.Module, x: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What a step sees: logits, gradients, and what norms keep."""
+    logits = net(x)
+    functional.cross_entropy(logits, torch.arange(len(x)) % 4).backward()
+    gradients = {name: each.grad for name, each in net.named_parameters() if each.grad is not None}
+    return {"logits": logits.detach(), **gradients, **dict(net.named_buffers())}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_net_is_the_same_in_fewer_passes(name: str, standing_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    quick, x = made(name), torch.randn(4, 3, 32, 32)
+    plain = copy.deepcopy(quick)
+    found = step_of(quick, x)
+    norms = sum(isinstance(each, nn.BatchNorm2d) for each in plain.modules())
+    assert standing_in.forwards == standing_in.backwards == norms
+    monkeypatch.undo()
+    expected = step_of(plain, x)
+    assert found.keys() == expected.keys()
+    for part, value in expected.items():
+        torch.testing.assert_close(
+            found[part], value, rtol=2e-3, atol=2e-4, msg=lambda text, part=part: f"{part}: {text}"
+        )
+
+
+def test_a_net_that_does_not_learn_from_its_batches_goes_layer_by_layer(standing_in: StandIn) -> None:
+    for name in NAMES:
+        made(name).eval()(torch.randn(2, 3, 32, 32))
+    assert standing_in.forwards == 0
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        nn.BatchNorm2d(4, affine=False),
+        nn.BatchNorm2d(4, track_running_stats=False),
+        nn.BatchNorm2d(4, momentum=None),
+        nn.GroupNorm(2, 4),
+    ],
+)
+def test_other_norms_go_layer_by_layer(norm: nn.Module, standing_in: StandIn) -> None:
+    net, x = Layers(nn.Conv2d(3, 4, 3), norm, nn.ReLU()), torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(net(x), copy.deepcopy(norm)(net[0](x)).relu())
+    assert standing_in.forwards == 0
+
+
+def test_a_single_pixel_is_refused_as_before(standing_in: StandIn) -> None:
+    net = Layers(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    with pytest.raises(ValueError, match="more than 1 value"):
+        net(torch.randn(1, 3, 3, 3))
+
+
+def test_parts_of_a_net_are_nets(standing_in: StandIn) -> None:
+    net = made("cnn_cifar10")
+    assert type(net[:8]) is Layers  # type: ignore[index]
+    x = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(net[8:](net[:8](x)), copy.deepcopy(net)(x), rtol=1e-4, atol=1e-4)  # type: ignore[index]
+
+
+def test_without_a_gpu_nothing_is_quick() -> None:
+    assert not layers.is_quick(torch.zeros(1))
+    with torch.autocast("cuda", torch.bfloat16, enabled=GPU):
+        assert not layers.is_quick(torch.zeros(1))
+
+
+FORMS = [*product([True, False], [(True, None), (False, 0.0), (False, 0.1), (False, None)], [True, False])]
+
+
+@pytest.mark.parametrize(("channels", "side", "n"), [(5, 9, 3), (64, 8, 40), (70, 6, 5)])
+@pytest.mark.parametrize(("has_bias", "around", "has_added"), FORMS)
+def test_the_kernels_compute_a_batch_norm(
+    channels: int,
+    side: int,
+    n: int,
+    has_bias: bool,
+    around: tuple[bool, float | None],
+    has_added: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("triton")
+    kernels: Any = import_module("collegium.learners.nets.norm_kernels")
+    monkeypatch.setattr(layers, "_kernels", lambda: kernels)
+    interpreted = hasattr(kernels._norm, "rewrite")  # TRITON_INTERPRET=1: by Python, on the CPU
+    if not GPU and not interpreted:
+        pytest.skip("there is no GPU")
+    device, dtype = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
+    torch.manual_seed(0)
+    (cut, slope), shape = around, (n, channels, side, side)
+    x, added, dy = (torch.randn(shape, device=device) * 2 + mean for mean in (3, 0, 0))
+    x[:, ::2] -= 3
+    bias, weight, shift = (torch.randn(channels, device=device) + 1 for _ in range(3))
+    norm = nn.BatchNorm2d(channels).to(device)
+    with torch.no_grad():
+        norm.weight.copy_(weight)
+        norm.bias.copy_(shift)
+    given = [
+        None if each is None else each.requires_grad_()
+        for each in (
+            x.to(dtype).contiguous(memory_format=torch.channels_last),
+            bias if has_bias else None,
+            norm.weight,
+            norm.bias,
+            added.to(dtype) if has_added else None,
+        )
+    ]
+    reference = nn.BatchNorm2d(channels).to(device).double()
+    reference.load_state_dict(norm.state_dict())
+    exact = [None if each is None else each.detach().double().requires_grad_() for each in given]
+    u = exact[0] if exact[1] is None else exact[0] + exact[1].view(-1, 1, 1)  # type: ignore[operator]
+    assert u is not None
+    reference.weight, reference.bias = nn.Parameter(exact[2]), nn.Parameter(exact[3])  # type: ignore[arg-type]
+    z = reference(u.relu() if cut else u)
+    z = z if exact[4] is None else z + exact[4]
+    expected = z if slope is None else functional.leaky_relu(z, slope)
+    found = layers._Normed.apply(*given, Block(nn.Conv2d(1, channels, 1), norm, cut, slope))  # type: ignore[no-untyped-call]
+    dy = dy.to(dtype)
+    found.backward(dy)
+    expected.backward(dy.double())
+    exact[2], exact[3] = reference.weight, reference.bias
+    close = {"rtol": 0.03, "atol": 0.05} if dtype == torch.bfloat16 else {"rtol": 1e-3, "atol": 1e-4}
+    torch.testing.assert_close(found.double(), expected, **close)
+    size = float(n * side * side) ** 0.5
+    for own, its, of_all in zip(given, exact, (False, True, True, True, False), strict=True):
+        if own is not None and its is not None:
+            assert own.grad is not None
+            assert its.grad is not None
+            scaled = close | {"atol": close["atol"] * (size if of_all else 1)}
+            torch.testing.assert_close(own.grad.double(), its.grad, **scaled)
+    for name, value in reference.named_buffers():
+        torch.testing.assert_close(getattr(norm, name).double(), value.double(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU")
+@pytest.mark.parametrize("name", NAMES)
+def test_on_a_gpu_kernels_serve_and_steps_are_those_of_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+    kernels, real = layers._kernels(), layers._kernels().forward
+    monkeypatch.setattr(kernels, "forward", lambda *given: calls.append(1) or real(*given))
+    quick = made(name).cuda()
+    plain, exact = copy.deepcopy(quick), copy.deepcopy(quick).double()
+    x, y = torch.randn(64, 3, 32, 32, device="cuda"), torch.arange(64, device="cuda") % 4
+    gradients = []
+    for net in (quick, plain, exact):
+        with torch.autocast("cuda", torch.bfloat16, enabled=net is not exact):
+            logits = net(x.double() if net is exact else x)
+        functional.cross_entropy(logits.double(), y).backward()
+        found = [each.grad.flatten().double() for each in net.parameters() if each.grad is not None]
+        gradients.append(torch.cat(found))
+        monkeypatch.setattr(layers, "is_quick", lambda x: False)
+        monkeypatch.setattr("collegium.learners.nets.images.is_quick", lambda x: False)
+    assert len(calls) == sum(isinstance(each, nn.BatchNorm2d) for each in quick.modules())
+    off, off_plainly = (1 - float(functional.cosine_similarity(each, gradients[2], dim=0)) for each in gradients[:2])
+    assert off < 1.3 * off_plainly + 1e-3  # bfloat16 has 8 bits, whoever computes with it
+    for (part, own), its in zip(quick.named_buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(
+            own.double(), its.double(), rtol=0.05, atol=0.02, msg=lambda text, part=part: f"{part}: {text}"
+        )
