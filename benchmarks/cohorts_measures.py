@@ -319,7 +319,9 @@ def fedaux(
     negatives = distilled // 24
     public = random_rows(distilled + negatives, PICTURE, seed=1)[0]
     algorithm = cg.FedAUX(rounds=rounds, participation=0.4, negatives=negatives / len(public), epsilon=1.0, ridge=0.01)
-    turns = tried(place, algorithm, parts, "off", public=public).clock.round_seconds(with_last=False)
+    turns = None
+    if "float32" in precisions:
+        turns = tried(place, algorithm, parts, "off", public=public).clock.round_seconds(with_last=False)
     for precision in precisions:
         together = tried(place, algorithm, parts, "on", public=public, precision=precision)
         seconds = together.clock.round_seconds(with_last=False)
