@@ -42,7 +42,15 @@ def write(net: nn.Module, weights: Weights, part: Part = "all", head: str = "") 
             _write_there(state, weights)
         else:
             for name, value in state.items():
-                value.copy_(torch.from_numpy(_numbers(name, weights[name])))
+                _write_here(value, name, weights[name])
+
+
+def _write_here(place: torch.Tensor, name: str, given: Any) -> None:
+    """Without a copy between, which PyTorch asks for where numbers cannot be changed."""
+    if place.dtype == torch.float32:
+        np.copyto(place.detach().numpy(), _numbers(name, given, copy=None))
+    else:
+        place.copy_(torch.from_numpy(_numbers(name, given)))
 
 
 def _write_there(state: Mapping[str, torch.Tensor], weights: Weights) -> None:
