@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+import collegium as cg
 from collegium.learners.nets import images
+from collegium.learners.torch import answers
 
 
 def convolved(x: Any, weight: Any, bias: Any, *how: Any) -> torch.Tensor:
@@ -51,6 +54,28 @@ def test_a_resnet_that_only_answers_has_its_norms_in_its_convolutions(
     torch.testing.assert_close(found, expected, atol=spread * (0.05 if precision == torch.bfloat16 else 1e-4), rtol=0)
     monkeypatch.undo()
     torch.testing.assert_close(net(x), expected)  # its weights are as they were
+
+
+def test_norms_are_put_into_convolutions_once_for_all_rows_of_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    learner = cg.TorchClassifier("resnet8", random_state=0).initialize(np.zeros((1, 3, 16, 16)), [0, 1])
+    X = np.random.default_rng(0).normal(size=(7, 3, 16, 16))
+    expected = learner.predict_logits(X)
+    folds: list[nn.Module] = []
+    fold = images._fold
+    monkeypatch.setattr(
+        images, "_fold", lambda convolution, *others: folds.append(convolution) or fold(convolution, *others)
+    )
+    monkeypatch.setattr(images, "_only_answers", lambda given, norm: not norm.training)
+    monkeypatch.setattr(torch, "cudnn_convolution_relu", convolved)
+    monkeypatch.setattr(torch, "cudnn_convolution_add_relu", convolved_and_added)
+    monkeypatch.setattr(answers, "AT_ONCE_ALONE", 2 * 3 * 16 * 16)  # two rows at a time
+    np.testing.assert_allclose(learner.predict_logits(X), expected, atol=1e-4)
+    assert len(folds) == len(set(folds)) == 12  # nine convolutions, and three shortcuts
+    learner.set_weights({name: 2 * value for name, value in learner.get_weights().items()})
+    changed = learner.predict_logits(X)
+    assert len(folds) == 24
+    monkeypatch.undo()
+    np.testing.assert_allclose(changed, learner.predict_logits(X), rtol=1e-3, atol=1e-3)
 
 
 def test_parts_of_a_resnet_are_sequences_of_layers() -> None:

@@ -19,7 +19,9 @@ has ten weight layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -116,8 +118,31 @@ def _only_answers(x: torch.Tensor, norm: nn.Module) -> bool:
     return answers and isinstance(norm, nn.BatchNorm2d) and not norm.training
 
 
-def _folded(convolution: Any, norm: Any, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]:
+_Folded = tuple[torch.Tensor, torch.Tensor, tuple[Any, ...]]
+_known: ContextVar[dict[tuple[nn.Module, torch.dtype], _Folded] | None] = ContextVar("folded", default=None)
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """A block in which nets that answer stay as they are: what they compute of their weights alone is computed once."""
+    token = _known.set({})
+    try:
+        yield
+    finally:
+        _known.reset(token)
+
+
+def _folded(convolution: Any, norm: Any, dtype: torch.dtype) -> _Folded:
     """Weights, bias and settings of a convolution that does what it and its batch norm do with running statistics."""
+    known = _known.get()
+    if known is None:
+        return _fold(convolution, norm, dtype)
+    if (norm, dtype) not in known:
+        known[norm, dtype] = _fold(convolution, norm, dtype)
+    return known[norm, dtype]
+
+
+def _fold(convolution: Any, norm: Any, dtype: torch.dtype) -> _Folded:
     weight, bias = fuse_conv_bn_weights(
         convolution.weight, None, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
     )

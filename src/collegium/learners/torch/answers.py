@@ -18,6 +18,7 @@ from torch.func import functional_call, vmap
 
 from collegium.core.terms import Precision
 from collegium.errors import CollegiumWarning, ConfigError
+from collegium.learners.nets.images import answering
 from collegium.learners.torch import memory
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import CHUNK_ROWS, CHUNK_VALUES, Rows
@@ -212,7 +213,7 @@ def _stacked(given: Sequence[list[tuple[str, torch.Tensor]]]) -> dict[str, torch
 @contextmanager
 def _asking(asked: Question) -> Iterator[None]:
     device, precision = asked.device, asked.precision
-    with turn(device), torch.inference_mode(), computing(device, precision), passing(device, precision):
+    with turn(device), torch.inference_mode(), computing(device, precision), passing(device, precision), answering():
         yield
 
 
