@@ -84,5 +84,5 @@ def restore(
         raise WireError("A message has booleans that are neither true nor false.")
     if dtype.kind == "U" and np.frombuffer(data, dtype.byteorder.replace("=", "<") + "u4").max() > _LAST_CHARACTER:
         raise WireError("A message has text with characters that do not exist.")
-    stays = frozen and data.readonly and data.nbytes >= LARGE and array.flags.aligned
+    stays = frozen and type(data.obj) is bytes and data.nbytes >= LARGE and array.flags.aligned
     return array if stays else array.copy(order)

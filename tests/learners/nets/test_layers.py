@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator
 from importlib import import_module
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,10 +104,41 @@ def test_parts_of_a_net_are_nets(standing_in: StandIn) -> None:
     torch.testing.assert_close(net[8:](net[:8](x)), copy.deepcopy(net)(x), rtol=1e-4, atol=1e-4)  # type: ignore[index]
 
 
-def test_without_a_gpu_nothing_is_quick() -> None:
-    assert not layers.is_quick(torch.zeros(1))
-    with torch.autocast("cuda", torch.bfloat16, enabled=GPU):
-        assert not layers.is_quick(torch.zeros(1))
+@pytest.mark.parametrize(
+    ("on_gpu", "precision", "quick"),
+    [(True, torch.bfloat16, True), (True, torch.float16, False), (True, None, False), (False, torch.bfloat16, False)],
+)
+def test_kernels_serve_on_a_gpu_in_bfloat16_alone(
+    on_gpu: bool, precision: torch.dtype | None, quick: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "_kernels", StandIn)
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: precision is not None)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: precision)
+    assert layers.is_quick(SimpleNamespace(is_cuda=on_gpu)) is quick  # type: ignore[arg-type]
+
+
+def unusual(change: str) -> Layers:
+    torch.manual_seed(0)
+    convolution = nn.Conv2d(3, 4, 3, padding=1, padding_mode="circular" if change == "padding" else "zeros")
+    net = Layers(convolution, nn.BatchNorm2d(4), nn.ReLU())
+    if change.startswith("hook"):
+        net[int(change[-1])].register_forward_hook(lambda layer, given, answer: answer + 1)
+    return net
+
+
+@pytest.mark.parametrize("change", ["padding", "hook on 0", "hook on 1", "hook on 2"])
+def test_layers_that_were_changed_do_what_they_do_one_by_one(change: str, standing_in: StandIn) -> None:
+    x = torch.randn(2, 3, 8, 8)
+    torch.testing.assert_close(unusual(change)(x), nn.Sequential(*unusual(change))(x))
+
+
+@pytest.mark.parametrize("part", ["body.4", "shortcut.1"])
+def test_a_block_with_a_norm_that_does_not_learn_goes_layer_by_layer(part: str, standing_in: StandIn) -> None:
+    block = images.ResidualBlock(3, 8, 2)
+    norm = block.get_submodule(part).eval()
+    block(torch.randn(2, 3, 8, 8))
+    assert standing_in.forwards == 0
+    assert norm.num_batches_tracked == 0
 
 
 FORMS = [*product([True, False], [(True, None), (False, 0.0), (False, 0.1), (False, None)], [True, False])]

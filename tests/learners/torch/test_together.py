@@ -249,6 +249,57 @@ def test_any_net_can_be_in_a_meeting(net: Any, shape: tuple[int, ...], settings:
         assert sites.apart() <= 2e-3
 
 
+class AsksForGradients(nn.Module):
+    """A net that does something else while it learns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(SHAPE[0], 8), nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.first(x)
+        if inner.requires_grad:
+            inner.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+        answer: torch.Tensor = self.second(inner)
+        return answer
+
+
+class _Reversed(torch.autograd.Function):
+    """The same numbers, with gradients that point the other way."""
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return -gradients[0]
+
+    @staticmethod
+    def vmap(_info: Any, in_dims: Any, x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        return x.clone(), in_dims[0]
+
+
+class Reverses(AsksForGradients):
+    """A net with gradients of its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        answer: torch.Tensor = self.second(_Reversed.apply(self.first(x)))  # type: ignore[no-untyped-call]
+        return answer
+
+
+@pytest.mark.parametrize("net", [AsksForGradients(), Reverses()])
+def test_a_net_that_sees_gradients_sees_them_in_a_cohort(net: Any) -> None:
+    sites = Sites([30, 40], net=net, lr=0.1, optimizer="sgd")
+    sites.both(updating(steps=5))
+    assert len(sites.attendance.together) == 2
+    assert sites.apart() <= 1e-6
+
+
 def drawing_unseen(shape: tuple[int, ...], n_classes: int) -> nn.Module:
     class Drawing(nn.Module):
         def __init__(self) -> None:

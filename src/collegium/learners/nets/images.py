@@ -30,7 +30,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from collegium.errors import ConfigError
-from collegium.learners.nets.layers import Block, Layers, convolved_and_normed, in_precision, is_quick, learns
+from collegium.learners.nets.layers import Block, Layers, convolved_and_normed, in_precision, is_block, is_quick
 
 Shape = tuple[int, ...]
 """Of one row: (channels, height, width)."""
@@ -84,10 +84,18 @@ class ResidualBlock(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if _only_answers(x, self.body[1]):
             return self._answer(x)
-        if is_quick(x) and learns(self.body[1]):
+        if is_quick(x) and self._can_learn:
             return self._learn(x)
         added: torch.Tensor = self.body(x) + self.shortcut(x)
         return added.relu()
+
+    @property
+    def _can_learn(self) -> bool:
+        """Whether all its layers are as they were made, and learn."""
+        short = [] if isinstance(self.shortcut, nn.Identity) else list(self.shortcut)
+        body = list(self.body)
+        pairs = [body[:2], body[3:], *([short] if short else [])]
+        return len(body) == 5 and type(body[2]) is nn.ReLU and all(len(p) == 2 and is_block(*p) for p in pairs)
 
     def _learn(self, x: torch.Tensor) -> torch.Tensor:
         """The same on a GPU, for a net that learns: norms take the ReLU after them along, and what is added."""

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from collegium.learners.kernels import compiled
+from collegium.learners.kernels import compiled, launching_beside
 
 _EIGHT = 8
 """Channels in multiples of it are what fast products take."""
@@ -59,37 +60,50 @@ class Block(NamedTuple):
 
 def _block(layers: Sequence[nn.Module]) -> Block | None:
     """The block that these layers begin with, if its norm learns from the images that it sees."""
-    if len(layers) < 2 or type(layers[0]) is not nn.Conv2d:
+    if len(layers) < 2:
         return None
     convolution, second, third = layers[0], layers[1], layers[2] if len(layers) > 2 else None
-    if isinstance(second, nn.ReLU) and learns(third):
+    if third is not None and _slope(second) == 0.0 and is_block(convolution, third):
         return Block(convolution, third, cut=True)
-    if not learns(second):
-        return None
-    return Block(convolution, second, slope=_slope(third))
+    return Block(convolution, second, slope=_slope(third)) if is_block(convolution, second) else None
+
+
+def is_block(convolution: nn.Module, norm: nn.Module) -> bool:
+    """Whether these are a convolution and a norm that kernels compute.
+
+    The norm uses the statistics of each batch, and keeps their running averages.
+    """
+    return (
+        type(convolution) is nn.Conv2d
+        and convolution.padding_mode == "zeros"
+        and type(norm) is nn.BatchNorm2d
+        and norm.training
+        and norm.affine
+        and norm.track_running_stats
+        and norm.momentum is not None
+        and not _has_hooks(convolution)
+        and not _has_hooks(norm)
+    )
 
 
 def _slope(layer: nn.Module | None) -> float | None:
-    if isinstance(layer, nn.LeakyReLU):
+    """Of a ReLU for negative values; None: it is none."""
+    if type(layer) is nn.LeakyReLU and not _has_hooks(layer):
         return float(layer.negative_slope)
-    return 0.0 if isinstance(layer, nn.ReLU) else None
+    return 0.0 if type(layer) is nn.ReLU and not _has_hooks(layer) else None
 
 
-def learns(layer: nn.Module | None) -> Any:
-    """Whether it is a batch norm that uses the statistics of each batch and keeps their running averages."""
-    return (
-        type(layer) is nn.BatchNorm2d
-        and layer.training
-        and layer.affine
-        and layer.track_running_stats
-        and layer.momentum is not None
-    )
+def _has_hooks(layer: Any) -> bool:
+    """Whether something else happens when it is called."""
+    before, after = layer._forward_pre_hooks, layer._forward_hooks
+    return bool(before or after or layer._backward_hooks or layer._backward_pre_hooks)
 
 
 def is_quick(x: torch.Tensor) -> bool:
     """Whether kernels of our own may serve: on a GPU, where nets compute in bfloat16."""
-    is_coarse = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda") == torch.bfloat16
-    return x.is_cuda and is_coarse and _kernels() is not None
+    if not x.is_cuda or not torch.is_autocast_enabled("cuda"):
+        return False
+    return torch.get_autocast_dtype("cuda") == torch.bfloat16 and _kernels() is not None
 
 
 def convolved_and_normed(block: Block, x: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
@@ -140,22 +154,25 @@ class _Normed(torch.autograd.Function):
         if added is not None:
             added = added.to(x.dtype).contiguous(memory_format=torch.channels_last)
         kept = norm.running_mean, norm.running_var, norm.num_batches_tracked
-        y, found = kernels.forward(
-            x, x if bias is None else bias, (weight, shift), x if added is None else added, form, kept,
-            norm.momentum, norm.eps,
-        )  # fmt: skip
+        with launching_beside(x):
+            y, found = kernels.forward(
+                x, x if bias is None else bias, (weight, shift), x if added is None else added, form, kept,
+                norm.momentum, norm.eps,
+            )  # fmt: skip
         ctx.form = form
         needs_result = added is not None and block.slope is not None
         ctx.save_for_backward(x, bias, weight, shift, found, y if needs_result else None)
         return y  # type: ignore[no-any-return]
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *given: Any) -> Any:
         x, bias, weight, shift, found, y = ctx.saved_tensors
         dy = given[0].to(x.dtype).contiguous(memory_format=torch.channels_last)
-        dx, totals, d_bias, d_added = _kernels().backward(
-            dy, x, x if bias is None else bias, (weight, shift), found, x if y is None else y, ctx.form
-        )
+        with launching_beside(x):
+            dx, totals, d_bias, d_added = _kernels().backward(
+                dy, x, x if bias is None else bias, (weight, shift), found, x if y is None else y, ctx.form
+            )
         return dx, d_bias, totals[1], totals[0], d_added, None
 
 

@@ -56,7 +56,7 @@ def _read(x, bias, at, c, inside, C, BIAS: tl.constexpr, CUT: tl.constexpr):  # 
     if BIAS:
         u += tl.load(bias + c, mask=c < C, other=0.0)[None, :]
     if CUT:
-        u = tl.maximum(u, 0.0)
+        u = tl.where(u < 0.0, 0.0, u)  # NaN stays what it is
     return u
 
 

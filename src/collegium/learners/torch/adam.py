@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from collegium.learners.kernels import compiled
+from collegium.learners.kernels import compiled, launching_beside
 from collegium.learners.torch.optimizers import Adam
 
 
@@ -22,7 +22,7 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
         optimizer.step()
         return
     (group,) = optimizer.param_groups
-    with torch.no_grad():
+    with torch.no_grad(), launching_beside(group["params"][0]):
         states = [optimizer.state[each] for each in group["params"]]
         torch._foreach_add_([state["step"] for state in states], 1)
         corrections = 1 - _betas(group["betas"], group["params"][0].device) ** states[0]["step"]

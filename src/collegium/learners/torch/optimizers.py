@@ -20,9 +20,10 @@ def _as_it_is(step: Any) -> Any:
     """A step that does not speak of the compiler. No gradients flow through it."""
     bare = inspect.unwrap(step)
 
-    def take(self: Optimizer, closure: None = None) -> None:
+    def take(self: Optimizer, closure: Callable[[], float] | None = None) -> float | None:
         with torch.no_grad():
-            bare(self, closure)
+            loss: float | None = bare(self, closure)
+            return loss
 
     return take
 

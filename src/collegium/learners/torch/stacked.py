@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, grad_and_value, vmap
 from torch.nn import functional
 
 from collegium.core.terms import Precision
@@ -46,6 +46,8 @@ class Stack:
         """The names of the parameters that learn."""
         self.net = prepared(copy.deepcopy(like.net).to("meta"))
         """The layers, without weights."""
+        self.is_known = all(_is_known(layer) for layer in self.net.modules())
+        """Whether nothing in the net can tell how gradients are computed."""
         self.weights = {name: _room(value, size) for name, value in like.net.named_parameters()}
         self.buffers = {name: _room(value, size) for name, value in like.net.named_buffers()}
         self.optimizer = like.optimizer
@@ -179,9 +181,14 @@ class Part:
         dims = (0, 0, 0, 0, None if counts is None else 0)
         # A net that draws random numbers is an error here: it would draw others than by itself.
         weights: Tensors = {name: self._all[name] for name in self._stack.trained}
-        found = vmap(loss, in_dims=dims, randomness="error")(weights, self._frozen, self._buffers, given, counts)
-        of_each = torch.autograd.grad(found.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
-        gradients = dict(zip(weights, of_each, strict=True))
+        others = self._frozen, self._buffers, given, counts
+        if self._stack.is_known and all(map(_is_known, self.losses)):
+            found = vmap(loss, in_dims=dims, randomness="error")(weights, *others)
+            of_all = torch.autograd.grad(found.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+            gradients = dict(zip(weights, of_all, strict=True))
+        else:  # what asks whether gradients flow, or has gradients of its own, must see them; this takes the compiler
+            weights = {name: value.detach() for name, value in weights.items()}
+            gradients, found = vmap(grad_and_value(loss), in_dims=dims, randomness="error")(weights, *others)
         for name, gradient in gradients.items():
             self._all[name].grad = gradient
         for term in self.losses:
@@ -204,6 +211,11 @@ def _loss(batch: Batch, logits: torch.Tensor, count: Any, losses: Sequence[Local
         parts.append(weighted.mean() if count is None else weighted.sum() / count)
     parts += [part for part in (each.loss(batch, logits) for each in losses) if part is not None]
     return reduce(operator.add, parts)
+
+
+def _is_known(part: object) -> bool:
+    """Whether it is PyTorch's or ours. (A net with hooks is never one of several.)"""
+    return type(part).__module__.partition(".")[0] in ("torch", "collegium")
 
 
 def _room(value: torch.Tensor, size: int) -> torch.Tensor:

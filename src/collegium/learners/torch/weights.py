@@ -47,8 +47,9 @@ def write(net: nn.Module, weights: Weights, part: Part = "all", head: str = "") 
 
 def _write_here(place: torch.Tensor, name: str, given: Any) -> None:
     """Without a copy between, which PyTorch asks for where numbers cannot be changed."""
-    if place.dtype == torch.float32:
+    if place.dtype == torch.float32 and place.is_contiguous():
         np.copyto(place.detach().numpy(), _numbers(name, given, copy=None))
+        torch.autograd.graph.increment_version(place)  # as PyTorch's own copy would
     else:
         place.copy_(torch.from_numpy(_numbers(name, given)))
 
