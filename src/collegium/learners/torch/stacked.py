@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import torch
@@ -180,15 +180,16 @@ class Part:
 
         dims = (0, 0, 0, 0, None if counts is None else 0)
         # A net that draws random numbers is an error here: it would draw others than by itself.
+        of_all = partial(vmap, in_dims=dims, randomness="error")
         weights: Tensors = {name: self._all[name] for name in self._stack.trained}
         others = self._frozen, self._buffers, given, counts
         if self._stack.is_known and all(map(_is_known, self.losses)):
-            found = vmap(loss, in_dims=dims, randomness="error")(weights, *others)
-            of_all = torch.autograd.grad(found.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
-            gradients = dict(zip(weights, of_all, strict=True))
+            found = of_all(loss)(weights, *others)
+            slopes = torch.autograd.grad(found.sum(), list(weights.values()), allow_unused=True, materialize_grads=True)
+            gradients = dict(zip(weights, slopes, strict=True))
         else:  # what asks whether gradients flow, or has gradients of its own, must see them; this takes the compiler
             weights = {name: value.detach() for name, value in weights.items()}
-            gradients, found = vmap(grad_and_value(loss), in_dims=dims, randomness="error")(weights, *others)
+            gradients, found = of_all(grad_and_value(loss))(weights, *others)
         for name, gradient in gradients.items():
             self._all[name].grad = gradient
         for term in self.losses:
