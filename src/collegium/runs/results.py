@@ -18,9 +18,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.auditing.result import Audit, read_audits
+from collegium.core.attendance import attendance_in_words
 from collegium.core.federation import COORDINATOR
 from collegium.core.labels import Labels
-from collegium.core.meeting import attendance_in_words
 from collegium.core.observations import COST_COLUMNS, Observations
 from collegium.core.scores import score
 from collegium.core.site import Exam
