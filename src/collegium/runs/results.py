@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from collegium.auditing.result import Audit, read_audits
 from collegium.core.attendance import attendance_in_words
-from collegium.core.federation import COORDINATOR
 from collegium.core.labels import Labels
-from collegium.core.observations import COST_COLUMNS, Observations
+from collegium.core.observations import COORDINATOR, COST_COLUMNS, Observations
 from collegium.core.scores import score
 from collegium.core.site import Exam
 from collegium.errors import CollegiumWarning, ConfigError, StorageError
