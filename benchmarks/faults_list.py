@@ -540,7 +540,7 @@ FAULTS = (
     ),
     _of("coordinator", "tests/flare/coordinator/test_run_key.py -k record").fault(
         "the same noise on other answers",
-        "        self.noise.depend_on(",
+        "        self._noise.depend_on(",
         "        (",
     ),
     _of("claims", "tests/privacy/test_claims.py").fault(

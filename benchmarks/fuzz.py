@@ -33,7 +33,8 @@ from tests.wire.mutations import mutated
 
 from benchmarks.report import Column, Report, print_with_options, watched
 from collegium import registry, wire
-from collegium.core.federation import Federation, _Awaited
+from collegium.core.correspondence import Awaited
+from collegium.core.federation import Federation
 from collegium.core.public_set import PublicSet
 from collegium.core.releases import KINDS
 from collegium.flare.agreement.planning import Plan
@@ -154,9 +155,9 @@ def _received(plan: Plan, expected: _Expected, answers: Mapping[str, bytes]) -> 
     link = RemoteLink(_Host(answers), _RUN, plan, b"", ("site-1",), patience=0.1)
     public = None if expected.rows is None else PublicSet(np.zeros((expected.rows, 2)))
     fed = Federation(link, run=_RUN, n_classes=expected.classes, seed=0, public=public)
-    awaited = _Awaited((Request(_RUN, None, 1, 0, "a.step", "0" * 16, {}),), KINDS[expected.kind])
+    awaited = Awaited((Request(_RUN, None, 1, 0, "a.step", "0" * 16, {}),), KINDS[expected.kind])
     for answer in link.exchange({"site-1": b"an order"}, deadline=1.0):
-        release = fed._read(answer, awaited)[1]
+        release = fed._correspondence._read(answer, awaited)[1]
         if release is not None and release.kind != expected.kind:
             raise RuntimeError(f"{release.kind} was taken for {expected.kind}.")
         return release is not None

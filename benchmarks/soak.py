@@ -265,7 +265,7 @@ class Soak:
 
     def _outcome(self) -> tuple[Any, dict[str, list[tuple[Any, ...]]], dict[str, int]]:
         """Labels, each site's releases, and how many were released twice. Ledgers are verified."""
-        from collegium.runs.results import load
+        from collegium.runs.loading import load
 
         run = load(self._out)
         ledgers, twice = {}, {}

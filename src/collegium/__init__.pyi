@@ -98,10 +98,10 @@ from .runs.callbacks import Callback as Callback
 from .runs.callbacks import EarlyStopping as EarlyStopping
 from .runs.findings import Finding as Finding
 from .runs.findings import check as check
+from .runs.loading import load as load
 from .runs.making import PublicSet as PublicSet
 from .runs.making import public_together as public_together
 from .runs.results import Run as Run
-from .runs.results import load as load
 from .runs.runner import run as run
 from .runs.trackers import MLflowTracker as MLflowTracker
 from .runs.trackers import TensorBoardTracker as TensorBoardTracker

@@ -113,13 +113,14 @@ def test_the_order_in_which_sites_answer_changes_nothing(meeting: Meetings) -> N
     outcomes = set()
     for order in ("s0 s1 s2 s3", "s2 s1 s0 s3", "s3 s1 s0 s2", "s1 s2 s3 s0"):
         fed = meeting([[0], [0], [0], [1]])
-        exchange = fed._link.exchange
+        link = fed._correspondence._link
+        exchange = link.exchange
 
         def reordered(orders, deadline, exchange=exchange, order=order):
             replies = {answer.party: answer for answer in exchange(orders, deadline)}
             yield from (replies[party] for party in order.split())
 
-        fed._link.exchange = reordered
+        link.exchange = reordered
         rule = cg.WeightedMajority({"s0": 0.1, "s1": 0.2, "s2": 0.3, "s3": 0.6})
         outcomes.add(int(rule(fed, say()).codes[0]))
     assert len(outcomes) == 1

@@ -11,16 +11,13 @@ from typing import Any
 import pytest
 from tests.waiting import seconds, until
 
+from collegium.core.attendance import NOBODY_ALIKE, Attendance, attendance_in_words
 from collegium.core.meeting import (
-    NOBODY_ALIKE,
     Alone,
-    Attendance,
     Delegation,
     Meeting,
-    Places,
     _current,
     abreast,
-    attendance_in_words,
     attending,
     beside_others,
     convene,
@@ -30,6 +27,7 @@ from collegium.core.meeting import (
     meet_all,
     places_here,
 )
+from collegium.core.places import Places
 
 
 @dataclass

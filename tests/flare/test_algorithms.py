@@ -16,7 +16,7 @@ from tests.flare.offices import OfficeHost, write_data
 
 import collegium as cg
 from collegium import registry
-from collegium.core import Federation
+from collegium.core.correspondence import Correspondence
 from collegium.core.link import Answer
 from collegium.core.site import ActiveSite
 from collegium.errors import ConfigError
@@ -218,15 +218,15 @@ def watch_secrets(patched: pytest.MonkeyPatch) -> list[tuple[str, bytes]]:
 
 def lose_answers(patched: pytest.MonkeyPatch, party: str, step: str, again: int) -> None:
     """The coordinator cannot read what a site answers to a step, from the so manieth time on."""
-    receive, asked = Federation._receive, []
+    receive, asked = Correspondence._receive, []
 
-    def received(self: Federation, answer: Answer, awaited: Any, outcome: Any) -> Any:
+    def received(self: Correspondence, answer: Answer, awaited: Any, outcome: Any) -> Any:
         if (answer.party, awaited.requests[-1].step) == (party, step):
             asked.append(answer)
             answer = answer if len(asked) < again else answer._replace(frame=b"")
         return receive(self, answer, awaited, outcome)
 
-    patched.setattr(Federation, "_receive", received)
+    patched.setattr(Correspondence, "_receive", received)
 
 
 def test_a_public_set_is_made_between_organisations(folder: Path) -> None:

@@ -35,7 +35,8 @@ from collegium.flare.site.open_runs import open_runs
 from collegium.flare.supervise.children import members
 from collegium.flare.supervise.loopback import LEAD
 from collegium.runs.callbacks import Callback
-from collegium.runs.results import Run, load
+from collegium.runs.loading import load
+from collegium.runs.results import Run
 from collegium.site.ledger import verify_ledger
 from collegium.study.study import Study
 

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError, Future
 import pytest
 from tests.waiting import seconds, until
 
-from collegium.core.meeting import Places
+from collegium.core.places import Places
 from collegium.links.attendants import Attendants, Inbox
 
 

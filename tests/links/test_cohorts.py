@@ -18,7 +18,8 @@ from sklearn.tree import DecisionTreeClassifier
 from tests.waiting import seconds, until
 
 import collegium as cg
-from collegium.core.meeting import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE, meet
+from collegium.core.attendance import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE
+from collegium.core.meeting import meet
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.links.local import ALONE
 

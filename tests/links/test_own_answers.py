@@ -104,9 +104,10 @@ def test_an_answer_that_was_changed_on_its_way_is_read_and_refused(monkeypatch: 
 
 def test_labels_are_shared_and_cannot_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(fed: Federation) -> bool:
-        own = fed._read  # type: ignore[attr-defined]
+        reading = fed._correspondence  # type: ignore[attr-defined]
+        own = reading._read
         shared = []
-        monkeypatch.setattr(fed, "_read", lambda answer, awaited: shared.append(answer) or own(answer, awaited))
+        monkeypatch.setattr(reading, "_read", lambda answer, awaited: shared.append(answer) or own(answer, awaited))
         replies = fed.ask(too_few_labels(), ["a"])
         with pytest.raises(ValueError, match="read-only"):
             replies["a"].labels.codes[0] = 1

@@ -359,7 +359,8 @@ def test_of_three_all_must_vote(asked: str) -> None:
 
 def test_who_was_late_to_greet_comes_in_the_next_time(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = ask()
-    exchange, lost = fed._link.exchange, []
+    link, lost = fed._correspondence._link, []
+    exchange = link.exchange
 
     def late(orders: Any, deadline: float | None) -> Any:
         for answer in exchange(orders, deadline):
@@ -368,7 +369,7 @@ def test_who_was_late_to_greet_comes_in_the_next_time(ask: Any, monkeypatch: pyt
             else:
                 yield answer
 
-    monkeypatch.setattr(fed._link, "exchange", late)
+    monkeypatch.setattr(link, "exchange", late)
     voters = []
     for _ in range(2):
         fed.tell(learn())
@@ -378,9 +379,10 @@ def test_who_was_late_to_greet_comes_in_the_next_time(ask: Any, monkeypatch: pyt
 
 def test_too_few_for_the_quorum_are_not_counted(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = ask()
-    exchange = fed._link.exchange
+    link = fed._correspondence._link
+    exchange = link.exchange
     monkeypatch.setattr(
-        fed._link, "exchange", lambda orders, deadline: exchange({p: orders[p] for p in orders if p != "s2"}, deadline)
+        link, "exchange", lambda orders, deadline: exchange({p: orders[p] for p in orders if p != "s2"}, deadline)
     )
     with pytest.raises(QuorumLost, match="4 of 5 sites are left"):
         fed.total(cast().secretly(), quorum=1.0)
@@ -390,13 +392,14 @@ def test_too_few_for_the_quorum_are_not_counted(ask: Any, monkeypatch: pytest.Mo
 
 def test_votes_and_masks_have_the_deadline_of_the_total(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     fed = ask()
-    exchange, deadlines = fed._link.exchange, []
+    link, deadlines = fed._correspondence._link, []
+    exchange = link.exchange
 
     def noted(orders: Any, deadline: float | None) -> Any:
         deadlines.append(deadline)
         return exchange(orders, deadline)
 
-    monkeypatch.setattr(fed._link, "exchange", noted)
+    monkeypatch.setattr(link, "exchange", noted)
     fed.total(cast().secretly(), deadline=60.0)
     assert deadlines[-2:] == [60.0, 60.0]
 

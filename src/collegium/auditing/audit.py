@@ -22,7 +22,7 @@ from collegium.auditing.result import CONSISTENT, CONTRADICTS, NO_CLAIM, Audit, 
 from collegium.auditing.shadows import play_all
 from collegium.auditing.views import VIEWS, ViewName, find_view
 from collegium.core.algorithm import Algorithm
-from collegium.core.meeting import Cohort
+from collegium.core.attendance import Cohort
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveInt, check
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError

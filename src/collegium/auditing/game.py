@@ -20,8 +20,8 @@ from collegium.auditing.canaries import FEWEST, Canaries
 from collegium.auditing.evidence import Evidence, Targets, nearest_rows
 from collegium.auditing.views import View, Witness
 from collegium.core.algorithm import Algorithm
+from collegium.core.attendance import Cohort
 from collegium.core.labels import encode_labels
-from collegium.core.meeting import Cohort
 from collegium.core.public_set import PublicSet
 from collegium.core.samples import LabelledData
 from collegium.core.site import Site

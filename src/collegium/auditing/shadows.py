@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.auditing.game import Game, Played
-from collegium.core.meeting import Attendance, Places, convene
+from collegium.core.attendance import Attendance
+from collegium.core.meeting import convene
+from collegium.core.places import Places
 from collegium.errors import CollegiumWarning, ConfigError, MissingExtra
 from collegium.links.hosting import available_cores, threads_per_site, why_alone
 from collegium.reports.progress import progress_bar

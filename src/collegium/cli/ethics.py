@@ -12,8 +12,10 @@ import numpy as np
 from collegium.core.site import Site
 from collegium.errors import ConfigError, StorageError
 from collegium.reports.ethics import MAKING, Assessment, Method, Party, render_ethics
+from collegium.runs.loading import load
 from collegium.runs.making import making_of
-from collegium.runs.results import Run, load, write_file
+from collegium.runs.results import Run
+from collegium.runs.run_files import write_file
 from collegium.runs.runner import run as run_algorithm
 from collegium.site.ledger import storage_errors
 from collegium.study import rehearsal

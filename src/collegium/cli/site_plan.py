@@ -15,7 +15,7 @@ from collegium.flare.agreement.approvals import Approvals
 from collegium.flare.agreement.exported import export_plan
 from collegium.flare.kits.identity import AGENT, read_keys
 from collegium.flare.site.file import SITE_FILE, SiteFile
-from collegium.runs.results import write_file
+from collegium.runs.run_files import write_file
 from collegium.site.ledger import storage_errors
 
 

@@ -24,8 +24,9 @@ from collegium.cli.watch import watched
 from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
 from collegium.runs.folder import remove_earlier_run
+from collegium.runs.loading import load
 from collegium.runs.reasons import raised_at
-from collegium.runs.results import Run, load
+from collegium.runs.results import Run
 from collegium.study.study import Study
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import Any
 from collegium.errors import CollegiumError, LedgerError, in_one_line
 from collegium.reports.html import privacy_section
 from collegium.reports.style import join
-from collegium.runs.results import Run, load
+from collegium.runs.loading import load
+from collegium.runs.results import Run
 from collegium.site.ledger import verify_ledger
 
 

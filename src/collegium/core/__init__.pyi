@@ -1,6 +1,6 @@
 from .algorithm import Algorithm as Algorithm
+from .correspondence import Replies as Replies
 from .federation import Federation as Federation
-from .federation import Replies as Replies
 from .labels import Labels as Labels
 from .releases import Count as Count
 from .releases import HardLabels as HardLabels

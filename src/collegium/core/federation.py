@@ -7,82 +7,31 @@ import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium import wire
+from collegium.core.correspondence import BAD_REPLY, MISSING, Correspondence, Replies
 from collegium.core.labels import Codes, Labels
-from collegium.core.link import Answer, Link, OpenLink, OwnAnswer
+from collegium.core.link import Link, OpenLink
 from collegium.core.masking import SecretTotals, masking
-from collegium.core.observations import Observations
+from collegium.core.observations import COORDINATOR, Observations
 from collegium.core.public_set import PublicSet
-from collegium.core.releases import KINDS, Nothing, Release, Sum
+from collegium.core.releases import Nothing, Release, Sum
 from collegium.core.settings import PositiveFloat, PositiveInt, Probability, check
 from collegium.core.steps import Order
 from collegium.core.weights import Arrays
 from collegium.errors import BudgetSpent, ConfigError, QuorumLost, WireError
-from collegium.privacy.budget import read_charges
 from collegium.privacy.claims import SEEDED_NOISE, Charge
 from collegium.privacy.keyed_noise import KeyedNoise
 from collegium.privacy.noise import Noise, SeededNoise
-from collegium.wire.limits import MESSAGE, RELEASE
-from collegium.wire.orders import Request, with_header, write_orders
-from collegium.wire.replies import UNREAD, Refusal, Reply, read_reply
 
 if TYPE_CHECKING:
     from collegium.core.workbench import Workbench
 
 R = TypeVar("R", bound=Release)
-COORDINATOR: Final = "coordinator"
 _FIRST_ASIDE: Final = 1 << 40
-BAD_REPLY: Final = "bad-reply"
-"""The code that the coordinator itself records for a site whose reply cannot be used."""
-MISSING: Final = "missing"
-"""The code of a site that did not answer."""
-# After these codes the site did not take in the labels it was sent.
-_NOT_TAKEN_IN: Final = {"bad-message", "storage-failed", "other-order", BAD_REPLY}
-
-
-class Replies(dict[str, R], Generic[R]):
-    """One release per party that answered, in the order of the parties; who refused (with a code), who is missing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused: dict[str, str] = {}
-        self.missing: tuple[str, ...] = ()
-
-
-@dataclass
-class _Party:
-    """What the coordinator keeps for one party between exchanges."""
-
-    queue: list[Request] = field(default_factory=list)
-    knows: str | None = None
-    """The digest of the labels it was sent last: later ones are written as a difference."""
-    asked: str = ""
-    """The step it was asked for last."""
-
-
-@dataclass(frozen=True)
-class _Awaited:
-    """What the coordinator expects of one party in an exchange."""
-
-    requests: tuple[Request, ...]
-    kind: type[Release]
-
-    @cached_property
-    def labels(self) -> list[Labels]:
-        """The labels that the party is sent."""
-        return [labels for each in self.requests for labels in each.labels]
-
-    @cached_property
-    def steps(self) -> str:
-        """The steps that the party is asked for, in their order."""
-        return " ".join(each.step for each in self.requests)
 
 
 class Federation:
@@ -133,18 +82,24 @@ class Federation:
         """The public set that was made in this run, for runs to come."""
         self.kept: dict[str, Any] = {}
         """What rules keep of a run, by name: what they asked once and need in every communication."""
-        self._link = link
         self._open_link = link if isinstance(link, OpenLink) else None  # which takes a while to find out
         self._public = public
         self._truth = public_truth
         self._labels = public_labels
         self._workbench = workbench
-        self._deadline = deadline
         self._test_every, self._last_round = check(PositiveInt, test_every, "test_every"), 0
         self._untested: set[str] = set()
         self._number = self._asides = 0
-        self._state = {party: _Party() for party in self.parties}
-        self._known = wire.KnownLabels()
+        self._correspondence = Correspondence(
+            link,
+            run=run,
+            n_classes=n_classes,
+            public=public,
+            noise=self.noise,
+            observed=self.observed,
+            deadline=deadline,
+        )
+        self._correspondence.welcome(self.parties)
         self._secret_totals: dict[str, SecretTotals] = {}
 
     @property
@@ -183,9 +138,9 @@ class Federation:
     def _welcome(self) -> None:
         """Make sites that have joined since the last round parties; they know nothing yet."""
         joined = () if self._open_link is None else self._open_link.newcomers()
-        fresh = [party for party in joined if party not in self._state]
+        fresh = [party for party in joined if party not in self._correspondence]
         self.parties += tuple(fresh)
-        self._state |= {party: _Party() for party in fresh}
+        self._correspondence.welcome(fresh)
 
     def sample(self, share: float) -> tuple[str, ...]:
         """A random sample of the parties (at least one), in their usual order."""
@@ -198,9 +153,7 @@ class Federation:
     def tell(self, order: Order[Nothing] | Mapping[str, Order[Nothing]], parties: Sequence[str] | None = None) -> None:
         """Have a step run; nothing comes back. It is queued and travels with the next question."""
         self._number += 1
-        requests = self._requests(self._addressed(order, parties), self._number)
-        for party, request in requests.items():
-            self._state[party].queue.append(request)
+        self._correspondence.queue(self._addressed(order, parties), self._number)
 
     def ask(
         self,
@@ -271,16 +224,16 @@ class Federation:
         self._number, self._asides = self._number + (not aside), self._asides + aside
         number = _FIRST_ASIDE + self._asides if aside else self._number
         outcome = into if into is not None else Replies()
-        for party, release in self._exchange(asked, number, deadline, outcome):
+        for party, release in self._correspondence.exchange(asked, number, deadline, outcome):
             yield party, cast(R, release)
         self._require(quorum, len(asked), outcome)
 
     def flush(self, deadline: float | None = None) -> None:
         """Deliver what was told and not yet sent."""
-        waiting: dict[str, Order[Any] | None] = {party: None for party in self.parties if self._state[party].queue}
+        waiting: dict[str, Order[Any] | None] = dict.fromkeys(self._correspondence.queued(self.parties))
         if waiting:
             outcome: Replies[Nothing] = Replies()
-            for _ in self._exchange(waiting, None, deadline, outcome):
+            for _ in self._correspondence.exchange(waiting, None, deadline, outcome):
                 pass  # that a step finished is all that there is to know
             self._require(None, len(waiting), outcome)
 
@@ -289,7 +242,7 @@ class Federation:
 
         `step` defaults to the one that it was asked for last.
         """
-        self.observed.refusal(self.round, party, self._state[party].asked if step is None else step, reason)
+        self._correspondence.reject(party, reason, step)
 
     def timed(self, activity: str) -> AbstractContextManager[None]:
         """Add the time of a block to the coordinator's costs: ``with fed.timed("distill"): ...``."""
@@ -366,7 +319,7 @@ class Federation:
         else:
             addressed = {party: order[party] for party in self.parties if party in order}
             addressed |= {party: order[party] for party in order if party not in addressed}
-        unknown = [party for party in addressed if party not in self._state]
+        unknown = [party for party in addressed if party not in self._correspondence]
         if unknown or not addressed:
             raise ConfigError(f"Unknown parties: {unknown}." if unknown else "An order must go to at least one party.")
         asked = {each.step for each in addressed.values()}
@@ -376,128 +329,6 @@ class Federation:
                 "settings: name it in the class variable asks_for of the algorithm, or of the rule, that asks for it."
             )
         return addressed
-
-    def _requests(self, orders: Mapping[str, Order[Any]], number: int) -> dict[str, Request]:
-        """What each party is asked for; one request for all that are asked for the same."""
-        made: dict[int, Request] = {}
-        for order in orders.values():
-            if id(order) not in made:
-                made[id(order)] = self._request(order, number)
-        return {party: made[id(order)] for party, order in orders.items()}
-
-    def _request(self, order: Order[Any], number: int) -> Request:
-        public = None if self._public is None else self._public.digest
-        return Request(
-            self.run, public, number, self.round, order.step, order.digest, order.args, order.mechanism, order.mask
-        )
-
-    def _exchange(
-        self,
-        asked: Mapping[str, Order[Any] | None],
-        number: int | None,
-        deadline: float | None,
-        outcome: Replies[Any],
-    ) -> Iterator[tuple[str, Release]]:
-        start = time.perf_counter()
-        awaited: dict[str, _Awaited] = {}
-        frames: dict[str, bytes] = {}
-        packed: dict[tuple[Any, ...], bytes] = {}
-        orders = {party: order for party, order in asked.items() if order is not None}
-        questions = {} if number is None else self._requests(orders, number)
-        alike: dict[tuple[Any, ...], _Awaited] = {}
-        for party, order in asked.items():
-            encode = time.perf_counter()
-            awaited[party] = expected = self._awaited(party, order, questions.get(party), alike)
-            frames[party] = self._frame(party, expected.requests, packed)
-            self.observed.sent(self.round, party, expected.steps, len(frames[party]), time.perf_counter() - encode)
-        for labels in {id(each): each for every in alike.values() for each in every.labels}.values():
-            self._known.remember(labels)
-        silent = dict.fromkeys(asked)
-        for answer in self._link.exchange(frames, self._deadline if deadline is None else deadline):
-            if answer.party not in silent:
-                continue
-            del silent[answer.party]
-            release = self._receive(answer, awaited[answer.party], outcome)
-            if release is not None:
-                yield answer.party, release
-        outcome.refused = {party: outcome.refused[party] for party in asked if party in outcome.refused}
-        outcome.missing = tuple(silent)
-        for party in silent:
-            self._state[party].knows = None
-            self.reject(party, MISSING)
-        self.observed.cost(self.round, COORDINATOR, seconds_total=time.perf_counter() - start)
-
-    def _awaited(
-        self, party: str, order: Order[Any] | None, question: Request | None, alike: dict[tuple[Any, ...], _Awaited]
-    ) -> _Awaited:
-        """What is expected of a party, once for all that are asked for the same."""
-        state = self._state[party]
-        requests, state.queue = state.queue, []
-        if question is not None:
-            requests.append(question)
-        state.asked = requests[-1].step
-        key = (id(order), *map(id, requests))
-        if key not in alike:
-            alike[key] = _Awaited(tuple(requests), Nothing if order is None else order.answer)
-        return alike[key]
-
-    def _frame(self, party: str, requests: tuple[Request, ...], packed: dict[tuple[Any, ...], bytes]) -> bytes:
-        knows = self._state[party].knows
-        # Most parties get the same orders: they are written once.
-        key = (knows, *((each.number, id(each.args), id(each.mask)) for each in requests))
-        if key not in packed:
-            packed[key] = with_header(requests[-1], write_orders(requests, self._known.get(knows)))
-        return packed[key]
-
-    def _receive(self, answer: Answer, awaited: _Awaited, outcome: Replies[Any]) -> Release | None:
-        """Read an answer; None if the party refused, or if its reply does not answer this order."""
-        start, party, state = time.perf_counter(), answer.party, self._state[answer.party]
-        self.noise.depend_on(party.encode() + b"\0", answer.frame)
-        reply, release, charges = self._read(answer, awaited)
-        if isinstance(reply, Refusal):
-            outcome.refused[party] = reply.code
-            self.reject(party, reply.code, step=reply.step or None)
-        if isinstance(reply, Refusal) and reply.code in _NOT_TAKEN_IN:
-            state.knows = None
-        elif awaited.labels:
-            state.knows = awaited.labels[-1].digest
-        if answer.notes is not None:
-            self.observed.noted(self.round, party, answer.notes)
-        self.observed.received(self.round, party, len(answer.frame), time.perf_counter() - start)
-        if reply.row is not None and reply.row.entry is not None:
-            payload = len(reply.payload) if isinstance(reply, Reply) else 0
-            self.observed.released(self.round, party, state.asked, reply.row, charges, payload)
-        if release is not None and not isinstance(release, Nothing):
-            self.observed.disclosed(COORDINATOR, party, state.asked, release, awaited.requests[-1].args)
-        return release
-
-    def _read(self, answer: Answer, awaited: _Awaited) -> tuple[Reply | Refusal, Release | None, list[Charge]]:
-        """A frame's reply, its release and what it cost; anything else counts as the refusal `bad-reply`."""
-        number = awaited.requests[-1].number
-        try:
-            own = answer if isinstance(answer, OwnAnswer) else None
-            reply = own.reply if own is not None and own.reply is not None else read_reply(answer.frame)
-            if reply.number not in ((number,) if isinstance(reply, Reply) else (number, UNREAD)):
-                raise WireError("A reply to another order.")
-            charges, _ = read_charges(None if reply.row is None else reply.row.privacy)
-            made = None if own is None else own.release
-            return reply, self._opened(reply, awaited.kind, made) if isinstance(reply, Reply) else None, charges
-        except Exception:  # whatever a site's bytes cause is that site's fault, and ends nobody else's run
-            return Refusal(number, BAD_REPLY, ""), None, []
-
-    def _opened(self, reply: Reply, expected: type[Release], made: Release | None = None) -> Release:
-        """A release, from its bytes unless this process has `made` it: of the kind asked for, fit for this study."""
-        kind = KINDS.get(reply.row.kind)
-        if kind is None or kind is not expected:
-            raise WireError("A reply of another kind than the one asked for.")
-        size = None if self._public is None else len(self._public)
-        if made is None:
-            most = None if size is None else kind.most_bytes(self.n_classes, size)
-            usual = MESSAGE if kind.simulation_only else RELEASE
-            limits = usual if most is None else usual.for_contents(most)
-            made = kind.from_plain(wire.unpack(reply.payload, self._known, limits, frozen=kind.fixed))
-        made.check(self.n_classes, size)
-        return made
 
     def _require(self, quorum: float | None, asked: int, outcome: Replies[Any]) -> None:
         share = self.quorum if quorum is None else quorum

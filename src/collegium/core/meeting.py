@@ -8,21 +8,18 @@ at once by one of those who brought them. Work that nobody can share is done alo
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from collegium.core.attendance import NOBODY_ALIKE, Attendance
+from collegium.core.places import Places, locked
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Cohort = Literal["auto", "on", "off"]
-"""Whether sites are trained together: where their learner is on a GPU, wherever they can be, or nowhere."""
-NOBODY_ALIKE: Final = "no other site brought a net like its own"
-NOBODY_ELSE: Final = "no other site of its process trains with others"
-HAD_DEADLINE: Final = "sites that have a deadline do not wait for each other"
 
 
 @dataclass(frozen=True)
@@ -54,69 +51,6 @@ class Work(Protocol[T_co]):
         """Do these, of which it is the first: what came of each, what went wrong, or why it must be done alone."""
 
 
-@dataclass
-class Attendance:
-    """Who was trained with whom, over a whole run."""
-
-    together: set[str] = field(default_factory=set)
-    """The sites that were trained with others."""
-    largest: int = 0
-    """The most sites that were trained at once. Their nets may have been computed in several parts."""
-    alone: dict[str, str] = field(default_factory=dict)
-    """The sites that were trained alone, if only once, and why."""
-
-    def note(self, parties: Sequence[str], why_alone: str) -> None:
-        """These sites were trained at once."""
-        if len(parties) == 1:
-            self.alone[parties[0]] = why_alone
-        else:
-            self.together.update(parties)
-            self.largest = max(self.largest, len(parties))
-
-    def to_plain(self, mode: Cohort, parties: Sequence[str]) -> dict[str, Any]:
-        """For the run's record."""
-        alone = {party: self.alone[party] for party in parties if party in self.alone}
-        return {"mode": mode, "together": len(self.together), "largest": self.largest, "alone": alone}
-
-    def add(self, other: Attendance) -> None:
-        """What another process noted of its sites."""
-        self.together |= other.together
-        self.largest = max(self.largest, other.largest)
-        self.alone |= other.alone
-
-
-def resumed(earlier: Mapping[str, Any] | None, now: Mapping[str, Any]) -> dict[str, Any]:
-    """``run.about["cohort"]`` of a run in two parts; where they had different modes, `before` has that of the first."""
-    if earlier is None:
-        return dict(now)
-    most = {name: max(earlier[name], now[name]) for name in ("together", "largest")}
-    modes = {earlier["mode"], earlier.get("before", earlier["mode"])} - {now["mode"]}
-    before = {"before": min(modes)} if modes else {}
-    return {**now, **most, "alone": earlier["alone"] | now["alone"], **before}
-
-
-def attendance_in_words(cohort: Mapping[str, Any], sites: int) -> str:
-    """``run.about["cohort"]`` as one line; nothing where nobody was to be trained together."""
-    if cohort["mode"] != "on" and not cohort["together"]:
-        return ""
-    by_reason: dict[str, list[str]] = {}
-    for party, reason in cohort["alone"].items():
-        by_reason.setdefault(reason, []).append(party)
-    others = [f"{_some(parties)}: {reason}" for reason, parties in by_reason.items()]
-    return "; ".join([f"{cohort['together']} of {sites} sites were trained together", *others]) + "."
-
-
-def _some(parties: Sequence[str]) -> str:
-    return ", ".join(parties) if len(parties) <= 3 else f"{', '.join(parties[:2])} and {len(parties) - 2} others"
-
-
-def locked() -> threading.Lock:
-    """A lock that somebody else releases: the least that a thread can wait for."""
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 class _Brought:
     """What a site waits for, and what it does for others meanwhile."""
 
@@ -134,74 +68,6 @@ class _Brought:
 
 _Group = list[tuple[_Brought, int]]
 """Alike works: what each was brought with, and its number there."""
-
-
-class Turn(Protocol):
-    """What is released when there is a place: usually a lock that a thread waits for."""
-
-    def release(self) -> None: ...
-
-
-class Places:
-    """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        """How many there are."""
-        self._free = number
-        self._queue: deque[Turn] = deque()
-        self._lock = threading.Lock()
-
-    def take(self) -> None:
-        """Wait for a place."""
-        turn = locked()
-        self.call(turn)
-        turn.acquire()
-
-    def call(self, turn: Turn) -> None:
-        """Release this when there is a place for it."""
-        with self._lock:
-            if self._free <= 0:
-                self._queue.append(turn)
-                return
-            self._free -= 1  # so nobody waits
-        turn.release()
-
-    def give_back(self) -> None:
-        """Let somebody else have one's place."""
-        with self._lock:
-            if not self._queue or self._free < 0:
-                self._free += 1
-                return
-            turn = self._queue.popleft()
-        turn.release()
-
-    @contextmanager
-    def left(self) -> Iterator[None]:
-        """Let somebody else have one's place during a block. Who comes back does not wait, and is one too many.
-
-        Otherwise two could wait for each other: one for a place, and the other, who has it, for what the one holds.
-        """
-        self.give_back()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._free -= 1
-
-    @contextmanager
-    def given_up(self) -> Iterator[None]:
-        """The same for who waits in the block, and for a place after it."""
-        self.give_back()
-        try:
-            yield
-        finally:
-            self.take()
-
-    @property
-    def awaited(self) -> bool:
-        """Whether somebody waits for a place."""
-        return bool(self._queue)
 
 
 class Meeting:

@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 from collegium.privacy.claims import Charge
 from collegium.wire.replies import Row
 
+COORDINATOR: Final = "coordinator"
+"""The party whose rows are about the coordinator itself."""
 COST_COLUMNS = (
     "bytes_up", "bytes_down", "seconds_fit", "seconds_predict", "seconds_consensus", "seconds_wire", "seconds_total",
 )  # fmt: skip

@@ -10,7 +10,8 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from collegium.core.federation import Federation, Replies
+from collegium.core.correspondence import Replies
+from collegium.core.federation import Federation
 from collegium.core.releases import Release, is_count
 from collegium.core.samples import LabelledData
 from collegium.core.site import ActiveSite

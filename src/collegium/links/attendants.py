@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from collegium.core.meeting import Places, locked
+from collegium.core.places import Places, locked
 
 T = TypeVar("T")
 _MUCH: Final = 1 << 20

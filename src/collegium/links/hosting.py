@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from collegium.core.meeting import Cohort
+from collegium.core.attendance import Cohort
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Exam, Site
 from collegium.learners.base import last_step, learner_name

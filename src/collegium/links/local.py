@@ -9,8 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Final, NamedTuple
 
+from collegium.core.attendance import HAD_DEADLINE, NOBODY_ELSE, Attendance
 from collegium.core.link import Answer, OwnAnswer
-from collegium.core.meeting import HAD_DEADLINE, NOBODY_ELSE, Attendance, Delegation, Meeting, Places, attending
+from collegium.core.meeting import Delegation, Meeting, attending
+from collegium.core.places import Places
 from collegium.links.attendants import Attendants, Inbox
 from collegium.links.hosting import Hosting, available_cores, numerical_libraries, threads_per_site
 from collegium.links.simulated import Collected, SimulatedLink

@@ -18,8 +18,8 @@ from functools import cached_property
 from math import ceil
 from typing import Any, ClassVar, Final
 
+from collegium.core.attendance import Attendance
 from collegium.core.link import Answer
-from collegium.core.meeting import Attendance
 from collegium.errors import CollegiumError, ConfigError
 from collegium.links.hosting import Hosting, available_cores
 from collegium.links.local import Exchange

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import cloudpickle
 
+from collegium.core.attendance import Attendance
 from collegium.core.link import Answer
-from collegium.core.meeting import Attendance
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, threads_per_site
 from collegium.links.local import AgentPool, Exchange

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Final, NamedTuple
 
 from collegium import registry
+from collegium.core.attendance import Attendance
 from collegium.core.link import Answer
-from collegium.core.meeting import Attendance
 from collegium.errors import ConfigError
 from collegium.graphs import Labelled
 from collegium.learners.base import SiteModel

@@ -26,8 +26,8 @@ import numpy as np
 from scipy import sparse
 
 from collegium import wire
+from collegium.core.attendance import Attendance
 from collegium.core.link import Answer
-from collegium.core.meeting import Attendance
 from collegium.core.observations import Notes
 from collegium.errors import CollegiumError
 from collegium.links.hosting import Hosting, available_cores

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import json
-import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from collegium.auditing.result import Audit, read_audits
-from collegium.core.federation import COORDINATOR
+from collegium.auditing.result import Audit
+from collegium.core.attendance import attendance_in_words
 from collegium.core.labels import Labels
-from collegium.core.meeting import attendance_in_words
-from collegium.core.observations import COST_COLUMNS, Observations
+from collegium.core.observations import COORDINATOR, Observations
 from collegium.core.scores import score
 from collegium.core.site import Exam
-from collegium.errors import CollegiumWarning, ConfigError, StorageError
+from collegium.errors import ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
+from collegium.runs import run_files
 from collegium.runs.environment import environment
 from collegium.runs.narrow import Narrow
+from collegium.runs.run_files import TABLES, read_model, write_file
 from collegium.runs.verdict import Alone, answered_right, concerns, in_html, judge
 from collegium.site.ledger import storage_errors
 
@@ -36,17 +34,6 @@ if TYPE_CHECKING:
 
     from collegium.graphs import Labelled
     from collegium.learners.base import SiteModel
-
-_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "metrics": ("round", "party", "split", "metric", "value"),
-    "releases": ("party", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "entry", "protected", "privacy"),
-    "costs": ("round", "party", *COST_COLUMNS),
-    "refusals": ("round", "party", "step", "code"),
-    "orders": ("round", "party", "steps", "bytes"),
-}
-_FORMAT: Final = 1
-_SURE: Final = "consensus_confidences.npy"
-_MADE: Final = "public.parquet"
 
 
 @dataclass(eq=False, repr=False)
@@ -119,8 +106,8 @@ class Run:
     ) -> Run:
         """Build from what the coordinator noted."""
         costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
-        activities = sorted({name for row in costs for name in row} - set(_COLUMNS["costs"]))
-        columns = _COLUMNS | {"costs": (*_COLUMNS["costs"], *activities)}
+        activities = sorted({name for row in costs for name in row} - set(TABLES["costs"]))
+        columns = TABLES | {"costs": (*TABLES["costs"], *activities)}
         frames: dict[str, Any] = {}
         for name, named in columns.items():
             rows = costs if name == "costs" else getattr(observed, name)
@@ -147,12 +134,12 @@ class Run:
     @cached_property
     def models(self) -> dict[str, SiteModel]:
         """Each site's final model; `predict` answers in the user's own label values."""
-        return {party: _read_model(model) for party, model in self._models.items()}
+        return {party: read_model(model) for party, model in self._models.items()}
 
     @cached_property
     def global_models(self) -> dict[str, SiteModel]:
         """Models that belong to no site: one of (U, final consensus), or averaged nets by a site with such a net."""
-        return {name: _read_model(model) for name, model in self._global_models.items()}
+        return {name: read_model(model) for name, model in self._global_models.items()}
 
     @property
     def global_model(self) -> SiteModel | None:
@@ -342,17 +329,17 @@ class Run:
             raise ConfigError(f"{folder} already contains a run: choose another folder, or pass overwrite=True.")
         with storage_errors(folder, StorageError):
             self.write_tables(folder)
-            files, shared = self._write_models(folder)
+            files, shared = run_files.write_models(folder, self.models, self.global_models)
             if isinstance(self.labels, Labels):
                 codes = self.labels.codes
                 write_file(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))
             elif self.labels is not None:
-                _write_by_site(folder / "labels.npz", self.labels)
-                _write_by_site(folder / "confidences.npz", self.confidences)
+                run_files.write_by_site(folder / "labels.npz", self.labels)
+                run_files.write_by_site(folder / "confidences.npz", self.confidences)
             if (sure := self.consensus_confidences) is not None:
-                write_file(folder / _SURE, lambda file: np.save(file, sure, allow_pickle=False))
+                write_file(folder / run_files.CONFIDENCES, lambda file: np.save(file, sure, allow_pickle=False))
             if self.made is not None:
-                write_file(folder / _MADE, self.made.to_parquet)
+                write_file(folder / run_files.MADE, self.made.to_parquet)
             self.write_about(folder, files, shared, finished=True)
         return folder
 
@@ -370,7 +357,7 @@ class Run:
     def write_tables(self, folder: Path) -> None:
         """The tables alone, as Parquet."""
         (folder / "tables").mkdir(parents=True, exist_ok=True)
-        tables = {name: getattr(self, name) for name in (*_COLUMNS, "class_counts")}
+        tables = {name: getattr(self, name) for name in (*TABLES, "class_counts")}
         if self.known_verdict is not None:
             tables["verdict"] = self.known_verdict
         for name in tables:
@@ -380,7 +367,7 @@ class Run:
         self, folder: Path, models: dict[str, str], shared: dict[str, str] | None = None, *, finished: bool
     ) -> None:
         """What the run is, and which files belong to it."""
-        about = {"format": _FORMAT, "finished": finished, "about": self.about, "models": models}
+        about = {"format": run_files.FORMAT, "finished": finished, "about": self.about, "models": models}
         about |= {"global": shared or {}, "classes": self.classes.tolist(), "incomplete": self.incomplete}
         texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
         if self.study is not None:
@@ -388,114 +375,8 @@ class Run:
         for name, text in texts.items():
             write_file(folder / name, lambda file, t=text: file.write(t.encode()))
 
-    def _write_models(self, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-        """Each model in a file of its own, the sites' and the global ones; what cannot be pickled is left out."""
-        (folder / "models").mkdir(exist_ok=True)
-        written: list[dict[str, str]] = []
-        for prefix, models in (("", self.models), ("global-", self.global_models)):
-            files = {}
-            for number, (name, model) in enumerate(models.items()):
-                try:
-                    data = cloudpickle.dumps(model)
-                except Exception as error:
-                    what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
-                    warnings.warn(what, CollegiumWarning, stacklevel=2)
-                    continue
-                clean = re.sub(r"[^\w.-]", "_", name)
-                files[name] = f"{prefix}{number}-{clean}.pkl"
-                write_file(folder / "models" / files[name], lambda file, d=data: file.write(d))
-            written.append(files)
-        return written[0], written[1]
-
-
-def load(path: str | Path) -> Run:
-    """Read a run's folder, also that of a run that was killed (`run.finished` is False, and it has no models).
-
-    Models are unpickled when first used: load only runs that you trust.
-    """
-    folder = Path(path)
-    if not (folder / "run.json").is_file():
-        hint = " One was started there: continue it with cg.run(..., resume=True), or with `collegium run --resume`."
-        raise StorageError(f"There is no run in {folder}.{hint if (folder / 'record').exists() else ''}")
-    try:
-        stored = json.loads((folder / "run.json").read_text())
-        if stored["format"] != _FORMAT:
-            raise StorageError(
-                f"{folder} was written by another version of Collegium (format {stored['format']}): open it with that "
-                "version."
-            )
-        frames: dict[str, Any] = {
-            name: pd.read_parquet(folder / "tables" / f"{name}.parquet") for name in (*_COLUMNS, "class_counts")
-        }
-        classes = np.array(stored["classes"])
-        codes = np.load(folder / "labels.npy", allow_pickle=False) if (folder / "labels.npy").is_file() else None
-        own = _read_by_site(folder / "labels.npz")
-        judged = folder / "tables" / "verdict.parquet"
-        return Run(
-            **frames,
-            about=stored["about"],
-            classes=classes,
-            labels=own or (None if codes is None else Labels(codes, len(classes))),
-            confidences=_read_by_site(folder / "confidences.npz"),
-            consensus_confidences=np.load(folder / _SURE, allow_pickle=False) if (folder / _SURE).is_file() else None,
-            _models={party: folder / "models" / file for party, file in stored["models"].items()},
-            _global_models={name: folder / "models" / file for name, file in stored["global"].items()},
-            study=_text(folder / "study.toml"),
-            environment=json.loads(_text(folder / "env.json") or "{}"),
-            finished=stored["finished"],
-            audits=read_audits(folder / "audits"),
-            known_verdict=pd.read_parquet(judged) if judged.is_file() else None,
-            made=pd.read_parquet(folder / _MADE) if (folder / _MADE).is_file() else None,
-        )
-    except StorageError:
-        raise
-    except Exception:  # JSON, Parquet and numpy each raise their own kinds on a damaged file
-        raise StorageError(f"The run in {folder} cannot be read: a file is damaged or missing. Restore it.") from None
-
 
 def _in_order(rows: list[dict[str, Any]], parties: list[str]) -> list[dict[str, Any]]:
     """Rows by round, then by party in the sites' order: replies come in any order."""
     order = {party: number for number, party in enumerate(parties)}
     return sorted(rows, key=lambda row: (row["round"], order.get(row["party"], len(order))))
-
-
-def _read_model(stored: Any) -> Any:
-    if not isinstance(stored, Path):
-        return stored
-    try:
-        return cloudpickle.loads(stored.read_bytes())
-    except FileNotFoundError:
-        raise StorageError(f"The model {stored} is missing.") from None
-    except (ImportError, AttributeError):
-        raise StorageError(
-            f"The model {stored} needs classes that are not installed here: it was written by another version of "
-            "Collegium or of a library. Read it with that version, or run again."
-        ) from None
-
-
-def _write_by_site(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    marked = {f"site {party}": array for party, array in arrays.items()}  # savez has parameters with names of their own
-    write_file(path, lambda file: np.savez(file, allow_pickle=False, **marked))
-
-
-def _read_by_site(path: Path) -> dict[str, NDArray[Any]]:
-    if not path.is_file():
-        return {}
-    with np.load(path, allow_pickle=False) as stored:
-        return {name.removeprefix("site "): stored[name] for name in stored.files}
-
-
-def _text(path: Path) -> str | None:
-    return path.read_text(encoding="utf-8") if path.is_file() else None
-
-
-def write_file(path: Path, write: Any) -> None:
-    """All of a file or nothing: written beside it, then moved into place."""
-    beside = path.with_name(path.name + ".part")
-    try:
-        with beside.open("wb") as file:
-            write(file)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

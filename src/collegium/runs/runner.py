@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from collegium.core.algorithm import Algorithm
-from collegium.core.federation import COORDINATOR, Federation
+from collegium.core.attendance import Attendance, Cohort, resumed
+from collegium.core.federation import Federation
 from collegium.core.labels import Labels, look_like_counts, other_spellings
-from collegium.core.meeting import Attendance, Cohort, resumed
-from collegium.core.observations import Disclosure
+from collegium.core.observations import COORDINATOR, Disclosure
 from collegium.core.samples import LabelledData
 from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, check
 from collegium.core.site import Exam, Site

@@ -18,7 +18,9 @@ from collegium.data.files import SUFFIXES, sha256_of
 from collegium.errors import CollegiumError, ConfigError, StorageError
 from collegium.reports.grids import judge_grid, render_grid, sum_up_grid, verdict_rows
 from collegium.runs.folder import remove_earlier_run
-from collegium.runs.results import Run, load, write_file
+from collegium.runs.loading import load
+from collegium.runs.results import Run
+from collegium.runs.run_files import write_file
 from collegium.site.ledger import storage_errors
 from collegium.study.making import folder_of_making
 from collegium.study.study import Study

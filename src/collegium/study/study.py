@@ -15,8 +15,8 @@ import tomli_w
 from pydantic import ConfigDict, Field, model_validator
 
 from collegium.core import own_files
+from collegium.core.attendance import Cohort
 from collegium.core.building import build
-from collegium.core.meeting import Cohort
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveFloat
 from collegium.core.terms import Precision
 from collegium.errors import Advice, ConfigError

@@ -15,7 +15,8 @@ from torch import nn
 
 from collegium.algorithms.fedprox import Proximal
 from collegium.algorithms.scaffold import Correction
-from collegium.core.meeting import Attendance, Meeting
+from collegium.core.attendance import Attendance
+from collegium.core.meeting import Meeting
 from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.errors import ConfigError
 from collegium.learners.torch import lanes, memory, together, works

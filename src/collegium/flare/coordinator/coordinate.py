@@ -39,8 +39,9 @@ from collegium.links.replay import ReplayLink
 from collegium.runs.callbacks import Callback
 from collegium.runs.checks import check_public, check_truth
 from collegium.runs.folder import RunFolder
+from collegium.runs.loading import load
 from collegium.runs.record import Record
-from collegium.runs.results import Run, load
+from collegium.runs.results import Run
 from collegium.runs.runner import Course, about_run, public_part, warn_of_failures
 from collegium.site.ledger import storage_errors
 from collegium.study.preparing import Prepared, coordinators_part

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from collegium import wire
-from collegium.core.federation import BAD_REPLY
+from collegium.core.correspondence import BAD_REPLY
 from collegium.core.link import Answer
 from collegium.errors import CollegiumError, WireError
 from collegium.flare import PROTOCOL

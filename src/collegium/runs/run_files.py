@@ -1,0 +1,97 @@
+"""The files of a run's folder: their names, and how they are written and read."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
+
+from collegium.core.observations import COST_COLUMNS
+from collegium.errors import CollegiumWarning, StorageError
+
+FORMAT: Final = 1
+"""Which version of all this a folder has."""
+TABLES: Final[dict[str, tuple[str, ...]]] = {
+    "metrics": ("round", "party", "split", "metric", "value"),
+    "releases": ("party", "round", "step", "kind", "bytes", "wire_bytes", "sha256", "entry", "protected", "privacy"),
+    "costs": ("round", "party", *COST_COLUMNS),
+    "refusals": ("round", "party", "step", "code"),
+    "orders": ("round", "party", "steps", "bytes"),
+}
+"""The columns of each table that is written as Parquet."""
+CONFIDENCES: Final = "consensus_confidences.npy"
+MADE: Final = "public.parquet"
+
+
+def write_file(path: Path, write: Any) -> None:
+    """All of a file or nothing: written beside it, then moved into place."""
+    beside = path.with_name(path.name + ".part")
+    try:
+        with beside.open("wb") as file:
+            write(file)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def write_models(
+    folder: Path, models: Mapping[str, Any], shared: Mapping[str, Any]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Each model in a file of its own, the sites' and the global ones; what cannot be pickled is left out."""
+    (folder / "models").mkdir(exist_ok=True)
+    written: list[dict[str, str]] = []
+    for prefix, some in (("", models), ("global-", shared)):
+        files = {}
+        for number, (name, model) in enumerate(some.items()):
+            try:
+                data = cloudpickle.dumps(model)
+            except Exception as error:
+                what = f"The model of {name!r} cannot be stored: pickling it raised {type(error).__name__}."
+                warnings.warn(what, CollegiumWarning, stacklevel=2)
+                continue
+            clean = re.sub(r"[^\w.-]", "_", name)
+            files[name] = f"{prefix}{number}-{clean}.pkl"
+            write_file(folder / "models" / files[name], lambda file, d=data: file.write(d))
+        written.append(files)
+    return written[0], written[1]
+
+
+def read_model(stored: Any) -> Any:
+    """A model, from its file if it is not at hand."""
+    if not isinstance(stored, Path):
+        return stored
+    try:
+        return cloudpickle.loads(stored.read_bytes())
+    except FileNotFoundError:
+        raise StorageError(f"The model {stored} is missing.") from None
+    except (ImportError, AttributeError):
+        raise StorageError(
+            f"The model {stored} needs classes that are not installed here: it was written by another version of "
+            "Collegium or of a library. Read it with that version, or run again."
+        ) from None
+
+
+def write_by_site(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """An array for each site, in one file."""
+    marked = {f"site {party}": array for party, array in arrays.items()}  # savez has parameters with names of their own
+    write_file(path, lambda file: np.savez(file, allow_pickle=False, **marked))
+
+
+def read_by_site(path: Path) -> dict[str, NDArray[Any]]:
+    """What `write_by_site` wrote; nothing if there is no such file."""
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as stored:
+        return {name.removeprefix("site "): stored[name] for name in stored.files}
+
+
+def read_text(path: Path) -> str | None:
+    """What a file says, if it is there."""
+    return path.read_text(encoding="utf-8") if path.is_file() else None
