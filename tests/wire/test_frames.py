@@ -396,3 +396,19 @@ def test_the_same_difference_from_other_labels_is_something_else():
     known.remember(one)
     known.remember(two)
     assert [wire.unpack(frame, known) for frame in frames] == changed
+
+
+def test_only_frozen_arrays_of_bytes_are_read_where_they_lie():
+    numbers = np.arange(20_000, dtype=np.float32)
+    packed = wire.pack({"numbers": numbers}).data
+    own = wire.unpack(packed)["numbers"]
+    own[0] = 7.0  # a copy, which may be changed
+    lying = wire.unpack(packed, frozen=True)["numbers"]
+    assert lying[0] == 0.0
+    assert np.shares_memory(lying, np.frombuffer(packed, np.uint8))
+    changing = bytearray(packed)
+    read = wire.unpack(memoryview(changing).toreadonly(), frozen=True)["numbers"]
+    changing[-80_000:] = bytes(80_000)
+    np.testing.assert_array_equal(read, numbers)
+    for array in (lying, read):
+        assert not array.flags.writeable

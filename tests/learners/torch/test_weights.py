@@ -213,3 +213,11 @@ def test_other_arrays_in_the_place_of_those_that_have_gone_are_not_taken_for_the
             value.flags.writeable = False
         there(net, given)
         assert (weights.read(net)["weight"] == number).all()
+
+
+def test_weights_written_between_a_forward_pass_and_its_gradients_are_not_missed() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    answer = net(torch.ones(1, 3)).sum()
+    weights.write(net, {name: value + 1 for name, value in weights.read(net).items()})
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        answer.backward()
