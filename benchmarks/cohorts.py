@@ -65,8 +65,8 @@ NOTES = (
     "FedKT's row is of an earlier version, which trained its LeNets in one computation. Since then they are trained "
     "side by side: on the same machine, runs of 3 and 10 epochs took 3.7 and 5.7 s so, 3.1 and 5.7 s in one "
     "computation with groups, and 3.9 and 7.4 s as products of patches and kernels, which was not kept.\n\n"
-    "Rows that say CPU were measured on two cores of a CPU that other programs shared: what counts there is the CPU "
-    'time in their notes. With "auto" nets on the CPU are trained in turns, as with "off": the difference between '
+    "Rows that say CPU were measured on two quiet cores. "
+    'With "auto" nets on the CPU are trained in turns, as with "off": the difference between '
     'these two is chance. LeNet has convolutions, and is trained in turns on a CPU with "on", too.'
 )
 _SAME = ("what", "sites", "precision", "unit")
