@@ -355,14 +355,23 @@ def test_who_does_something_beside_the_others_needs_no_place_meanwhile() -> None
     at_once, places = threading.Barrier(3), Places(1)
 
     def hash_much() -> int:
-        with beside_others():
+        with beside_others(1 << 20):
             at_once.wait(seconds(30))  # all three are there, although one is at work at a time
         return meet(Square(3))
 
     assert hold([hash_much] * 3, places=places) == [9] * 3
     assert places._free == 1
-    with beside_others():  # without a meeting there is nobody to make place for
+    with beside_others(1 << 20):  # without a meeting there is nobody to make place for
         pass
+
+
+def test_what_is_short_is_done_in_ones_own_place() -> None:
+    places = Places(1)
+    with Meeting(1, Attendance(), places).attended("a"):
+        with beside_others(1000):
+            assert places._free == 0
+        with beside_others(1 << 20):
+            assert places._free == 1
 
 
 def test_who_comes_back_does_not_wait_for_somebody_who_waits_for_it() -> None:
@@ -370,7 +379,7 @@ def test_who_comes_back_does_not_wait_for_somebody_who_waits_for_it() -> None:
 
     def first() -> None:
         with ledger:
-            with beside_others():
+            with beside_others(1 << 20):
                 until(lambda: bool(order), every=0.001)
             order.append("first")
 

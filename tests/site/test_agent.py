@@ -11,7 +11,10 @@ from sklearn.tree import DecisionTreeClassifier
 
 import collegium as cg
 from collegium import wire
-from collegium.core import ActiveSite, Count, HardLabels, Labels, Nothing, step
+from collegium.core import ActiveSite, Count, HardLabels, Labels, Nothing, SoftLabels, step
+from collegium.core.attendance import Attendance
+from collegium.core.meeting import Meeting
+from collegium.core.places import Places
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Exam
 from collegium.errors import StorageError
@@ -20,6 +23,7 @@ from collegium.privacy.claims import Charge
 from collegium.privacy.events import Pure
 from collegium.protocols.keyring import Keyring
 from collegium.secure.acquaintance import greet
+from collegium.site import agent as agents
 from collegium.site.agent import Agent
 from collegium.site.factory import open_site
 from collegium.site.policy import Policy
@@ -45,6 +49,12 @@ def keep_secret(site: ActiveSite, word: str) -> Nothing:
     """Keeps what must not outlive the run."""
     site.secret_state["word"] = f"SECRET {word}"
     return Nothing()
+
+
+@step
+def send_much(site: ActiveSite) -> SoftLabels:
+    """More than a thread keeps its place for."""
+    return SoftLabels(np.zeros((1 << 16, 2), np.float32))
 
 
 @step
@@ -122,6 +132,17 @@ def test_asked_again_the_same_bytes_come_and_nothing_runs():
     assert mine.serve(frame(fit_and_count(None))) == first
     assert mine.site.state["ran"] == 1
     assert len(mine.gate.ledger.rows()) == 1
+
+
+@pytest.mark.parametrize(("asked", "free"), [(send_much(), 1), (draw(), 0)])
+def test_other_sites_may_work_while_a_large_reply_is_put_together(monkeypatch, asked, free):
+    places, seen, write = Places(1), list[int](), agents.write_release
+    monkeypatch.setattr(agents, "write_release", lambda *given: seen.append(places._free) or write(*given))
+    mine = agent(simulation=True)
+    with Meeting(1, Attendance(), places).attended("ukb"):
+        assert "refused" not in wire.cut(mine.serve(frame(asked)))[0]
+        assert places._free == 0
+    assert seen == [free]
 
 
 def test_another_order_under_the_same_number_is_refused():

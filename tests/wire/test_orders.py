@@ -148,3 +148,37 @@ def test_a_real_site_keeps_no_frame():
     first, again = (reader.orders(*reader.begin(frame)[1:], known) for _ in range(2))
     assert first == again
     assert first is not again
+
+
+def test_orders_are_read_where_they_lie():
+    message = with_header(FIRST, write_orders([FIRST]))
+    _, orders = read_header(message)
+    assert orders.obj is message
+    large = _frame({"x": np.arange(2**16, dtype=np.float32)})
+    (order,) = read_orders(*read_header(large))
+    array = order.args["x"]
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    assert isinstance(array.base, memoryview)
+    assert array.base.obj is large
+
+
+def test_orders_of_a_language_model_are_read_once_and_larger_ones_are_not_kept(monkeypatch):
+    known = wire.KnownLabels(keep=1)
+    small, large = (_frame({"x": np.zeros(size)}) for size in (100, 1000))
+    monkeypatch.setattr("collegium.wire.orders._MOST_KEPT", 4000)
+    for message, kept in ((small, True), (large, False)):
+        reader = OrderReader(shares=True)
+        first, again = (reader.begin(message) for _ in range(2))
+        assert (first[2] is again[2]) is kept
+        assert (reader.orders(*first[1:], known) is reader.orders(*again[1:], known)) is kept
+
+
+def test_nothing_of_an_order_stays_when_a_run_is_over():
+    reader, known, message = OrderReader(shares=True), wire.KnownLabels(keep=1), _frame({"x": np.zeros(3)})
+    begun = reader.begin(message)
+    read = reader.orders(*begun[1:], known)
+    reader.forget()
+    again = reader.begin(message)
+    assert again[2] is not begun[2]
+    assert reader.orders(*again[1:], known) is not read

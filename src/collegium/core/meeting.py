@@ -13,13 +13,15 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from collegium.core.attendance import NOBODY_ALIKE, Attendance
 from collegium.core.places import Places, locked
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+MANY_BYTES: Final = 1 << 18
+"""To hash them takes longer than a change of threads."""
 
 
 @dataclass(frozen=True)
@@ -286,12 +288,12 @@ def meet_all(works: Sequence[Work[T]]) -> list[T]:
     return current.meeting.bring(current.party, works, current.order)
 
 
-def beside_others() -> AbstractContextManager[None]:
-    """Other sites of this exchange may be at work during a block: for work that leaves Python to them, such as hashing.
+def beside_others(nbytes: int) -> AbstractContextManager[None]:
+    """Other sites of this exchange may be at work during a block that goes through so many bytes, if they are many.
 
-    It takes a change of threads, which short work is not worth.
+    For work that leaves Python to them, such as hashing. It takes a change of threads, which short work is not worth.
     """
-    current = _current.get()
+    current = _current.get() if nbytes > MANY_BYTES else None
     return nullcontext() if current is None else current.meeting.places.left()
 
 

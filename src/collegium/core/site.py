@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.core.labels import Codes, Labels, as_labels, encode_labels
+from collegium.core.meeting import beside_others
 from collegium.core.public_set import PublicSet
 from collegium.core.recipes import Recipe, build_learner
 from collegium.core.samples import LabelledData, Mixture, PrivateData, PrivateRows, PseudoLabelled
@@ -364,7 +365,9 @@ class ActiveSite:
     def weights(self) -> Arrays:
         """The weights of this site's model; a Refused if any is NaN or infinite."""
         arrays: Arrays = self._net().get_weights()
-        if not all(np.isfinite(value).all() for value in arrays.values()):
+        with beside_others(sum(value.nbytes for value in arrays.values())):
+            finite = all(np.isfinite(value).all() for value in arrays.values())
+        if not finite:
             raise Refused("diverged", f"The net of {self.name} has diverged: its weights are NaN or infinite.")
         return arrays
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from collegium import wire
 from collegium.core.labels import Labels
+from collegium.core.meeting import beside_others
 from collegium.core.observations import Notes
 from collegium.core.releases import Nothing, Release
 from collegium.core.site import ActiveSite, Exam
@@ -251,7 +252,8 @@ class Agent:
         sealed = self.gate.seal(last, release, self._known.latest, self.site)
         self._sent_labels = sealed.packed.labels
         row = sealed.row(self._published(sealed.charges))
-        reply = write_release(last.number, row, sealed.packed)
+        with beside_others(len(sealed.packed)):
+            reply = write_release(last.number, row, sealed.packed)
         payload = memoryview(reply)[len(reply) - len(sealed.packed) :]
         self.made = reply, Reply(last.number, row, payload), sealed.shared
         return reply
@@ -334,6 +336,7 @@ class Agent:
                 self._replace_state(*self._unwritten)
             except Exception:  # then those orders are done again
                 self.log.write(f"cannot store its state:\n{traceback.format_exc()}")
+        self._reader.forget()
         self.gate.ledger.close()
 
     def end(self, run: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import InitVar, dataclass, fields, replace
 from typing import Any, Final
 
@@ -30,8 +29,6 @@ from collegium.wire.replies import REFUSAL, Row
 
 _GATE_ONLY: Final = object()
 _FIXED: Final = frozenset({Labels, str, int, float, bool, type(None)})
-_LARGE: Final = 1 << 18
-"""Bytes that take long to hash, beside a change of threads."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +154,7 @@ class Gate:
         shared: Release | None = None,
     ) -> Sealed:
         """What may leave, once its row is in the ledger."""
-        with beside_others() if len(packed) > _LARGE else nullcontext():
+        with beside_others(len(packed)):
             sha256 = packed.sha256
         privacy = None if charges is None else tuple(charges)
         event = None if privacy is None else write_charges(privacy, self.budget)

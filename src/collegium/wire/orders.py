@@ -76,7 +76,8 @@ class Header:
 
 
 _FIXED: Final = (Labels, np.ndarray, str, int, float, type(None))
-_MOST_KEPT: Final = 1 << 28
+_MOST_KEPT: Final = 1 << 30
+"""Bytes of orders that sites of a process read once for all, and keep until the next: those of a language model."""
 _COMMON: Final = ("run", "public_sha256")
 """What a frame's orders share: its header says it for all of them."""
 _HEADER: Final = TypeAdapter(Header)
@@ -93,16 +94,16 @@ def with_header(last: Request, orders: bytes) -> bytes:
     return wire.join({"run": last.run, "last": last.number, "public": last.public_sha256}, orders)
 
 
-def read_header(frame: bytes) -> tuple[Header, bytes]:
-    """A frame's header, and its orders as they came."""
-    plain, orders = wire.cut(frame)
+def read_header(frame: bytes) -> tuple[Header, memoryview]:
+    """A frame's header, and its orders where they lie."""
+    plain, orders = wire.cut_view(frame)
     try:
         return _HEADER.validate_python(plain), orders
     except ValidationError:
         raise WireError("A frame of orders has no valid header.") from None
 
 
-def read_orders(header: Header, orders: bytes, known: wire.KnownLabels | None = None) -> list[Request]:
+def read_orders(header: Header, orders: bytes | memoryview, known: wire.KnownLabels | None = None) -> list[Request]:
     """The orders behind a header, at least one."""
     plain = wire.unpack(orders, known, ORDERS, frozen=True)
     common = dict(zip(_COMMON, (header.run, header.public), strict=True))
@@ -125,12 +126,12 @@ class OrderReader:
 
     def __init__(self, *, shares: bool) -> None:
         self._shares = shares
-        self._begun: tuple[bytes, str, Header, bytes] | None = None
-        self._read: tuple[bytes, Labels | None, list[Request], bool] | None = None
+        self._begun: tuple[bytes, str, Header, memoryview] | None = None
+        self._read: tuple[memoryview, Labels | None, list[Request], bool] | None = None
         """Orders, the labels that were known, what they say, and whether no step could change anything of that."""
 
-    def begin(self, frame: bytes) -> tuple[str, Header, bytes]:
-        """A frame's hash, its header, and its orders as they came."""
+    def begin(self, frame: bytes) -> tuple[str, Header, memoryview]:
+        """A frame's hash, its header, and its orders where they lie."""
         begun = self._begun
         if begun is None or begun[0] is not frame:
             begun = frame, hashlib.sha256(frame).hexdigest(), *read_header(frame)
@@ -138,7 +139,11 @@ class OrderReader:
                 self._begun = begun
         return begun[1:]
 
-    def orders(self, header: Header, orders: bytes, known: wire.KnownLabels) -> list[Request]:
+    def forget(self) -> None:
+        """Give back what was kept: the next order is read anew."""
+        self._begun = self._read = None
+
+    def orders(self, header: Header, orders: memoryview, known: wire.KnownLabels) -> list[Request]:
         """The orders behind a header that `begin` has read."""
         read, latest = self._read, known.latest
         if read is not None and read[0] is orders and read[1] is latest:
