@@ -1,7 +1,7 @@
 """Is a public set that sites make together as good as a real one?
 
     python -m benchmarks.together [--seeds 5] [--jobs 2] [--minutes 60] [--out build/together.jsonl] [--sets adult]
-                                  [--uniform 0]
+                                  [--uniform 0] [--times 3]
     python -m benchmarks together --measure 0 --write       the table of what is in the file
     python -m benchmarks.together --audits 3                attacks on all of it, with noise on labels, too
     python -m benchmarks.together --joint 1                 how many columns of Covertype must be right together
@@ -12,7 +12,8 @@ mean test accuracy of the sites' own models after they have learned from the con
 forest that has seen only public rows and their consensus. Ranges and categories are declared, as a code book would: by
 the whole data set. The 44 indicators of Covertype are the two columns that they stand for, wilderness area and soil.
 
-``--uniform 0`` leaves uniform rows out: no method changes them, and they take a quarter of the time.
+``--uniform 0`` leaves uniform rows out: no method changes them, and they take a quarter of the time. ``--times 3``
+makes three times as many rows as there are real ones: made-up rows cost nothing but their labels.
 
 Every cell is measured once and kept in a file of JSON lines: a run that was stopped goes on where it was.
 """
@@ -126,8 +127,8 @@ def scored(
     return {key: float(value) for key, value in accuracy.items()}
 
 
-def measure(cell: Cell, uniform: int = 1) -> list[dict[str, Any]]:
-    """All public sets in one cell."""
+def measure(cell: Cell, uniform: int = 1, times: int = 1) -> list[dict[str, Any]]:
+    """All public sets in one cell; so many made-up rows for every real one."""
     warnings.simplefilter("ignore")
     seed, name, partition = cell
     parts, sites, X, y = dealt(cell)
@@ -141,7 +142,9 @@ def measure(cell: Cell, uniform: int = 1) -> list[dict[str, Any]]:
             known = read_columns(columns, X.iloc[:0])
             rows = like(stand_ins(known, public, np.random.default_rng(seed)), X.iloc[:0])
         elif kind == "made" and epsilon is not None:
-            made = cg.public_together(sites, epsilon=epsilon, rows=public, columns=columns, seed=seed, progress=False)
+            made = cg.public_together(
+                sites, epsilon=epsilon, rows=times * public, columns=columns, seed=seed, progress=False
+            )
             assert made.run is not None
             assert made.claim is not None
             sent = int(made.run.costs.groupby("party")["bytes_up"].sum()[parts.names].max())
@@ -182,13 +185,15 @@ def audited(seed: int, name: str) -> dict[str, Any]:
     return told | {"at least": found.epsilon_lower, "claimed": claimed, "verdict": found.verdict}
 
 
-def measured(seeds: int, jobs: int, minutes: int, out: str, sets: str, uniform: int = 1) -> list[dict[str, Any]]:
+def measured(
+    seeds: int, jobs: int, minutes: int, out: str, sets: str, uniform: int = 1, times: int = 1
+) -> list[dict[str, Any]]:
     """What is in the file, and all cells that are not and that there is time for."""
     found, end = kept(out), time.monotonic() + 60 * minutes
     done = {(row["seed"], row["data"], row["partition"]) for row in found}
     todo = [cell for cell in product(range(seeds), sets.split(",") if sets else SIZES, PARTITIONS) if cell not in done]
     with ProcessPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(measure, cell, uniform) for cell in todo]
+        waiting = [pool.submit(measure, cell, uniform, times) for cell in todo]
         for future in as_completed(waiting):
             if future.cancelled():
                 continue
@@ -259,7 +264,8 @@ def report(
 def main() -> None:
     """Measure, and print a line for each row of the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("seeds", 5), ("jobs", 2), ("minutes", 600), ("out", KEEP), ("sets", ""), ("uniform", 1)):
+    options = {"seeds": 5, "jobs": 2, "minutes": 600, "out": KEEP, "sets": "", "uniform": 1, "times": 1}
+    for name, default in options.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
     parser.add_argument("--audits", type=int, default=0)
     parser.add_argument("--joint", type=int, default=0)
