@@ -36,4 +36,6 @@ def test_pairs_are_counted_with_the_label_unless_that_makes_cells_too_coarse(
     many = Looked(singles, Workload(tuple(coarse), ()), pairs, [True, True, False], lambda n: noise, count)
     drawn = by_tree(many, 500, np.random.default_rng(1))
     assert asked in found
-    assert drawn.shape == (500, 3)
+    assert drawn.numbers.shape == (500, 3)
+    assert drawn.opinion is not None
+    assert drawn.opinion.shape == (500, sizes[2])

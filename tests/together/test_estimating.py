@@ -33,8 +33,9 @@ def test_a_tree_that_mbi_fits_is_the_tree_in_closed_form_where_there_is_no_noise
     )  # fmt: skip
     found = []
     for model in (by_tree, by_fitted_tree):
-        drawn = model(looked, 40_000, np.random.default_rng(1))
-        assert np.array_equal(drawn, model(looked, 40_000, np.random.default_rng(1)))
+        drawn, opinion = model(looked, 40_000, np.random.default_rng(1))
+        assert np.array_equal(drawn, model(looked, 40_000, np.random.default_rng(1)).numbers)
+        assert (opinion is None) is (model is by_fitted_tree)
         found.append(np.histogramdd(drawn, [np.arange(len(group) + 1) - 0.5 for group in groups])[0] / len(drawn))
     assert np.abs(found[0] - found[1]).sum() < 0.03
     real = np.histogramdd(rows, [np.arange(len(group) + 1) - 0.5 for group in groups])[0] / len(rows)

@@ -15,7 +15,8 @@ from tests.together.tables import COLUMNS, rows, sites
 import collegium as cg
 from collegium.algorithms.together import edges, histograms, pairs, ranges
 from collegium.core.site import ActiveSite
-from collegium.errors import ConfigError, QuorumLost, SiteError
+from collegium.errors import ConfigError, DoubtfulResult, QuorumLost, SiteError
+from collegium.learners.prepare import with_preparation
 from collegium.privacy import accountant
 from collegium.privacy.budget import read_charges
 from collegium.site.ledger import read_ledger
@@ -41,6 +42,39 @@ def test_rows_are_like_the_sites_own(made: cg.PublicSet) -> None:
     assert made.X["ward"].isna().mean() == pytest.approx(0.1, abs=0.06)
     assert (made.X["dose"] == 0).mean() == pytest.approx(0.6, abs=0.1)
     assert made.X["age"].mean() == pytest.approx(real["age"].mean(), abs=5)
+
+
+def test_the_model_says_how_probable_each_class_is_for_each_row(made: cg.PublicSet, tmp_path: Any) -> None:
+    opinion = made.opinion
+    assert list(opinion.columns) == ["ill", "well"]
+    np.testing.assert_allclose(opinion.sum(axis=1), 1)
+    # Nobody who is well is on ward A, and nobody who is ill elsewhere.
+    by_ward = opinion["ill"].groupby(made.X["ward"].to_numpy()).mean()
+    assert by_ward["A"] > 0.9
+    assert by_ward[["B", "C"]].max() < 0.1
+    pd.testing.assert_frame_equal(cg.load(made.run.save(tmp_path / "run")).opinion, opinion)
+
+
+def test_labels_that_the_model_contradicts_are_left_out(made: cg.PublicSet) -> None:
+    mixed_up = [replace(site, y=np.where(site.X["ward"] == "B", "ill", site.y)) for site in sites()]
+    learners = {"learner": with_preparation(DecisionTreeClassifier(max_depth=4), mixed_up[0].X)}
+    own = [replace(site, **learners) for site in mixed_up]
+    plain = cg.run(cg.FedCT(2, consensus=cg.Majority()), sites=own, public=made, alone=False)
+    run = cg.run(cg.FedCT(2, consensus=cg.Plausible(cg.Majority())), sites=own, public=made, alone=False)
+    on_b = (made.X["ward"] == "B").to_numpy()
+    assert plain.labels.known.all()
+    assert run.labels.known[~on_b].mean() > 0.9
+    assert run.labels.known[on_b].mean() < 0.1
+    left_out = run.metrics[run.metrics["metric"] == "implausible"]["value"]
+    assert left_out.iloc[-1] == pytest.approx((~run.labels.known).mean())
+
+
+def test_what_a_model_says_of_other_classes_is_not_used_and_said(made: cg.PublicSet) -> None:
+    others = [replace(site, y=np.where(site.y == "ill", "yes", "no")) for site in sites()]
+    own = [replace(each, learner=with_preparation(DecisionTreeClassifier(), each.X)) for each in others]
+    with pytest.warns(DoubtfulResult, match="made for the classes 'ill', 'well', and this run's are 'no', 'yes'"):
+        run = cg.run(cg.FedCT(1, consensus=cg.Plausible(cg.Majority())), sites=own, public=made, alone=False)
+    assert "implausible" not in set(run.metrics["metric"])
 
 
 def test_the_claim_is_what_the_sites_pay(made: cg.PublicSet) -> None:

@@ -174,3 +174,26 @@ def test_histograms_are_corrected_by_the_tables_that_they_are_in() -> None:
     exact = Measured((0, 1), np.outer(truth, [0.5, 0.5]), 1.0)
     groups = [np.arange(2), np.arange(2)]
     assert np.abs(by_group(estimates(own, [exact], groups), groups)[0] - truth).max() < 5
+
+
+@pytest.mark.parametrize("with_labels", [False, True])
+def test_its_opinion_is_how_often_rows_drawn_alike_have_each_label(with_labels: bool) -> None:
+    rng = np.random.default_rng(5)
+    label, first = rng.integers(0, 3, 20_000), rng.integers(0, 3, 20_000)
+    second = np.where(rng.random(20_000) < 0.7, (first + label) % 3, rng.integers(0, 3, 20_000))
+    rows = np.stack([first, second, label], axis=1)
+    whole = np.zeros((3, 3, 3))
+    np.add.at(whole, tuple(rows.T), 1)
+    singles = [np.bincount(column).astype(float) for column in rows.T]
+    pairs = {(a, b): whole.sum(axis=3 - a - b) for a, b in ((0, 1), (0, 2), (1, 2))}
+    tree = fit_tree(singles, {(0, 1, 2): whole} if with_labels else pairs, 0.01)
+    drawn = tree.draw(60_000, np.random.default_rng(6))
+    opinion = tree.opinion(drawn)
+    np.testing.assert_allclose(opinion.sum(axis=1), 1)
+    for cell in np.unique(drawn[:, :2], axis=0):
+        alike = (drawn[:, :2] == cell).all(axis=1)
+        assert np.ptp(opinion[alike], axis=0).max() == 0  # the label that was drawn with a row tells nothing
+        seen = np.bincount(drawn[alike, 2], minlength=3) / alike.sum()
+        np.testing.assert_allclose(opinion[alike][0], seen, atol=0.03)
+    tells = np.abs(opinion - opinion.mean(axis=0)).max() > 0.3
+    assert tells == with_labels  # by itself, no column tells anything of the label

@@ -11,6 +11,7 @@ Generation in the Federated Setting", KDD 2024, arXiv 2310.03447, with the noise
 3. A first look at every pair of columns (`pairs`), or at columns with the label only, as the noise allows.
 4. The pairs that tell most, again, with less noise and in finer cells (`edges`).
 5. A model of these counts, and rows drawn from it. Made-up labels are dropped: the sites label the rows themselves.
+   How probable the model takes each label to be for each row is kept for the coordinator (the rule `Plausible`).
 
 The coordinator sees masked sums and no site's counts. Each site charges its budget with a Gaussian release per sum,
 whose noise multipliers follow from `epsilon` and `delta`; everything after the sums is post-processing.
@@ -48,7 +49,7 @@ from collegium.secure.secret_counts import NoisySum
 from collegium.together import counting, making, naming
 from collegium.together.adaptive import ROUNDS, adaptively
 from collegium.together.columns import Column, check_number, read_column, require_table, template_of
-from collegium.together.drawing import Looked, by_fitted_tree, by_tree
+from collegium.together.drawing import Drawn, Looked, by_fitted_tree, by_tree
 from collegium.together.estimating import require_mbi
 from collegium.together.grids import Grid, grid_of, search_grid
 from collegium.together.planning import FEWER_CELLS, MOST_CELLS, Measured, first_look
@@ -251,15 +252,15 @@ class Together(Algorithm):
             first = self._counted(fed, histograms, grids, identity, singles)
             grids, first = making.settled(columns, grids, first)
             ordered = [grid.kind != "category" for grid in grids] + [False]
-            cells = self._drawn(fed, grids, first, ordered)
-            made = [grid.values(cells[:, number], fed.rng) for number, grid in enumerate(grids)]
+            drawn = self._drawn(fed, grids, first, ordered)
+            made = [grid.values(drawn.numbers[:, number], fed.rng) for number, grid in enumerate(grids)]
             fed.charge(MADE, self.site_charge(0))
-            fed.make_public(making.table(columns, grids, made))
+            fed.make_public(making.table(columns, grids, made), drawn.opinion)
 
     def _drawn(
         self, fed: Federation, grids: Sequence[Grid], first: Sequence[Measured], ordered: Sequence[bool]
-    ) -> NDArray[np.int64]:
-        """Made-up rows, as numbers of cells."""
+    ) -> Drawn:
+        """Made-up rows, as numbers of cells, and how probable each label is for each of them."""
         spent, cells = self._spending, FEWER_CELLS if self._seek_names else MOST_CELLS
         look = first_look([each.counts for each in first], ordered, lambda n: spent.cell("pairs", n), cells)
         making.warn_of_noise(first, look.marginals)

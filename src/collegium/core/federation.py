@@ -58,6 +58,7 @@ class Federation:
         deadline: float | None = None,
         secret: bytes | None = None,
         test_every: int = 1,
+        opinion: NDArray[np.floating[Any]] | None = None,
     ) -> None:
         check(Probability, quorum, "quorum")
         check(PositiveFloat | None, deadline, "deadline")
@@ -80,6 +81,10 @@ class Federation:
         self.final_weights: dict[str, Arrays] = {}
         self.made: Any = None
         """The public set that was made in this run, for runs to come."""
+        self.made_opinion: NDArray[np.floating[Any]] | None = None
+        """How probable each class is for each of its rows, where the model that made them says so."""
+        self.opinion = opinion
+        """The same of the rows that this run's sites label: nothing but a model's, and None for real rows."""
         self.kept: dict[str, Any] = {}
         """What rules keep of a run, by name: what they asked once and need in every communication."""
         self._open_link = link if isinstance(link, OpenLink) else None  # which takes a while to find out
@@ -275,9 +280,9 @@ class Federation:
                 self.note(f"global_{metric}", value, COORDINATOR if first else like, "test")
         self._untested.clear()
 
-    def make_public(self, rows: Any) -> None:
-        """Make rows the run's result: a public set for runs to come."""
-        self.made = rows
+    def make_public(self, rows: Any, opinion: NDArray[np.floating[Any]] | None = None) -> None:
+        """Make rows the run's result: a public set for runs to come, with how probable each class is for each row."""
+        self.made, self.made_opinion = rows, opinion
         self.observed.disclosed("sites", COORDINATOR, "", rows)
 
     def charge(self, what: str, charge: Charge) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.core.labels import Labels, read_only
@@ -21,6 +22,8 @@ class PublicSet:
 
     made: Mapping[str, Any] | None = None
     """How it was made, as plain data, if it is made up."""
+    opinion: pd.DataFrame | None = None
+    """How probable each class is for each row, by the model that made them up; for the coordinator's rules alone."""
 
     def __init__(self, X: Any) -> None:
         self.X = tables.frozen(X)

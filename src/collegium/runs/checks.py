@@ -25,7 +25,7 @@ from collegium.core.algorithm import Algorithm
 from collegium.core.labels import as_labels, encode_labels, look_like_counts, look_like_measurements, shorten
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
-from collegium.errors import Advice, CollegiumWarning, ConfigError, MissingExtra, Refused, SiteError
+from collegium.errors import Advice, CollegiumWarning, ConfigError, DoubtfulResult, MissingExtra, Refused, SiteError
 from collegium.learners.base import LocalUpdate, Trainer, check_rows
 from collegium.privacy.budget import Budget
 from collegium.privacy.claims import Charge
@@ -325,6 +325,22 @@ def check_public(algorithm: Algorithm, public: Any, sites: Sequence[Site]) -> Pu
                     "every site the same public set.",
                 )
     return shared
+
+
+def opinion_about(public: PublicSet | None, classes: NDArray[Any]) -> NDArray[np.float64] | None:
+    """How probable each of these classes is for each public row, where the model that made the rows says so."""
+    if public is None or public.opinion is None:
+        return None
+    known, wanted = np.array(public.opinion.columns, dtype=object), np.array(classes.astype(str), dtype=object)
+    if not np.array_equal(known, wanted):
+        warnings.warn(
+            f"The public set was made for the classes {shorten(known)}, and this run's are {shorten(wanted)}. What the "
+            "model of its rows says of classes is not used: have the sites make a set for these.",
+            DoubtfulResult,
+            stacklevel=3,
+        )
+        return None
+    return public.opinion.to_numpy(np.float64)
 
 
 def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | None:

@@ -13,7 +13,7 @@ from collegium.auditing.result import read_audits
 from collegium.core.labels import Labels
 from collegium.errors import StorageError
 from collegium.runs.results import Run
-from collegium.runs.run_files import CONFIDENCES, FORMAT, MADE, TABLES, read_by_site, read_text
+from collegium.runs.run_files import CONFIDENCES, FORMAT, MADE, OPINION, TABLES, read_by_site, read_text
 
 
 def load(path: str | Path) -> Run:
@@ -54,6 +54,7 @@ def load(path: str | Path) -> Run:
             audits=read_audits(folder / "audits"),
             known_verdict=pd.read_parquet(judged) if judged.is_file() else None,
             made=pd.read_parquet(folder / MADE) if (folder / MADE).is_file() else None,
+            opinion=pd.read_parquet(folder / OPINION) if (folder / OPINION).is_file() else None,
         )
     except StorageError:
         raise

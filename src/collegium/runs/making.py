@@ -33,6 +33,7 @@ class PublicSet(Rows):
         self.run = run
         """The run that made it: what left each site, in how many bytes, and at which cost."""
         self.made = None if claim is None or run is None else _about(self, claim, run)
+        self.opinion = None if run is None else run.opinion
 
     @classmethod
     def together(cls, sites: Sequence[Site], **settings: Any) -> PublicSet:

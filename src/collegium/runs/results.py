@@ -82,6 +82,8 @@ class Run:
     audits: tuple[Audit, ...] = ()
     made: pd.DataFrame | None = None
     """The public set that the sites have made together, of a run that makes one."""
+    opinion: pd.DataFrame | None = None
+    """By the model that made it, how probable each class is for each of its rows (None where it does not say)."""
     known_verdict: pd.DataFrame | None = None
     """The verdict, if it was measured already."""
     _alone: Alone | None = None
@@ -103,6 +105,7 @@ class Run:
         consensus_confidences: NDArray[np.float64] | None = None,
         study: str | None = None,
         made: Any = None,
+        opinion: Any = None,
     ) -> Run:
         """Build from what the coordinator noted."""
         costs = [{"round": number, "party": party, **row} for (number, party), row in sorted(observed.costs.items())]
@@ -129,6 +132,7 @@ class Run:
             study=study,
             environment=environment(),
             made=made,
+            opinion=None if opinion is None else pd.DataFrame(opinion, columns=names),
         )
 
     @cached_property
@@ -340,6 +344,8 @@ class Run:
                 write_file(folder / run_files.CONFIDENCES, lambda file: np.save(file, sure, allow_pickle=False))
             if self.made is not None:
                 write_file(folder / run_files.MADE, self.made.to_parquet)
+            if self.opinion is not None:
+                write_file(folder / run_files.OPINION, self.opinion.to_parquet)
             self.write_about(folder, files, shared, finished=True)
         return folder
 

@@ -27,6 +27,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 """The columns of each table that is written as Parquet."""
 CONFIDENCES: Final = "consensus_confidences.npy"
 MADE: Final = "public.parquet"
+OPINION: Final = "opinion.parquet"
 
 
 def write_file(path: Path, write: Any) -> None:

@@ -204,6 +204,7 @@ def run(
             quorum=quorum,
             deadline=deadline,
             test_every=test_every,
+            opinion=checks.opinion_about(shared, all_classes),
         )
         engine = {
             "workers": workers,
@@ -403,6 +404,7 @@ class Course:
             consensus_confidences=self._fed.confidences,
             study=self._study,
             made=self._fed.made,
+            opinion=self._fed.made_opinion,
         )
 
 

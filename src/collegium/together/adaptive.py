@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collegium.together import making
-from collegium.together.drawing import Looked, in_cells
+from collegium.together.drawing import Drawn, Looked, in_cells
 from collegium.together.estimating import domain_of, draw_from, estimate, require_mbi
 from collegium.together.planning import Floats, Groups, Measured
 from collegium.together.tree import Pair
@@ -32,7 +32,7 @@ _OF_LABEL: Final = 2.0
 _MEAN_NOISE: Final = math.sqrt(2 / math.pi)
 
 
-def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> Drawn:
     """Made-up rows, as numbers of cells, from a model that grows where it errs."""
     mbi = require_mbi()
     chosen: list[tuple[int, ...]] = [*looked.tree()] or [each.columns for each in looked.histograms]
@@ -51,7 +51,7 @@ def adaptively(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[n
             if not last:
                 errors = pair_errors(looked, groups, counts, _tables(drawn, groups, float(counts[0].sum())))
                 chosen = worst(errors, known, len(groups), _room(mbi, domain, known))
-    return in_cells(drawn, groups, counts, rng)
+    return Drawn(in_cells(drawn, groups, counts, rng))
 
 
 def _tables(drawn: NDArray[np.int64], groups: Sequence[Groups], total: float) -> Callable[[Pair], Floats]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,43 +52,53 @@ class Looked:
         return groups_for(self.counts, self.ordered, chosen, self.noise_of, cells=self.cells) or self.look.groups
 
 
-Draw = Callable[[Sequence[Floats], Sequence[Measured], Sequence[Groups], int, np.random.Generator], NDArray[np.int64]]
+class Drawn(NamedTuple):
+    """Made-up rows, as numbers of cells or of groups of them."""
+
+    numbers: NDArray[np.int64]
+    opinion: Floats | None = None
+    """How probable each label is for each row, where the model says so without more ado."""
+
+
+Draw = Callable[[Sequence[Floats], Sequence[Measured], Sequence[Groups], int, np.random.Generator], Drawn]
 """Rows, as numbers of groups, from histograms and the tables of a tree."""
 
 
-def by_tree(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def by_tree(looked: Looked, rows: int, rng: np.random.Generator) -> Drawn:
     """Made-up rows, as numbers of cells, along a tree whose pairs are counted once more, with the label if they can."""
     return _once_more(looked, rows, rng, _in_closed_form)
 
 
-def by_fitted_tree(looked: Looked, rows: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def by_fitted_tree(looked: Looked, rows: int, rng: np.random.Generator) -> Drawn:
     """The same counts, with mbi as the estimator."""
     require_mbi()
     return _once_more(looked, rows, rng, _by_mbi)
 
 
-def _once_more(looked: Looked, rows: int, rng: np.random.Generator, draw: Draw) -> NDArray[np.int64]:
+def _once_more(looked: Looked, rows: int, rng: np.random.Generator, draw: Draw) -> Drawn:
     chosen, groups = _counted_again(looked)
     counted = looked.again(groups, chosen)
     with looked.timed():
         counts = making.estimates(looked.histograms, counted, groups)
         drawn = draw(making.by_group(counts, groups), counted, groups, rows, rng)
-        return in_cells(drawn, groups, counts, rng)
+        return Drawn(in_cells(drawn.numbers, groups, counts, rng), drawn.opinion)
 
 
 def _in_closed_form(
     histograms: Sequence[Floats], counted: Sequence[Measured], groups: Sequence[Groups], rows: int,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:  # fmt: skip
+) -> Drawn:  # fmt: skip
     tables = {each.columns: each.counts for each in counted if len(each.columns) > 1}
-    return fit_tree(histograms, tables, counted[0].noise).draw(rows, rng)
+    tree = fit_tree(histograms, tables, counted[0].noise)
+    drawn = tree.draw(rows, rng)
+    return Drawn(drawn, tree.opinion(drawn))
 
 
 def _by_mbi(
     histograms: Sequence[Floats], counted: Sequence[Measured], groups: Sequence[Groups], rows: int,
     rng: np.random.Generator,
-) -> NDArray[np.int64]:  # fmt: skip
-    return draw_from(estimate(domain_of(groups), histograms, counted), len(groups), rows, rng)
+) -> Drawn:  # fmt: skip
+    return Drawn(draw_from(estimate(domain_of(groups), histograms, counted), len(groups), rows, rng))
 
 
 def _counted_again(looked: Looked) -> tuple[Sequence[tuple[int, ...]], Sequence[Groups]]:

@@ -27,6 +27,8 @@ _FITTING_STEPS: Final = 50
 _NEVER_NOTHING: Final = 1e-6
 """Of what is expected without the table: a rare value whose cells all vanish in noise stays possible."""
 _ROUNDING: Final = 1e-9
+_LEAST: Final = 1e-12
+"""What a tree takes for impossible is improbable at most: noise may have hidden it."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,18 @@ class Tree:
             below = rng.random(rows)[:, None] * of_row[..., -1:] >= of_row
             drawn[:, column] = np.minimum(below.sum(axis=1), shares.shape[-1] - 1)
         return drawn
+
+    def opinion(self, drawn: NDArray[np.int64]) -> Floats:
+        """How probable each label is for these rows, by their other columns; the label is the last one."""
+        label, labelled = len(self.order) - 1, drawn.copy()
+        logs = np.zeros((len(drawn), self.shares[label].shape[-1]))
+        for code in range(logs.shape[1]):
+            labelled[:, label] = code
+            for column in self.order:
+                shares = self.shares[column][tuple(labelled[:, each] for each in (*self.parents[column], column))]
+                logs[:, code] += np.log(np.maximum(shares, _LEAST))
+        shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def fit_tree(histograms: Sequence[Floats], counted: Mapping[tuple[int, ...], Floats], sigma: float) -> Tree:
