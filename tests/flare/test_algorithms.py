@@ -246,6 +246,18 @@ def test_a_public_set_is_made_between_organisations(folder: Path) -> None:
     rows = pd.read_parquet(folder / "made" / "public.parquet")
     assert list(rows.columns) == list(X.columns)
     assert len(rows) == 40
+    # The next study labels these rows, and its coordinator knows what their model says of them: here, nonsense.
+    opinion = pd.read_parquet(folder / "made" / "opinion.parquet")
+    assert list(opinion.columns) == ["benign", "malignant"]
+    opinion.assign(benign=1.0, malignant=0.0).to_parquet(folder / "nonsense.parquet")
+    labelling = table | {
+        "name": "used",
+        "sites": [{"learner": learner_of("fedct"), "prepare": "none"}],
+        "data": {"source": "made/public.parquet", "opinion": "nonsense.parquet"},
+        "algorithm": {"name": "fedct", "rounds": 1, "consensus": {"name": "plausible", "rule": "majority"}},
+    }
+    run = coordinate(Study.from_dict(labelling), OfficeHost(kits), base=folder, out=folder / "used", progress=False)
+    assert set(run.labels.codes) == {0, -1}
 
 
 def test_values_that_nobody_declared_are_found_between_organisations(folder: Path) -> None:

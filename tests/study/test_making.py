@@ -104,6 +104,47 @@ def test_studies_that_cannot_make_one_say_why(sections: Any, words: str, folder:
         changed(**sections).run(base=folder)
 
 
+# The model of these few rows is never ten times as sure as the sites are wrong.
+PLAUSIBLE = {"name": "fedct", "rounds": 1, "consensus": {"name": "plausible", "rule": "majority", "odds": 1.2}}
+
+
+def using(public: str, opinion: str, **algorithm: Any) -> cg.Study:
+    """A study of rows that were made before."""
+    table = {key: value for key, value in TABLE.items() if key != "together"}
+    data = TABLE["data"] | {"public": public, "opinion": opinion}
+    return cg.Study.from_dict(table | {"data": data, "algorithm": PLAUSIBLE | algorithm})
+
+
+def test_what_the_model_of_made_up_rows_says_goes_with_them(folder: Path, tmp_path: Path) -> None:
+    first = changed(algorithm=PLAUSIBLE).run(tmp_path / "run", base=folder)
+    made = tmp_path / "run-public"
+    again = using(str(made / "public.parquet"), str(made / "opinion.parquet")).run(base=folder)
+    for run in (first, again):
+        assert run.metrics[run.metrics["metric"] == "implausible"]["value"].iloc[-1] > 0
+        assert 0 < (~run.labels.known).sum() < 300
+    np.testing.assert_array_equal(first.labels.codes, again.labels.codes)
+
+
+def test_what_is_said_of_other_rows_is_refused(folder: Path, tmp_path: Path) -> None:
+    X, _ = rows(300, 9)
+    X.drop(columns="ward").to_csv(tmp_path / "public.csv", index=False)
+    public = str(tmp_path / "public.csv")
+
+    def refused(ill: Any, words: str, n: int = 300) -> None:
+        pd.DataFrame({"ill": [ill] * n, "well": [0.5] * n}).to_csv(tmp_path / "opinion.csv", index=False)
+        with pytest.raises(ConfigError, match=words):
+            using(public, str(tmp_path / "opinion.csv")).run(base=folder)
+
+    refused(0.5, "opinion.csv has 299 rows, and the public set 300", 299)
+    refused(0.7, "probabilities that add up to 1")
+    refused("?", "probabilities that add up to 1")
+    refused(-0.5, "probabilities that add up to 1")
+    with pytest.raises(ConfigError, match="is about a file of public rows"):
+        using("together", str(tmp_path / "opinion.csv")).run(base=folder)
+    with pytest.raises(ConfigError, match=r"missing\.parquet"):
+        using(public, str(tmp_path / "missing.parquet")).run(base=folder)
+
+
 def test_between_organisations_the_coordinator_needs_no_rows_to_make_one() -> None:
     table = {
         "data": {"source": "none"},

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
+from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
-from collegium.data.files import read_rows, read_table
+from collegium.data.files import read_frame, read_rows, read_table
 from collegium.data.public import split
 from collegium.data.sources import Dataset, load_source
 from collegium.errors import ConfigError
@@ -37,7 +39,6 @@ from collegium.together.making import like, stand_ins
 from collegium.wire import tables
 
 if TYPE_CHECKING:
-    from collegium.core.public_set import PublicSet
     from collegium.study.study import BudgetSection, Study
 
 _SHADES: Final = (np.arange(256) / 255.0).astype(np.float32)
@@ -54,6 +55,8 @@ class Prepared:
     test: tuple[Any, Any] | None
     classes: NDArray[Any]
     global_learner: Any
+    opinion: pd.DataFrame | None = None
+    """How probable each class is for each public row, where a file of the study says so."""
 
     @property
     def shared(self) -> Any:
@@ -87,7 +90,36 @@ def prepare_study(
     if algorithm.needs_public and public is None:
         what = f"{type(algorithm).__name__} shares opinions on a public set"
         raise ConfigError(f"data.public: {what}: name a file of public rows, or the share of all rows that is public.")
-    return Prepared(algorithm, sites, made or public, dealt.truth, test, dealt.classes, learner)
+    opinion = _opinion(study, base, public)
+    return Prepared(algorithm, sites, made or public, dealt.truth, test, dealt.classes, learner, opinion)
+
+
+def with_opinion(public: Any, opinion: pd.DataFrame | None) -> Any:
+    """The public rows, with how probable each class is for each of them, if that is known."""
+    if opinion is None or isinstance(public, tuple):  # a method that learns from labels has no use for it
+        return public
+    known = PublicSet(tables.as_table(public, "public"))
+    known.opinion = opinion
+    return known
+
+
+def _opinion(study: Study, base: Path | None, public: Any) -> pd.DataFrame | None:
+    """What the file of `data.opinion` says, if there is one and it is about these rows."""
+    if study.data.opinion is None:
+        return None
+    where = f"data.opinion: {study.data.opinion}"
+    if study.data.public == TOGETHER or public is None:
+        raise ConfigError(f"{where} is about a file of public rows. Rows that this study makes come with theirs.")
+    found = read_frame((base or Path.cwd()) / Path(study.data.opinion).expanduser())
+    if len(found) != tables.n_rows(public):
+        raise ConfigError(
+            f"{where} has {len(found)} rows, and the public set {tables.n_rows(public)}: take the file that lies "
+            "beside these public rows, in the folder of the run that made them."
+        )
+    numbers = all(pd.api.types.is_float_dtype(dtype) for dtype in found.dtypes)
+    if not numbers or not found.ge(0).all(axis=None) or not np.allclose(found.sum(axis=1), 1):
+        raise ConfigError(f"{where} should have a column for each class, and probabilities that add up to 1 per row.")
+    return found
 
 
 def _deal(study: Study, source: str, base: Path | None, folder: Path | None) -> Dealt:
@@ -268,4 +300,5 @@ def coordinators_part(study: Study, base: Path | None = None) -> Prepared:
     target = study.data.target
     rows, truth = (read_rows(file), None) if target is None else read_table(file, target, least_classes=1)
     public = scaled(rows)
-    return Prepared(algorithm, [], public, truth, None, classes, global_learner(study, public))
+    learner = global_learner(study, public)
+    return Prepared(algorithm, [], public, truth, None, classes, learner, _opinion(study, base, public))

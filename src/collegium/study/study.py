@@ -60,6 +60,11 @@ class DataSection(Section):
     public_source: str | None = Field(
         None, description="where the public rows come from, if not from source; their labels, if any, are not used"
     )
+    opinion: str | None = Field(
+        None,
+        description="a file that says how probable each class is for each row of a file of public rows that were made "
+        "up, for the rule plausible: opinion.parquet of the run that made them",
+    )
     standardize: StandardizeSection | None = Field(
         None, description="images in 0 .. 1 minus this mean, divided by this standard deviation, channel by channel"
     )
@@ -381,6 +386,7 @@ class Study(File):
         from collegium.runs.findings import doubts
         from collegium.runs.runner import run
         from collegium.study.making import sites_with_public
+        from collegium.study.preparing import with_opinion
 
         study = self.single()
         with sites_with_public(study, out, base=base, resume=resume, overwrite=overwrite) as prepared:
@@ -390,7 +396,7 @@ class Study(File):
             return run(
                 prepared.algorithm,
                 sites=prepared.sites,
-                public=prepared.shared,
+                public=with_opinion(prepared.shared, prepared.opinion),
                 test=prepared.test,
                 metrics=study.metrics,
                 alone=study.alone,

@@ -37,14 +37,14 @@ from collegium.learners.prepare import with_preparation
 from collegium.links.hosting import Hosting
 from collegium.links.replay import ReplayLink
 from collegium.runs.callbacks import Callback
-from collegium.runs.checks import check_public, check_truth
+from collegium.runs.checks import check_public, check_truth, opinion_about
 from collegium.runs.folder import RunFolder
 from collegium.runs.loading import load
 from collegium.runs.record import Record
 from collegium.runs.results import Run
 from collegium.runs.runner import Course, about_run, public_part, warn_of_failures
 from collegium.site.ledger import storage_errors
-from collegium.study.preparing import Prepared, coordinators_part
+from collegium.study.preparing import Prepared, coordinators_part, with_opinion
 from collegium.study.study import Study
 from collegium.wire import tables
 
@@ -92,7 +92,7 @@ def _carry_out(
     if not resume and (advice := part.algorithm.advice(())) is not None:  # of the sites' rows nothing is known here
         say(advice)
     parties = _parties(folder.path, study, host, say)
-    shared = check_public(part.algorithm, part.public, ())
+    shared = check_public(part.algorithm, with_opinion(part.public, part.opinion), ())
     truth = check_truth(part.public_truth, shared, part.classes)
     measures = read_metrics(study.metrics)
     exam = None if part.test is None else Exam(part.test[0], np.searchsorted(part.classes, part.test[1]), measures)
@@ -139,6 +139,7 @@ def _carry_out(
             quorum=study.engine.quorum,
             deadline=study.engine.deadline,
             secret=secret,
+            opinion=opinion_about(shared, part.classes),
         )
         scored = settings.metrics and part.algorithm.trains_sites
         watchers = [*([_Scores(fed, study.metrics, part_names(measures, part.classes))] if scored else []), *callbacks]
