@@ -301,3 +301,23 @@ def test_one_record_changes_the_counts_by_what_the_step_declares(relation: str) 
     worst = np.linalg.norm(counted(everybody) - counted(changed))
     assert worst <= declared.l2
     assert worst > 0.5 * declared.l2
+
+
+def test_classes_that_were_counted_as_one_share_what_is_said_of_them() -> None:
+    """Little data: the rarest of twelve classes are one group of cells."""
+    rng = np.random.default_rng(0)
+    y = rng.choice(12, 3000, p=[0.14] * 6 + [0.16 / 6] * 6)
+    X = pd.DataFrame({f"x{j}": np.clip(y * (j % 3) + rng.normal(0, 3, 3000), -12, 40) for j in range(6)})
+    sites = [cg.Site(f"s{i}", X[i::5], y[i::5], learner=DecisionTreeClassifier(max_depth=3)) for i in range(5)]
+    ranges = dict.fromkeys(X, (-12.0, 40.0))
+    made = cg.public_together(sites, epsilon=0.5, rows=200, columns=ranges, progress=False)
+    assert made.opinion is not None
+    assert list(made.opinion.columns) == [str(each) for each in range(12)]
+    np.testing.assert_allclose(made.opinion.sum(axis=1), 1)
+    shares = made.opinion.to_numpy()
+    ratios = shares[:, :, None] / shares[:, None, :]
+    always = np.ptp(ratios, axis=0) < 1e-9 * ratios.max(axis=0)
+    together = always.sum(axis=1)
+    assert sorted(together)[-4:] == [4] * 4  # twelve classes in nine groups: the four rarest are one of them
+    assert sorted(together)[:8] == [1] * 8
+    assert np.flatnonzero(together == 4).min() > 5

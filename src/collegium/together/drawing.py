@@ -81,7 +81,15 @@ def _once_more(looked: Looked, rows: int, rng: np.random.Generator, draw: Draw) 
     with looked.timed():
         counts = making.estimates(looked.histograms, counted, groups)
         drawn = draw(making.by_group(counts, groups), counted, groups, rows, rng)
-        return Drawn(in_cells(drawn.numbers, groups, counts, rng), drawn.opinion)
+        opinion = None if drawn.opinion is None else _of_each(drawn.opinion, groups[-1], counts[-1])
+        return Drawn(in_cells(drawn.numbers, groups, counts, rng), opinion)
+
+
+def _of_each(opinion: Floats, group: Groups, counts: Floats) -> Floats:
+    """How probable each label is where rare ones were counted as one: each has its share of what they have together."""
+    held = np.bincount(group, weights=counts)[group]
+    alike = 1 / np.bincount(group)[group]
+    return np.asarray(opinion[:, group] * np.where(held > 0, counts / np.where(held > 0, held, 1.0), alike))
 
 
 def _in_closed_form(
