@@ -73,6 +73,21 @@ def test_a_row_counts_once_in_a_bucket_however_many_of_its_values_are_there() ->
     assert np.linalg.norm(one) <= np.sqrt(400 * naming.TABLES)
 
 
+ODD = [-0.0, 0, False, True, 1, 1.0, 1.5, "1", "true", 2**53, 2.0**60, 2**60, 2**60 + 1, 10**400, np.inf, None, np.nan]
+ODD += ["x", np.int64(1), np.bool_(True), np.float32(0.5), pd.NA, pd.NaT, "\ud800"]
+
+
+@pytest.mark.parametrize("others", [[0.0, 1.0], [1, "x"], [True, False], [0.5, 2**60], ["\ud800", 2.0**53]])
+@pytest.mark.parametrize("one", ODD, ids=repr)
+def test_a_record_changes_no_counts_but_its_own(one: Any, others: list[Any]) -> None:
+    """Nor how the values of others are written: equal ones of another type are the same value, or another one."""
+    table = frame(a=pd.Series([one, *others * 9], dtype=object))
+    for own in (table, table[::-1]):
+        with_it, without = (naming.count_values(each, ["a"], KEY).counts for each in (own, own.drop(index=0)))
+        assert np.linalg.norm(with_it - without) <= np.sqrt(naming.TABLES)
+        naming.spell(own, ["a"], KEY, everything(), 0.5, 64)
+
+
 def everything() -> naming.Marks:
     """Marks by which nearly every value stands out."""
     full = np.full((naming.TABLES, naming.BUCKETS), 100, dtype=np.int8)

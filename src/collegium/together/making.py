@@ -67,7 +67,8 @@ def with_names(
     named = []
     for column in columns:
         own = texts.get(column.name, [])
-        known = tuple(json.loads(text) for text in own if text != naming.NOTHING)[:MOST_CATEGORIES]
+        found_here = dict.fromkeys(json.loads(text) for text in own if text != naming.NOTHING)  # True and 1 are one
+        known = tuple(found_here)[:MOST_CATEGORIES]
         missing = naming.NOTHING in own or not known if column.missing is None else column.missing
         named.append(replace(column, categories=known, missing=missing) if column.seeks_names else column)
     return tuple(named)

@@ -46,6 +46,9 @@ _CAPS: Final = (48, 64, 96, 127)
 """A single table shows no more than this, however full a bucket is: others may share it."""
 _SPARE: Final = 32
 NOTHING: Final = "null"
+_EXACT: Final = 2**53
+"""Up to here every whole number is a float, too."""
+_LARGEST: Final = 2**1023
 Marks = NDArray[np.int8]
 Value = tuple[int, str]
 """The number of a column, and one of its values as JSON."""
@@ -69,12 +72,19 @@ ASSUMPTION: Final = (
 
 
 def text_of(value: Any, column: str | int) -> str:
-    """A value as text; None stands for one that is missing."""
+    """A value as text; None stands for one that is missing.
+
+    Equal numbers have one text, whatever their type: which of them is met first must not matter.
+    """
     plain = value.item() if isinstance(value, np.generic) else value
     if plain is not None and not isinstance(plain, str | int | float):
         raise ConfigError(
             f"Column {column!r} holds {type(plain).__name__}: turn it into text or numbers, or declare its categories."
         )
+    if isinstance(plain, float) and plain.is_integer() and abs(plain) <= _EXACT:
+        plain = int(plain)
+    elif isinstance(plain, int) and abs(plain) > _EXACT and abs(plain) < _LARGEST and float(plain) == plain:
+        plain = float(plain)
     return json.dumps(plain, ensure_ascii=False)
 
 
@@ -119,9 +129,19 @@ def buckets_of(frame: pd.DataFrame, names: Sequence[Any], key: str) -> NDArray[n
 
 
 def texts_of(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[str]]:
-    """A column as numbers of different texts, of which the last is that of a missing value."""
-    codes, values = pd.factorize(column.astype(object), use_na_sentinel=True)
-    return np.asarray(codes, dtype=np.int64), [text_of(value, str(column.name)) for value in values] + [NOTHING]
+    """A column as numbers of different texts, of which the last is that of a missing value.
+
+    The text of a value follows from the value alone: a record that could change those of others would not be hidden.
+    """
+    values = column.astype(object)
+    truth = np.fromiter((isinstance(value, bool | np.bool_) for value in values), dtype=np.bool_, count=len(values))
+    # True equals 1, and whichever came first would stand for both
+    codes, different = pd.factorize(values.where(~truth), use_na_sentinel=True)
+    found, texts = np.asarray(codes, dtype=np.int64), [text_of(value, str(column.name)) for value in different]
+    for told in (False, True) if truth.any() else ():
+        found[truth & (values == told).to_numpy(dtype=np.bool_)] = len(texts)
+        texts.append(text_of(told, str(column.name)))
+    return np.where(found < 0, len(texts), found), [*texts, NOTHING]
 
 
 def marks_of(counts: Floats, noise: float) -> Marks:
@@ -179,7 +199,7 @@ def spell(frame: pd.DataFrame, names: Sequence[Any], key: str, marks: Marks, cha
         codes, texts = texts_of(frame[name])
         for text in [texts[code] for code in np.unique(codes)]:
             numbers = hashed(key, name, text)
-            fits = len(text.encode()) <= LONGEST
+            fits = len(text.encode(errors="replace")) <= LONGEST
             if bar is not None and fits and bar.passes(marks, numbers[:TABLES] % BUCKETS):
                 words.append(_words(number, text))
                 where.append(_places(numbers, places))
