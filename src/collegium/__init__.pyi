@@ -35,7 +35,6 @@ from .consensus.guarded import Guarded as Guarded
 from .consensus.informed import Informed as Informed
 from .consensus.majority import Majority as Majority
 from .consensus.majority import QualifiedMajority as QualifiedMajority
-from .consensus.plausible import Plausible as Plausible
 from .consensus.weighted import WeightedMajority as WeightedMajority
 from .core.algorithm import Algorithm as Algorithm
 from .core.federation import Federation as Federation

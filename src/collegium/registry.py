@@ -38,7 +38,6 @@ BUILT_IN: Final[dict[str, dict[str, str]]] = {
         "weighted_majority": "collegium.consensus.weighted:WeightedMajority",
         "dawid_skene": "collegium.consensus.dawid_skene:DawidSkene",
         "guarded": "collegium.consensus.guarded:Guarded",
-        "plausible": "collegium.consensus.plausible:Plausible",
         "informed": "collegium.consensus.informed:Informed",
     },
     "voters": {

@@ -6,7 +6,6 @@ from collegium.consensus.familiar import Familiar
 from collegium.consensus.guarded import Guarded
 from collegium.consensus.informed import Informed
 from collegium.consensus.majority import Majority, QualifiedMajority
-from collegium.consensus.plausible import Plausible
 from collegium.consensus.weighted import WeightedMajority
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "Guarded",
     "Informed",
     "Majority",
-    "Plausible",
     "QualifiedMajority",
     "Voters",
     "WeightedMajority",

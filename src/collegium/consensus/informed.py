@@ -7,7 +7,8 @@ and a site that mixes two classes up is believed on the others.
 
 - Classes that a site has no rows of are unknown to it: whatever it says there, it says as often as everywhere.
 - Few counts are drawn towards the site's overall skill, its accuracy beyond chance (`smoothing`).
-- How frequent classes are in the public set is estimated from the votes (EM); sites need not agree with it.
+- How frequent classes are in the public set is estimated from the votes (EM); sites need not agree with it. Of made-up
+  rows the model behind them says how probable each class is for each row: there, that is what votes are held against.
 - A site is believed as far as the votes of the others bear it out: one whose answers do not fit its own counts, because
   its labels are flipped or because it lies, counts as noise (`doubt`).
 - Where sites abstain, they vote only on what they know, and their counts, which are of all their rows, tell little of
@@ -53,6 +54,8 @@ _ITERATIONS: Final = 50
 _DOUBT: Final = (10.0, 1.0)
 """Imagined votes for and against a site's counts: a few votes that do not fit are no reason for doubt."""
 _BELIEVED: Final = 0.5
+_LEAST: Final = 1e-6
+"""A class that a model takes for less probable than this is improbable, not ruled out."""
 _MOST: Final = 2 / 3
 """With this share of the sites believed, samples on which only the others vote get no label."""
 _EVEN: Final = 0.05
@@ -132,7 +135,7 @@ class Informed(Consensus):
         with fed.timed("consensus"):
             votes = np.stack([reply.labels.codes for reply in replies.values()])
             own = np.stack([counts.get(party, np.zeros((fed.n_classes,) * 2)) for party in replies])
-            posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes))
+            posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes), fed.opinion)
             fed.confidences = posterior.max(axis=1)
             codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
             codes[_left_open(votes, belief)] = -1
@@ -141,13 +144,19 @@ class Informed(Consensus):
         return Labels(codes, fed.n_classes)
 
     def estimate(
-        self, votes: Votes, counts: Matrix, alike: Sequence[Hashable] | None = None
+        self,
+        votes: Votes,
+        counts: Matrix,
+        alike: Sequence[Hashable] | None = None,
+        opinion: NDArray[np.floating[Any]] | None = None,
     ) -> tuple[Matrix, NDArray[np.float64]]:
         """The posterior of the true class per sample, and how far each site's counts are believed, 0 to 1.
 
         `votes` is of shape (sites, samples), -1 abstains; `counts` of shape (sites, true class, answer). Sites that
-        have the same in `alike` count as one together.
+        have the same in `alike` count as one together. `opinion` says how probable each class of each sample was
+        before anybody voted.
         """
+        prior = None if opinion is None else np.log(np.maximum(opinion, _LEAST))
         groups = _Groups(range(len(votes)) if alike is None else alike)
         of_all = np.stack([_said(site, counts.shape[1]) for site in votes])
         claimed = np.stack([self._claim(*own) for own in zip(counts, of_all, strict=True)])
@@ -156,14 +165,15 @@ class Informed(Consensus):
         if self.doubt:  # first by plain votes, which no false claim can sway; then by what follows from the claims
             others = _shares_of_others(votes, groups, counts.shape[1])
             belief = _beliefs(others, claimed, said, votes, np.full(len(votes), 0.9))
-        posterior, others = _weighed(claimed, said, votes, belief, groups)
+        posterior, others = _weighed(claimed, said, votes, belief, groups, prior)
         if self.doubt:
             belief = _beliefs(others, claimed, said, votes, belief)
-            posterior, _ = _weighed(claimed, said, votes, belief, groups)
+            posterior, _ = _weighed(claimed, said, votes, belief, groups, prior)
         if (votes < 0).any():
             posterior = _shares(votes, belief, groups, counts.shape[1]) + _EVEN * _of_voted(posterior, votes)
             return posterior / (1 + _EVEN), belief
-        return _of_voted(posterior, votes), belief
+        # what nobody voted for may be right where more is known than votes
+        return _of_voted(posterior, votes) if prior is None else posterior, belief
 
     def _claim(self, counts: Matrix, said: NDArray[np.float64]) -> Matrix:
         """P(site says l | truth is c), row c, by its own counts."""
@@ -270,12 +280,17 @@ def _shares(votes: Votes, belief: NDArray[np.float64], groups: _Groups, n_classe
 
 
 def _weighed(
-    claimed: Matrix, said: Matrix, votes: Votes, belief: NDArray[np.float64], groups: _Groups
+    claimed: Matrix,
+    said: Matrix,
+    votes: Votes,
+    belief: NDArray[np.float64],
+    groups: _Groups,
+    prior: Matrix | None = None,
 ) -> tuple[Matrix, Iterator[Matrix]]:
     """The posterior, each site's claim counting as far as it is believed; and for each site that of the others."""
     mixed = belief[:, None, None] * claimed + (1 - belief)[:, None, None] * said[:, None, :]
     total, others = groups.sums(lambda place: _evidence(mixed[place], votes[place]))
-    posterior, log_prior = _with_prior(total)
+    posterior, log_prior = _with_frequencies(total) if prior is None else (_normalized(total + prior), prior)
     return posterior, (_normalized(other + log_prior) for other in others)
 
 
@@ -285,7 +300,7 @@ def _evidence(claim: Matrix, votes: Votes) -> Matrix:
     return np.asarray(log_claim[:, votes].T)  # -1 is the last column
 
 
-def _with_prior(evidence: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
+def _with_frequencies(evidence: Matrix) -> tuple[Matrix, NDArray[np.float64]]:
     """The posterior, with the class frequencies that fit it best; and their logarithm."""
     n, n_classes = evidence.shape
     log_prior = np.full(n_classes, -np.log(n_classes))

@@ -63,7 +63,7 @@ class DataSection(Section):
     opinion: str | None = Field(
         None,
         description="a file that says how probable each class is for each row of a file of public rows that were made "
-        "up, for the rule plausible: opinion.parquet of the run that made them",
+        "up, for the rule informed: opinion.parquet of the run that made them",
     )
     standardize: StandardizeSection | None = Field(
         None, description="images in 0 .. 1 minus this mean, divided by this standard deviation, channel by channel"
