@@ -811,8 +811,8 @@ FAULTS = (
     _NAMES.fault("naming takes nothing of delta", "events=(*charge.events, named)", "events=charge.events"),
     _of("audit of the whole way", "tests/together/test_audit.py -k whole_way").fault(
         "what the public set cost is forgotten",
-        "return _together(made, replace(self, public=rows)",
-        "return _together(replace(made, charges=()), replace(self, public=rows)",
+        "return _together(made, known._play(",
+        "return _together(replace(made, charges=()), known._play(",
     ),
     _of("coordinator", "tests/flare/coordinator/test_run_key.py").fault(
         "noise follows from the seed",

@@ -1,7 +1,7 @@
 """Is a public set that sites make together as good as a real one?
 
     python -m benchmarks.together [--seeds 5] [--jobs 2] [--minutes 60] [--out build/together.jsonl] [--sets adult]
-                                  [--uniform 0] [--times 3]
+                                  [--uniform 0] [--times 3] [--familiar 1]
     python -m benchmarks together --measure 0 --write       the table of what is in the file
     python -m benchmarks.together --audits 3                attacks on all of it, with noise on labels, too
     python -m benchmarks.together --joint 1                 how many columns of Covertype must be right together
@@ -13,7 +13,8 @@ forest that has seen only public rows and their consensus. Ranges and categories
 the whole data set. The 44 indicators of Covertype are the two columns that they stand for, wilderness area and soil.
 
 ``--uniform 0`` leaves uniform rows out: no method changes them, and they take a quarter of the time. ``--times 3``
-makes three times as many rows as there are real ones: made-up rows cost nothing but their labels.
+makes three times as many rows as there are real ones: made-up rows cost nothing but their labels. ``--familiar 1`` has
+sites vote on what looks familiar, as is advised where classes differ, and measures Dir(0.1) alone.
 
 Every cell is measured once and kept in a file of JSON lines: a run that was stopped goes on where it was.
 """
@@ -113,13 +114,14 @@ def dealt(cell: Cell) -> tuple[Any, list[cg.Site], pd.DataFrame, Any]:
 
 
 def scored(
-    cell: Cell, parts: Any, sites: list[cg.Site], X: pd.DataFrame, classes: Any, rows: pd.DataFrame | cg.PublicSet
-) -> dict[str, float]:
+    cell: Cell, parts: Any, sites: list[cg.Site], X: pd.DataFrame, classes: Any, rows: pd.DataFrame | cg.PublicSet,
+    voters: cg.Voters | None = None,
+) -> dict[str, float]:  # fmt: skip
     """What sites and a student learn with these public rows; `X` has all that may be in any row."""
     forest = with_preparation(RandomForestClassifier(100, min_samples_leaf=2, random_state=0), X)
     run = cg.run(
-        cg.FedCT(2, consensus=RULES[cell[2]]), sites=sites, public=rows, test=parts.test, classes=classes, seed=cell[0],
-        global_learner=forest, progress=False, alone=False,
+        cg.FedCT(2, consensus=RULES[cell[2]], voters=voters), sites=sites, public=rows, test=parts.test,
+        classes=classes, seed=cell[0], global_learner=forest, progress=False, alone=False,
     )  # fmt: skip
     last = run.metrics.groupby("metric")["value"].last()
     accuracy = {"alone": run.accuracy.iloc[0].mean(), "site": run.accuracy.iloc[-1].mean()}
@@ -127,12 +129,13 @@ def scored(
     return {key: float(value) for key, value in accuracy.items()}
 
 
-def measure(cell: Cell, uniform: int = 1, times: int = 1) -> list[dict[str, Any]]:
+def measure(cell: Cell, uniform: int = 1, times: int = 1, familiar: int = 0) -> list[dict[str, Any]]:
     """All public sets in one cell; so many made-up rows for every real one."""
     warnings.simplefilter("ignore")
     seed, name, partition = cell
     parts, sites, X, y = dealt(cell)
     columns, public = declared(X), len(parts.public)
+    voters = cg.Familiar() if familiar else None
     found = []
     beside: list[tuple[str, float | None]] = [("real", None), ("uniform", None)] if uniform else [("real", None)]
     for kind, epsilon in [*beside, *(("made", each) for each in EPSILONS)]:
@@ -151,7 +154,7 @@ def measure(cell: Cell, uniform: int = 1, times: int = 1) -> list[dict[str, Any]
             cost = {"seconds": time.perf_counter() - start, "bytes": sent, "claimed": made.claim.epsilon}
             rows = made
         cell_of = {"seed": seed, "data": name, "partition": partition, "public": kind, "epsilon": epsilon}
-        found.append(cell_of | scored(cell, parts, sites, X, np.unique(y), rows) | cost)
+        found.append(cell_of | scored(cell, parts, sites, X, np.unique(y), rows, voters) | cost)
     return found
 
 
@@ -186,14 +189,15 @@ def audited(seed: int, name: str) -> dict[str, Any]:
 
 
 def measured(
-    seeds: int, jobs: int, minutes: int, out: str, sets: str, uniform: int = 1, times: int = 1
+    seeds: int, jobs: int, minutes: int, out: str, sets: str, uniform: int = 1, times: int = 1, familiar: int = 0
 ) -> list[dict[str, Any]]:
     """What is in the file, and all cells that are not and that there is time for."""
     found, end = kept(out), time.monotonic() + 60 * minutes
     done = {(row["seed"], row["data"], row["partition"]) for row in found}
-    todo = [cell for cell in product(range(seeds), sets.split(",") if sets else SIZES, PARTITIONS) if cell not in done]
+    dealt_as = ["Dir(0.1)"] if familiar else PARTITIONS
+    todo = [cell for cell in product(range(seeds), sets.split(",") if sets else SIZES, dealt_as) if cell not in done]
     with ProcessPoolExecutor(jobs) as pool:
-        waiting = [pool.submit(measure, cell, uniform, times) for cell in todo]
+        waiting = [pool.submit(measure, cell, uniform, times, familiar) for cell in todo]
         for future in as_completed(waiting):
             if future.cancelled():
                 continue
@@ -265,6 +269,7 @@ def main() -> None:
     """Measure, and print a line for each row of the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options = {"seeds": 5, "jobs": 2, "minutes": 600, "out": KEEP, "sets": "", "uniform": 1, "times": 1}
+    options |= {"familiar": 0}
     for name, default in options.items():
         parser.add_argument(f"--{name}", type=type(default), default=default)
     parser.add_argument("--audits", type=int, default=0)

@@ -118,6 +118,19 @@ def test_saving_does_not_overwrite_another_run(run, tmp_path):
     run.save(tmp_path / "run", overwrite=True)
 
 
+def test_nothing_of_an_earlier_run_stays_and_nothing_of_anybody_elses_goes(run, cancer, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "public.parquet").write_bytes(b"rows of the user's own")
+    run.save(folder, overwrite=True)
+    assert (folder / "public.parquet").read_bytes() == b"rows of the user's own"
+    assert (folder / "labels.npy").exists()
+    (folder / "opinion.parquet").write_bytes(b"")
+    cancer.run(cg.Local()).save(folder, overwrite=True)
+    assert not [name for name in ("labels.npy", "opinion.parquet", "public.parquet") if (folder / name).exists()]
+    assert cg.load(folder).labels is None
+
+
 def test_a_run_with_a_folder_is_saved_there_as_it_ends(cancer, tmp_path):
     run = cancer.run(cg.FedCT(rounds=2), out=tmp_path / "run")
     assert cg.load(tmp_path / "run").metrics.equals(run.metrics)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import collegium as cg
 from collegium.cli.main import app
-from collegium.errors import ConfigError
+from collegium.errors import Advice, ConfigError
 from collegium.site.ledger import read_ledger
 from collegium.study.preparing import coordinators_part
 
@@ -117,6 +117,8 @@ def using(public: str, opinion: str, **algorithm: Any) -> cg.Study:
 def test_what_the_model_of_made_up_rows_says_goes_with_them(folder: Path, tmp_path: Path) -> None:
     first = changed(algorithm=INFORMED).run(tmp_path / "run", base=folder)
     public, opinion = (str(tmp_path / "run-public" / name) for name in ("public.parquet", "opinion.parquet"))
+    with pytest.warns(Advice, match='changes nothing: only the rule "informed" uses it'):
+        using(public, opinion, consensus="majority").prepare(folder)
     again = using(public, opinion).run(base=folder)
     np.testing.assert_array_equal(first.labels.codes, again.labels.codes)
     told = pd.read_parquet(opinion)
@@ -124,6 +126,29 @@ def test_what_the_model_of_made_up_rows_says_goes_with_them(folder: Path, tmp_pa
     nonsense = using(public, str(tmp_path / "nonsense.parquet")).run(base=folder)
     assert set(first.labels.codes) == {0, 1}
     assert np.mean(nonsense.labels.codes == 0) > np.mean(first.labels.codes == 0)
+
+
+@pytest.mark.parametrize("way", ["run", "rehearse", "audit"])
+def test_what_the_model_says_is_used_in_every_way_a_study_is_run(
+    way: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public, _ = rows(300, 9)
+    public.drop(columns="ward").to_parquet(folder / "others.parquet")
+    pd.DataFrame({"well": [0.25] * 300, "ill": [0.75] * 300}).to_parquet(folder / "said.parquet")
+    (folder / "using.toml").write_text(using("others.parquet", "said.parquet").to_toml())
+    told, estimate = [], cg.Informed.estimate
+
+    def seen(self: cg.Informed, votes: Any, counts: Any, alike: Any = None, opinion: Any = None) -> Any:
+        told.append(opinion)
+        return estimate(self, votes, counts, alike, opinion)
+
+    monkeypatch.setattr(cg.Informed, "estimate", seen)
+    more = ["--canaries", "60", "--out", str(tmp_path / "audit")] if way == "audit" else []
+    done = CliRunner().invoke(app, [way, str(folder / "using.toml"), *more])
+    assert done.exit_code == 0, done.output
+    assert told
+    for each in told:
+        np.testing.assert_array_equal(each, [[0.75, 0.25]] * 300)
 
 
 def test_what_is_said_of_other_rows_is_refused(folder: Path, tmp_path: Path) -> None:
@@ -168,6 +193,31 @@ def test_the_command_writes_rows_and_what_they_cost(folder: Path, tmp_path: Path
     assert len(pd.read_csv(out)) == said["rows"] == 300
     refused = CliRunner().invoke(app, ["public", "make", str(folder / "study.toml"), "--out", "rows.docx"])
     assert isinstance(refused.exception, ConfigError)
+
+
+def test_the_command_writes_what_the_model_says_of_them_too(folder: Path, tmp_path: Path) -> None:
+    out, opinion = tmp_path / "public.csv", tmp_path / "new" / "opinion.parquet"
+    arguments = ["public", "make", str(folder / "study.toml"), "--out", str(out)]
+    done = CliRunner().invoke(app, [*arguments, "--opinion", str(opinion)])
+    assert done.exit_code == 0, done.output
+    told = pd.read_parquet(opinion)
+    assert list(told.columns) == ["ill", "well"]
+    assert len(told) == 300
+    for wrong in ([str(tmp_path / "opinion.csv")], [str(opinion), "--set", 'together.model="fitted"']):
+        refused = CliRunner().invoke(app, [*arguments, "--opinion", *wrong])
+        assert isinstance(refused.exception, ConfigError), refused.output
+        assert "only the default's model says it" in str(refused.exception)
+
+
+def test_runs_of_a_grid_are_not_mixed_with_those_of_another_opinion(folder: Path, tmp_path: Path) -> None:
+    making = ["public", "make", str(folder / "study.toml"), "--out", str(tmp_path / "public.parquet")]
+    assert CliRunner().invoke(app, [*making, "--opinion", str(tmp_path / "opinion.parquet")]).exit_code == 0
+    study = using(str(tmp_path / "public.parquet"), str(tmp_path / "opinion.parquet"))
+    study = study.model_copy(update={"seeds": [0, 1]})
+    study.run_grid(tmp_path / "out", base=folder)
+    pd.read_parquet(tmp_path / "opinion.parquet").assign(ill=1.0, well=0.0).to_parquet(tmp_path / "opinion.parquet")
+    with pytest.raises(ConfigError, match=r"opinion.parquet has changed since the runs in"):
+        study.run_grid(tmp_path / "out", base=folder)
 
 
 def test_the_owner_of_rows_can_compare_them_with_made_up_ones(folder: Path, tmp_path: Path) -> None:

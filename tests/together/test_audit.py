@@ -59,6 +59,22 @@ def test_the_whole_way_is_attacked_at_once_and_its_claims_add_up() -> None:
     assert found.epsilon_lower <= found.claim.epsilon
 
 
+@pytest.mark.parametrize("beforehand", [True, False])
+def test_an_attacked_run_uses_what_the_model_says(beforehand: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    told, estimate = [], cg.Informed.estimate
+
+    def seen(self: cg.Informed, votes: Any, counts: Any, alike: Any = None, opinion: Any = None) -> Any:
+        told.append(opinion)
+        return estimate(self, votes, counts, alike, opinion)
+
+    monkeypatch.setattr(cg.Informed, "estimate", seen)
+    labels, making = cg.FedCT(rounds=1, consensus=cg.Informed()), numbers(1.0)
+    public = cg.public_together(labelling(), columns=making.columns, rows=60) if beforehand else making
+    assert not cg.audit(labels, labelling(), public, canaries=60).contradicts
+    assert told
+    assert all(each is not None and each.shape == (60, 2) for each in told)
+
+
 def test_what_labels_hide_the_sums_of_the_public_set_tell() -> None:
     quiet = cg.FedCT(rounds=1, mechanism=cg.RandomizedResponse(0.01))
     found = cg.audit(quiet, labelling(), numbers(1e5), canaries=100)

@@ -15,7 +15,10 @@ from collegium.privacy import accountant
 from collegium.privacy.budget import read_charges
 from collegium.privacy.composition import gaussian_epsilon
 from collegium.privacy.mechanisms.blinding import Blinding
+from collegium.secure.secret_counts import NoisySum
 from collegium.together import naming
+from collegium.together.columns import read_column
+from collegium.together.making import with_names
 
 KEY = "ab" * 32
 
@@ -86,6 +89,24 @@ def test_a_record_changes_no_counts_but_its_own(one: Any, others: list[Any]) -> 
         with_it, without = (naming.count_values(each, ["a"], KEY).counts for each in (own, own.drop(index=0)))
         assert np.linalg.norm(with_it - without) <= np.sqrt(naming.TABLES)
         naming.spell(own, ["a"], KEY, everything(), 0.5, 64)
+
+
+@pytest.mark.parametrize("value", ["x", "", "ä", '"', 1, -3, 1.5, True, False, 2.0**60, float("inf")], ids=repr)
+def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+    assert naming.value_of(naming.text_of(value, "a")) == value
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", "[" * 50, "nonsense", "NaN", "null"])
+def test_what_is_no_value_is_left_out(text: str) -> None:
+    assert naming.value_of(text) is None
+
+
+def test_a_site_that_spells_what_is_no_value_ends_nothing() -> None:
+    total = NoisySum(np.zeros(naming.CELLS), 4, 1.0)
+    columns = [read_column("word", "category")]
+    (named,) = with_names(columns, ["word"], [(0, "[1]"), (0, '"a"'), (0, "{"), (0, "1"), (0, "true")], KEY, total)
+    assert set(named.categories) == {"a", 1}
+    assert not named.missing
 
 
 def everything() -> naming.Marks:

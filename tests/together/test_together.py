@@ -14,8 +14,9 @@ from tests.together.tables import COLUMNS, rows, sites
 
 import collegium as cg
 from collegium.algorithms.together import edges, histograms, pairs, ranges
+from collegium.core.public_set import with_opinion
 from collegium.core.site import ActiveSite
-from collegium.errors import ConfigError, DoubtfulResult, QuorumLost, SiteError
+from collegium.errors import ConfigError, DoubtfulResult, QuorumLost, RecordError, SiteError
 from collegium.learners.prepare import with_preparation
 from collegium.privacy import accountant
 from collegium.privacy.budget import read_charges
@@ -78,6 +79,35 @@ def test_what_a_model_says_of_other_classes_is_not_used_and_said(made: cg.Public
         run = cg.run(cg.FedCT(1, consensus=cg.Informed()), sites=others, public=made, alone=False)
     plain = cg.run(cg.FedCT(1, consensus=cg.Informed()), sites=others, public=made.X, alone=False)
     np.testing.assert_array_equal(run.labels.codes, plain.labels.codes)
+
+
+def test_what_a_model_says_is_found_by_the_names_of_classes(made: cg.PublicSet) -> None:
+    method = cg.FedCT(1, consensus=cg.Informed())
+    turned = with_opinion(made, made.opinion[["well", "ill"]])
+    runs = [cg.run(method, sites=apart(), public=public, alone=False) for public in (made, turned)]
+    np.testing.assert_array_equal(runs[0].labels.codes, runs[1].labels.codes)
+    assert runs[0].about["opinion_sha256"] != runs[1].about["opinion_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "words"),
+    [
+        (lambda told: told.iloc[:10], "is about 10 rows, and there are 3000"),
+        (lambda told: told.assign(ill=np.nan), "some are NaN or negative"),
+        (lambda told: told.assign(ill=-1.0), "some are NaN or negative"),
+    ],
+)
+def test_what_no_model_can_have_said_of_these_rows_is_an_error(made: cg.PublicSet, spoiled: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        cg.run(cg.FedCT(1), sites=apart(), public=with_opinion(made, spoiled(made.opinion)), alone=False)
+
+
+def test_a_run_goes_on_with_the_opinion_it_was_begun_with(made: cg.PublicSet, tmp_path: Any) -> None:
+    method = cg.FedCT(1, consensus=cg.Informed())
+    cg.run(method, sites=apart(), public=made, alone=False, out=tmp_path / "run")
+    with pytest.raises(RecordError, match="another run: opinion_sha256 differ"):
+        other = with_opinion(made, made.opinion[["well", "ill"]])
+        cg.run(method, sites=apart(), public=other, alone=False, out=tmp_path / "run", resume=True)
 
 
 def test_the_claim_is_what_the_sites_pay(made: cg.PublicSet) -> None:

@@ -11,7 +11,8 @@ Generation in the Federated Setting", KDD 2024, arXiv 2310.03447, with the noise
 3. A first look at every pair of columns (`pairs`), or at columns with the label only, as the noise allows.
 4. The pairs that tell most, again, with less noise and in finer cells (`edges`).
 5. A model of these counts, and rows drawn from it. Made-up labels are dropped: the sites label the rows themselves.
-   How probable the model takes each label to be for each row is kept for the coordinator (the rule `Informed`).
+   How probable the default's tree takes each label to be for each row is kept for the coordinator (the rule
+   `Informed`).
 
 The coordinator sees masked sums and no site's counts. Each site charges its budget with a Gaussian release per sum,
 whose noise multipliers follow from `epsilon` and `delta`; everything after the sums is post-processing.

@@ -23,6 +23,7 @@ from collegium.auditing.shadows import play_all
 from collegium.auditing.views import VIEWS, ViewName, find_view
 from collegium.core.algorithm import Algorithm
 from collegium.core.attendance import Cohort
+from collegium.core.public_set import PublicSet
 from collegium.core.settings import NonNegativeInt, OpenProbability, PositiveInt, check
 from collegium.core.site import Site
 from collegium.errors import CollegiumWarning, ConfigError
@@ -130,6 +131,7 @@ def _game(
     if making is not None:
         _check_making(making, checked)
     _, labels = checks.check_labelled(algorithm, None if making is not None else public)
+    opinion = getattr(public, "opinion", None)
     public = _tables(public) if making is None else making
     every = checks.find_classes(checked, classes, labels)
     number = check(PositiveInt, canaries, "audit: canaries")
@@ -151,7 +153,7 @@ def _game(
     if find_view(view).model == "member" and len(others) < 2:
         raise ConfigError("audit: view='member' is another site, and there is only one: pass more sites.")
     replaces = _relation(algorithm, checked[place], public, len(every)) == "replace"
-    return Game(algorithm, tuple(others), place, public, every, made, find_view(view), how, replaces)
+    return Game(algorithm, tuple(others), place, public, every, made, find_view(view), how, replaces, opinion=opinion)
 
 
 def _check_making(algorithm: Algorithm, sites: Sequence[Site]) -> None:
@@ -167,6 +169,7 @@ def _check_making(algorithm: Algorithm, sites: Sequence[Site]) -> None:
 def _tables(public: Any) -> Any:
     """The public set with its rows as a table."""
     X = public[0] if isinstance(public, tuple) else public
+    X = X.X if isinstance(X, PublicSet) else X
     rows = None if X is None else tables.as_table(X, "audit: public")
     return (rows, *public[1:]) if isinstance(public, tuple) else rows
 

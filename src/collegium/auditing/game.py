@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import RandomForestClassifier
@@ -22,7 +23,7 @@ from collegium.auditing.views import View, Witness
 from collegium.core.algorithm import Algorithm
 from collegium.core.attendance import Cohort
 from collegium.core.labels import encode_labels
-from collegium.core.public_set import PublicSet
+from collegium.core.public_set import PublicSet, with_opinion
 from collegium.core.samples import LabelledData
 from collegium.core.site import Site
 from collegium.core.workbench import Workbench
@@ -76,6 +77,8 @@ class Game:
     """Whether a canary that is not there is replaced by the record that it was made from."""
     cohort: Cohort = "auto"
     """Whether alike nets are trained together."""
+    opinion: pd.DataFrame | None = None
+    """How probable each class is for each public row, by the model that made them up."""
 
     @property
     def site(self) -> Site:
@@ -94,20 +97,20 @@ class Game:
         """
         if not isinstance(self.public, Algorithm):
             return self._play(coins, seed, reference)
-        made, rows = self._make_public(self.public, coins, seed, reference)
-        if rows is None:  # a site did not take part, and there is nothing to label
+        made, outcome = self._make_public(self.public, coins, seed, reference)
+        if outcome.made is None:  # a site did not take part, and there is nothing to label
             return made
-        return _together(made, replace(self, public=rows)._play(coins, seed, reference), "with it")
+        known = replace(self, public=like(outcome.made, self.site.X), opinion=outcome.opinion)
+        return _together(made, known._play(coins, seed, reference), "with it")
 
     def _make_public(
         self, algorithm: Algorithm, coins: NDArray[np.bool_], seed: int, reference: SiteModel | None
-    ) -> tuple[Played, Any]:
-        """The run in which sites make the public set, canaries and all, and the rows that come out."""
+    ) -> tuple[Played, Run]:
+        """The run in which sites make the public set, canaries and all."""
         bare = tuple(replace(site, learner=None, public=None) for site in self.sites)
         nowhere = np.zeros((len(self.canaries), 0), dtype=np.intp)
         making = replace(self, algorithm=algorithm, sites=bare, public=None, forged=None)
-        played, outcome = making._run(coins, seed, None, None, nowhere, reference)
-        return played, None if outcome.made is None else like(outcome.made, self.site.X)
+        return making._run(coins, seed, None, None, nowhere, reference)
 
     def _play(self, coins: NDArray[np.bool_], seed: int, reference: SiteModel | None) -> Played:
         X, y = self._public_with(self.canaries.X, self.canaries.truth) if self.forged else self._public()
@@ -129,7 +132,7 @@ class Game:
             outcome = run(
                 self.algorithm,
                 sites=sites,
-                public=X if y is None else (X, y),
+                public=with_opinion(X if y is None else (X, y), None if self.forged else self.opinion),
                 classes=self.classes,
                 seed=seed,
                 cohort=self.cohort,

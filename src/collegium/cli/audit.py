@@ -72,7 +72,7 @@ def audit(
     found = attack_site(
         prepared.algorithm,
         prepared.sites,
-        making_of(prepared.sites, **study.together.model_dump()) if made else prepared.shared,
+        making_of(prepared.sites, **study.together.model_dump()) if made else prepared.told,
         site=site,
         view=view,  # type: ignore[arg-type]
         forged=forged_set(forged),

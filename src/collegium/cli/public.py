@@ -21,6 +21,10 @@ Own = Annotated[Path, typer.Argument(help="The site's own rows (Parquet or CSV).
 Target = Annotated[str | None, typer.Option(help="The column of labels in the own rows, which is left out.")]
 Page = Annotated[Path, typer.Option(help="Where to write the page.")]
 File = Annotated[Path, typer.Option(help="Where to write the rows (Parquet or CSV).")]
+Opinion = Annotated[
+    Path | None,
+    typer.Option(help="Where to write how probable a row's classes are, for data.opinion (Parquet)."),
+]
 Kept = Annotated[
     Path | None, typer.Option("--keep", help="A folder for the run that makes them: ledger, record, report.")
 ]
@@ -30,6 +34,7 @@ def make(
     file: StudyFile,
     changes: Changes = None,
     out: File = Path("public.parquet"),
+    opinion: Opinion = None,
     keep: Kept = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,11 +42,17 @@ def make(
     study = Study.from_toml(file, [*(changes or ()), 'data.public="together"'])
     if out.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"{out}: rows are written to a .parquet or a .csv file.")
+    if opinion is not None and (opinion.suffix != ".parquet" or study.together.model != "tree"):
+        words = "what the model says is written to a .parquet file, and only the default's model says it."
+        raise ConfigError(f"--opinion {opinion}: {words}")
     made = study.make_public(keep, base=file.parent)
     rows = made.X if isinstance(made.X, pd.DataFrame) else pd.DataFrame(np.asarray(made.X)).rename(columns=str)
     with storage_errors(out, StorageError):
         out.parent.mkdir(parents=True, exist_ok=True)
         rows.to_csv(out, index=False) if out.suffix == ".csv" else rows.to_parquet(out)
+        if opinion is not None and made.opinion is not None:
+            opinion.parent.mkdir(parents=True, exist_ok=True)
+            made.opinion.to_parquet(opinion)
     if as_json:
         typer.echo(json.dumps({"file": str(out), "sha256": made.digest, **(made.made or {})}))
         return

@@ -31,6 +31,9 @@ class Consensus(Asking, ABC):
     guards: ClassVar[bool] = False
     """Whether each site is to take only as much of the labels as helps it; what that means is up to the algorithm."""
 
+    weighs_opinion: ClassVar[bool] = False
+    """Whether it uses what the model behind made-up rows says of them."""
+
     @abstractmethod
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         """Ask `parties` (all, if None) with `order`; return the consensus, -1 where there is none."""

@@ -28,6 +28,7 @@ class Guarded(Consensus):
         # Of the instance: it takes what the rule inside takes.
         object.__setattr__(self, "takes", self.rule.takes)
         object.__setattr__(self, "counts_only", self.rule.counts_only)
+        object.__setattr__(self, "weighs_opinion", self.rule.weighs_opinion)
 
     def __call__(self, fed: Federation, order: Order[HardLabels], parties: Sequence[str] | None = None) -> Labels:
         return self.rule(fed, order, parties)

@@ -109,6 +109,7 @@ class Informed(Consensus):
     """The most probable class, by each site's own out-of-fold confusion matrix."""
 
     asks_for: ClassVar[Steps] = (count_answers, add_up_blocks)
+    weighs_opinion: ClassVar[bool] = True
     smoothing: PositiveFloat = 4.0
     """Imagined rows of every class, times the number of classes, answered with the site's overall skill."""
     doubt: bool = True

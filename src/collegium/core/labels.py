@@ -117,6 +117,11 @@ def encode_labels(y: NDArray[Any], classes: NDArray[Any], where: str) -> Codes:
     return found.astype(code_dtype(len(classes)))
 
 
+def names_of(classes: NDArray[Any]) -> list[str]:
+    """How classes are written in tables and files."""
+    return [str(value) for value in classes.tolist()]
+
+
 def shorten(values: NDArray[Any], most: int = 8) -> str:
     """A few values for a message."""
     shown = ", ".join(repr(value) for value in values[:most].tolist())

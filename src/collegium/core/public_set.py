@@ -17,6 +17,16 @@ from collegium.wire import tables
 T = TypeVar("T")
 
 
+def with_opinion(public: Any, opinion: pd.DataFrame | None) -> Any:
+    """The public rows, with how probable each class is for each of them, if that is known."""
+    if opinion is None or isinstance(public, tuple):  # a method that learns from labels has no use for it
+        return public
+    before = public if isinstance(public, PublicSet) else PublicSet(tables.as_table(public, "public"))
+    known = PublicSet(before.X)
+    known.made, known.opinion = before.made, opinion
+    return known
+
+
 class PublicSet:
     """The unlabeled data that everybody has, identified by its hash."""
 

@@ -160,7 +160,7 @@ def _measure(unit: Unit, conditions: Conditions) -> Found:
     result = run(
         algorithm,
         sites=sites,
-        public=prepared.shared,
+        public=prepared.told,
         test=prepared.test,
         test_sites=measure != "global" or "weights" not in algorithm.needs,  # else the common model is tested alone
         public_truth=prepared.public_truth,
@@ -199,7 +199,7 @@ def _attacked(algorithm: Algorithm, prepared: Prepared, options: dict[str, Any],
 
     small = {"canaries": 20, "shadows": 2} if quick else {}
     found = audit(
-        algorithm, prepared.sites, prepared.shared, classes=prepared.classes, seed=seed, progress=False,
+        algorithm, prepared.sites, prepared.told, classes=prepared.classes, seed=seed, progress=False,
         **{"kinds": "ordinary", "attack": "shokri"} | options | small,
     )  # fmt: skip
     return {"last": found.auc, "best": None, "interval": list(found.auc_interval)}

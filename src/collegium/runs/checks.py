@@ -22,7 +22,7 @@ from sklearn.utils import get_tags
 
 from collegium import registry
 from collegium.core.algorithm import Algorithm
-from collegium.core.labels import as_labels, encode_labels, look_like_counts, look_like_measurements, shorten
+from collegium.core.labels import as_labels, encode_labels, look_like_counts, look_like_measurements, names_of, shorten
 from collegium.core.public_set import PublicSet
 from collegium.core.site import Site
 from collegium.errors import Advice, CollegiumWarning, ConfigError, DoubtfulResult, MissingExtra, Refused, SiteError
@@ -331,16 +331,25 @@ def opinion_about(public: PublicSet | None, classes: NDArray[Any]) -> NDArray[np
     """How probable each of these classes is for each public row, where the model that made the rows says so."""
     if public is None or public.opinion is None:
         return None
-    known, wanted = np.array(public.opinion.columns, dtype=object), np.array(classes.astype(str), dtype=object)
-    if not np.array_equal(known, wanted):
+    told, wanted = public.opinion.rename(columns=str), names_of(classes)
+    if len(told) != len(public):
+        raise ConfigError(
+            f"public: what a model says of classes is about {len(told)} rows, and there are {len(public)}: pass all "
+            "rows that were made, as they are."
+        )
+    if sorted(told.columns) != sorted(wanted):
+        known, here = (shorten(np.array(names, dtype=object)) for names in (list(told.columns), wanted))
         warnings.warn(
-            f"The public set was made for the classes {shorten(known)}, and this run's are {shorten(wanted)}. What the "
-            "model of its rows says of classes is not used: have the sites make a set for these.",
+            f"The public set was made for the classes {known}, and this run's are {here}. What the model of its rows "
+            "says of classes is not used: have the sites make a set for these.",
             DoubtfulResult,
             stacklevel=3,
         )
         return None
-    return public.opinion.to_numpy(np.float64)
+    shares = told[wanted].to_numpy(np.float64)
+    if not np.isfinite(shares).all() or shares.min(initial=0.0) < 0:
+        raise ConfigError("public: what a model says of classes should be probabilities: some are NaN or negative.")
+    return np.asarray(shares)
 
 
 def check_test(test: Any, classes: NDArray[Any]) -> tuple[Any, NDArray[Any]] | None:

@@ -33,7 +33,6 @@ class PublicSet(Rows):
         self.run = run
         """The run that made it: what left each site, in how many bytes, and at which cost."""
         self.made = None if claim is None or run is None else _about(self, claim, run)
-        self.opinion = None if run is None else run.opinion
 
     @classmethod
     def together(cls, sites: Sequence[Site], **settings: Any) -> PublicSet:
@@ -111,7 +110,9 @@ def public_together(
     if made.made is None:
         raise ConfigError("No public set was made: no budget is left at the sites.")
     claim = accountant.claim([algorithm.site_charge(0).assuming(SEEDED_NOISE)])
-    return PublicSet(like(made.made, sites[0].X), claim, made)
+    public = PublicSet(like(made.made, sites[0].X), claim, made)
+    public.opinion = made.opinion
+    return public
 
 
 def making_of(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from collegium.auditing.result import Audit
 from collegium.core.attendance import attendance_in_words
-from collegium.core.labels import Labels
+from collegium.core.labels import Labels, names_of
 from collegium.core.observations import COORDINATOR, Observations
 from collegium.core.scores import score
 from collegium.core.site import Exam
@@ -116,7 +116,7 @@ class Run:
             rows = costs if name == "costs" else getattr(observed, name)
             frames[name] = pd.DataFrame(_in_order(rows, about["parties"]), columns=list(named))
         frames["costs"] = frames["costs"].fillna(0.0).astype({"bytes_up": "int64", "bytes_down": "int64"})
-        names = [str(value) for value in classes.tolist()]
+        names = names_of(classes)
         counts = pd.DataFrame.from_dict(class_counts, orient="index", columns=names).rename_axis("party")
         return cls(
             **frames,
@@ -334,6 +334,8 @@ class Run:
         with storage_errors(folder, StorageError):
             self.write_tables(folder)
             files, shared = run_files.write_models(folder, self.models, self.global_models)
+            if (folder / "run.json").exists():
+                run_files.forget_results(folder)
             if isinstance(self.labels, Labels):
                 codes = self.labels.codes
                 write_file(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))

@@ -42,6 +42,12 @@ def write_file(path: Path, write: Any) -> None:
         raise
 
 
+def forget_results(folder: Path) -> None:
+    """Remove what an earlier run here may have had, and not every run has."""
+    for name in ("labels.npy", "labels.npz", "confidences.npz", CONFIDENCES, MADE, OPINION):
+        (folder / name).unlink(missing_ok=True)
+
+
 def write_models(
     folder: Path, models: Mapping[str, Any], shared: Mapping[str, Any]
 ) -> tuple[dict[str, str], dict[str, str]]:

@@ -18,7 +18,7 @@ import numpy as np
 from collegium.core.algorithm import Algorithm
 from collegium.core.attendance import Attendance, Cohort, resumed
 from collegium.core.federation import Federation
-from collegium.core.labels import Labels, look_like_counts, other_spellings
+from collegium.core.labels import Labels, look_like_counts, names_of, other_spellings
 from collegium.core.observations import COORDINATOR, Disclosure
 from collegium.core.samples import LabelledData
 from collegium.core.settings import NonNegativeFloat, NonNegativeInt, PositiveInt, check
@@ -409,15 +409,17 @@ class Course:
 
 
 def about_run(algorithm: Algorithm, hosting: Hosting, quorum: float) -> dict[str, Any]:
+    opinion = None if hosting.public is None else hosting.public.opinion
     return {
         "run": hosting.run,
         "algorithm": repr(algorithm),
         "seed": hosting.seed,
         "parties": [site.name for site in hosting.sites],
-        "classes": [str(value) for value in hosting.classes.tolist()],
+        "classes": names_of(hosting.classes),
         "public_sha256": None if hosting.public is None else hosting.public.digest,
         "public_size": 0 if hosting.public is None else len(hosting.public),
         "public_made": None if hosting.public is None else hosting.public.made,
+        "opinion_sha256": None if opinion is None else tables.digest(opinion),
         "quorum": quorum,
     }
 

@@ -122,7 +122,8 @@ def _begun(place: Path) -> bool:
 
 def _checksums(study: Study, base: Path | None) -> dict[str, str]:
     """Of every file with data that the study names."""
-    named = [study.data.source, study.data.public_source, study.data.public, study.data.test]
+    data = study.data
+    named = [data.source, data.public_source, data.public, data.opinion, data.test]
     files = [each for each in [*named, *(site.data for site in study.sites)] if isinstance(each, str)]
     paths = {name: (base or Path.cwd()) / Path(name).expanduser() for name in files if name.lower().endswith(SUFFIXES)}
     return {name: sha256_of(path) for name, path in paths.items() if path.is_file()}

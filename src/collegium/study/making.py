@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -27,17 +27,18 @@ def make_public(
     base: Path | None = None,
     resume: bool = False,
     overwrite: bool = False,
-    sites: Sequence[Site] | None = None,
+    prepared: Prepared | None = None,
 ) -> PublicSet:
-    """Have a study's sites make their public set; `sites` if they are there already."""
+    """Have a study's sites make their public set; `prepared` if the study is."""
     if study.data.public != TOGETHER:
         raise ConfigError('data.public: this study has a public set. To have its sites make one, set it to "together".')
-    those = study.prepare(base).sites if sites is None else sites
+    known = study.prepare(base) if prepared is None else prepared
     engine = study.engine.model_dump(include={"workers", "link", "address", "deadline"})
     settings = study.together.model_dump()
     return public_together(
-        those, **settings, seed=study.seed, **engine, out=out, resume=resume, overwrite=overwrite, progress=False
-    )
+        known.sites, **settings, classes=known.classes, seed=study.seed, **engine, out=out, resume=resume,
+        overwrite=overwrite, progress=False,
+    )  # fmt: skip
 
 
 def folder_of_making(out: Path) -> Path:
@@ -61,8 +62,9 @@ def sites_with_public(
         kept = Path(ledgers) if folder is None else folder.with_name(f"{folder.name}-budgets")
         if not resume:  # budgets of one run begin anew
             shutil.rmtree(kept, ignore_errors=True)
-        bare = [_with_ledger(site, kept) for site in study.prepare(base).sites]
-        made = make_public(study, folder, resume=resume, overwrite=overwrite, sites=bare)
+        bare = study.prepare(base)
+        bare = replace(bare, sites=[_with_ledger(site, kept) for site in bare.sites])
+        made = make_public(study, folder, resume=resume, overwrite=overwrite, prepared=bare)
         prepared = study.prepare(base, made=made)
         yield replace(prepared, sites=[_with_ledger(site, kept) for site in prepared.sites])
 

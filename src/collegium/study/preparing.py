@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
-from collegium.core.public_set import PublicSet
+from collegium.core.public_set import PublicSet, with_opinion
 from collegium.core.site import Site
 from collegium.data.files import read_frame, read_rows, read_table
 from collegium.data.public import split
 from collegium.data.sources import Dataset, load_source
-from collegium.errors import ConfigError
+from collegium.errors import Advice, ConfigError
 from collegium.learners.prepare import with_preparation
 from collegium.privacy.budget import Budget
 from collegium.privacy.learners.base import PrivateLearner
@@ -63,6 +64,11 @@ class Prepared:
         """What `cg.run` takes as public: with labels only where the algorithm learns from them."""
         return (self.public, self.public_truth) if self.algorithm.learns_public_labels else self.public
 
+    @property
+    def told(self) -> Any:
+        """The same, with what the model behind made-up rows says of them."""
+        return with_opinion(self.shared, self.opinion)
+
 
 def prepare_study(
     study: Study, base: Path | None = None, folder: Path | None = None, made: PublicSet | None = None
@@ -94,31 +100,28 @@ def prepare_study(
     return Prepared(algorithm, sites, made or public, dealt.truth, test, dealt.classes, learner, opinion)
 
 
-def with_opinion(public: Any, opinion: pd.DataFrame | None) -> Any:
-    """The public rows, with how probable each class is for each of them, if that is known."""
-    if opinion is None or isinstance(public, tuple):  # a method that learns from labels has no use for it
-        return public
-    known = PublicSet(tables.as_table(public, "public"))
-    known.opinion = opinion
-    return known
-
-
 def _opinion(study: Study, base: Path | None, public: Any) -> pd.DataFrame | None:
     """What the file of `data.opinion` says, if there is one and it is about these rows."""
     if study.data.opinion is None:
         return None
     where = f"data.opinion: {study.data.opinion}"
-    if study.data.public == TOGETHER or public is None:
-        raise ConfigError(f"{where} is about a file of public rows. Rows that this study makes come with theirs.")
+    file = study.data.source if study.federation.classes is not None else study.data.public
+    if not isinstance(file, str) or file == TOGETHER or public is None:
+        raise ConfigError(
+            f"{where} is about a file of public rows that were made up. Rows that this study makes come with theirs, "
+            "and real ones have none."
+        )
     found = read_frame((base or Path.cwd()) / Path(study.data.opinion).expanduser())
     if len(found) != tables.n_rows(public):
         raise ConfigError(
             f"{where} has {len(found)} rows, and the public set {tables.n_rows(public)}: take the file that lies "
             "beside these public rows, in the folder of the run that made them."
         )
-    numbers = all(pd.api.types.is_float_dtype(dtype) for dtype in found.dtypes)
-    if not numbers or not found.ge(0).all(axis=None) or not np.allclose(found.sum(axis=1), 1):
+    numbers = [pd.api.types.is_numeric_dtype(dtype) and dtype != np.bool_ for dtype in found.dtypes]
+    if not all(numbers) or not found.ge(0).all(axis=None) or not np.allclose(found.sum(axis=1), 1):
         raise ConfigError(f"{where} should have a column for each class, and probabilities that add up to 1 per row.")
+    if not getattr(getattr(study.build_algorithm(), "consensus", None), "weighs_opinion", False):
+        warnings.warn(f'{where} changes nothing: only the rule "informed" uses it.', Advice, stacklevel=2)
     return found
 
 

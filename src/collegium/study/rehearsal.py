@@ -210,7 +210,7 @@ def _rehearse(
         return run(
             prepared.algorithm,
             sites=sites,
-            public=prepared.shared,
+            public=prepared.told,
             classes=prepared.classes,
             global_learner=prepared.global_learner,
             seed=study.seed,

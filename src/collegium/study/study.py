@@ -386,7 +386,6 @@ class Study(File):
         from collegium.runs.findings import doubts
         from collegium.runs.runner import run
         from collegium.study.making import sites_with_public
-        from collegium.study.preparing import with_opinion
 
         study = self.single()
         with sites_with_public(study, out, base=base, resume=resume, overwrite=overwrite) as prepared:
@@ -396,7 +395,7 @@ class Study(File):
             return run(
                 prepared.algorithm,
                 sites=prepared.sites,
-                public=with_opinion(prepared.shared, prepared.opinion),
+                public=prepared.told,
                 test=prepared.test,
                 metrics=study.metrics,
                 alone=study.alone,

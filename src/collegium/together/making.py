@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -67,7 +66,8 @@ def with_names(
     named = []
     for column in columns:
         own = texts.get(column.name, [])
-        found_here = dict.fromkeys(json.loads(text) for text in own if text != naming.NOTHING)  # True and 1 are one
+        read = [naming.value_of(text) for text in own]
+        found_here = dict.fromkeys(value for value in read if value is not None)  # True and 1 are one
         known = tuple(found_here)[:MOST_CATEGORIES]
         missing = naming.NOTHING in own or not known if column.missing is None else column.missing
         named.append(replace(column, categories=known, missing=missing) if column.seeks_names else column)

@@ -16,6 +16,7 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -48,7 +49,6 @@ _SPARE: Final = 32
 NOTHING: Final = "null"
 _EXACT: Final = 2**53
 """Up to here every whole number is a float, too."""
-_LARGEST: Final = 2**1023
 Marks = NDArray[np.int8]
 Value = tuple[int, str]
 """The number of a column, and one of its values as JSON."""
@@ -74,7 +74,7 @@ ASSUMPTION: Final = (
 def text_of(value: Any, column: str | int) -> str:
     """A value as text; None stands for one that is missing.
 
-    Equal numbers have one text, whatever their type: which of them is met first must not matter.
+    It follows from the value alone. Equal numbers have one text, whatever their type, but for the very largest.
     """
     plain = value.item() if isinstance(value, np.generic) else value
     if plain is not None and not isinstance(plain, str | int | float):
@@ -83,9 +83,21 @@ def text_of(value: Any, column: str | int) -> str:
         )
     if isinstance(plain, float) and plain.is_integer() and abs(plain) <= _EXACT:
         plain = int(plain)
-    elif isinstance(plain, int) and abs(plain) > _EXACT and abs(plain) < _LARGEST and float(plain) == plain:
-        plain = float(plain)
+    elif isinstance(plain, int) and abs(plain) > _EXACT:
+        try:
+            plain = float(plain) if float(plain) == plain else plain
+        except OverflowError:
+            return hex(plain)  # too long to be spelled, and perhaps for Python to write in digits
     return json.dumps(plain, ensure_ascii=False)
+
+
+def value_of(text: str) -> str | int | float | None:
+    """The value of a text; None for one that is missing, and for what a site may have spelled that is no value."""
+    with suppress(ValueError, RecursionError):
+        value = json.loads(text)
+        if isinstance(value, str | int | float) and value == value:  # NaN is none
+            return value
+    return None
 
 
 def require_categories(column: pd.Series[Any]) -> None:
@@ -133,15 +145,12 @@ def texts_of(column: pd.Series[Any]) -> tuple[NDArray[np.int64], list[str]]:
 
     The text of a value follows from the value alone: a record that could change those of others would not be hidden.
     """
-    values = column.astype(object)
-    truth = np.fromiter((isinstance(value, bool | np.bool_) for value in values), dtype=np.bool_, count=len(values))
-    # True equals 1, and whichever came first would stand for both
-    codes, different = pd.factorize(values.where(~truth), use_na_sentinel=True)
-    found, texts = np.asarray(codes, dtype=np.int64), [text_of(value, str(column.name)) for value in different]
-    for told in (False, True) if truth.any() else ():
-        found[truth & (values == told).to_numpy(dtype=np.bool_)] = len(texts)
-        texts.append(text_of(told, str(column.name)))
-    return np.where(found < 0, len(texts), found), [*texts, NOTHING]
+    name, missing = str(column.name), column.isna()
+    # Values of different types may be equal, as True and 1 are: whichever came first would stand for both.
+    texts = [None if gone else text_of(value, name) for value, gone in zip(column.astype(object), missing, strict=True)]
+    codes, different = pd.factorize(np.array(texts, dtype=object), use_na_sentinel=True)
+    found = np.asarray(codes, dtype=np.int64)
+    return np.where(found < 0, len(different), found), [*different, NOTHING]
 
 
 def marks_of(counts: Floats, noise: float) -> Marks:
@@ -199,12 +208,19 @@ def spell(frame: pd.DataFrame, names: Sequence[Any], key: str, marks: Marks, cha
         codes, texts = texts_of(frame[name])
         for text in [texts[code] for code in np.unique(codes)]:
             numbers = hashed(key, name, text)
-            fits = len(text.encode(errors="replace")) <= LONGEST
-            if bar is not None and fits and bar.passes(marks, numbers[:TABLES] % BUCKETS):
+            if bar is not None and _fits(text) and bar.passes(marks, numbers[:TABLES] % BUCKETS):
                 words.append(_words(number, text))
                 where.append(_places(numbers, places))
     rows = np.array(words, dtype=np.uint64).reshape(-1, WIDTH)
     return Spellings(rows, np.array(where, dtype=np.int64).reshape(-1, COPIES), places)
+
+
+def _fits(text: str) -> bool:
+    """Whether a value is short enough to be spelled; half of a pair of surrogates cannot be."""
+    try:
+        return len(text.encode()) <= LONGEST
+    except UnicodeEncodeError:
+        return False
 
 
 def _places(numbers: NDArray[np.int64], places: int) -> NDArray[np.int64]:

@@ -106,7 +106,7 @@ def test_answers_without_memory_are_of_fewer_rows(monkeypatch: pytest.MonkeyPatc
         found = model.predict_logits(X)
     assert short.asked[:3] == [40, 40, 5], "others give back before fewer rows are asked"
     assert other.what is None
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # products of fewer rows round otherwise
     short.most_rows = 0
     with pytest.raises(torch.OutOfMemoryError), pytest.warns(CollegiumWarning):
         model.predict_logits(X)

@@ -17,7 +17,7 @@ import numpy as np
 from collegium.core.building import build
 from collegium.core.federation import Federation
 from collegium.core.labels import Labels, as_labels
-from collegium.core.public_set import PublicSet
+from collegium.core.public_set import PublicSet, with_opinion
 from collegium.core.scores import ask_measures, ask_scores
 from collegium.core.site import Exam, Site
 from collegium.core.workbench import Workbench
@@ -44,7 +44,7 @@ from collegium.runs.record import Record
 from collegium.runs.results import Run
 from collegium.runs.runner import Course, about_run, public_part, warn_of_failures
 from collegium.site.ledger import storage_errors
-from collegium.study.preparing import Prepared, coordinators_part, with_opinion
+from collegium.study.preparing import Prepared, coordinators_part
 from collegium.study.study import Study
 from collegium.wire import tables
 
