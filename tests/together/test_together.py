@@ -105,8 +105,8 @@ def test_what_no_model_can_have_said_of_these_rows_is_an_error(made: cg.PublicSe
 def test_a_run_goes_on_with_the_opinion_it_was_begun_with(made: cg.PublicSet, tmp_path: Any) -> None:
     method = cg.FedCT(1, consensus=cg.Informed())
     cg.run(method, sites=apart(), public=made, alone=False, out=tmp_path / "run")
+    other = with_opinion(made, made.opinion[["well", "ill"]])
     with pytest.raises(RecordError, match="another run: opinion_sha256 differ"):
-        other = with_opinion(made, made.opinion[["well", "ill"]])
         cg.run(method, sites=apart(), public=other, alone=False, out=tmp_path / "run", resume=True)
 
 
