@@ -245,15 +245,17 @@ def test_a_model_that_rules_a_class_out_can_be_outvoted() -> None:
     np.testing.assert_array_equal(cg.Informed().estimate(votes, own, opinion=impossible)[0].argmax(axis=1), truth)
 
 
-def test_where_sites_abstain_a_model_says_what_their_votes_do_not(meeting) -> None:
-    votes = [[0, 0, 0, -1], [1, 0, -1, -1], [-1, 2, -1, -1]]
-    opinion = np.array([[0.1, 0.8, 0.1], [0.1, 0.8, 0.1], [0.1, 0.8, 0.1], [0.1, 0.8, 0.1]])
+def test_where_sites_abstain_the_opinion_of_a_model_counts_like_one_more_vote(meeting) -> None:
+    votes = [[0, 0, 0, -1, -1], [1, 0, -1, -1, -1], [-1, 2, -1, -1, -1]]
+    opinion = np.array([[0.1, 0.8, 0.1]] * 4 + [[0.01, 0.95, 0.04]])
     fed = meeting(votes)
     fed.kept["informed"] = {f"s{i}": np.zeros((3, 3)) for i in range(3)}
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[2:] == [0, -1, -1]
     fed.opinion = opinion
-    # An even vote goes to the class that the model prefers; a class without a vote has no chance, and no row a label.
-    assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[0::2] == [1, 0]
-    assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[3] == -1
+    # It decides where votes are even, and where nobody votes if it is sure; two votes of three, or the only one, stand.
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist() == [1, 0, 0, -1, 1]
+    fed.opinion = opinion[:, [1, 0, 2]]
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist() == [0, 0, 0, -1, 0]
 
 
 def test_a_rule_asks_what_the_model_of_these_rows_says(meeting) -> None:

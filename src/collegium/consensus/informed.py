@@ -13,7 +13,8 @@ and a site that mixes two classes up is believed on the others.
   its labels are flipped or because it lies, counts as noise (`doubt`).
 - Where sites abstain, they vote only on what they know, and their counts, which are of all their rows, tell little of
   that: there, a site's vote counts as much as the site is believed, and a sample on which only sites vote that are not
-  believed gets no label.
+  believed gets no label. Of made-up rows, what the model behind them says counts like one more vote there, and where
+  nobody votes, it decides if it is sure.
 - Sites whose first votes are the same, sample by sample, count as one: a copy adds nothing.
 
 The counts are made of private rows and leave each site once, as AnswerCounts; a policy can refuse them, and then the
@@ -58,6 +59,8 @@ _LEAST: Final = 1e-6
 """A class that a model takes for less probable than this is improbable, not ruled out."""
 _MOST: Final = 2 / 3
 """With this share of the sites believed, samples on which only the others vote get no label."""
+_SURE: Final = 0.9
+"""A class that a model takes for so probable labels a made-up row on which nobody votes."""
 _EVEN: Final = 0.05
 """What the counts weigh where votes are counted: they decide where those are about even."""
 _CHANGE: Final = 2.0
@@ -139,7 +142,7 @@ class Informed(Consensus):
             posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes), fed.opinion)
             fed.confidences = posterior.max(axis=1)
             codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
-            codes[_left_open(votes, belief)] = -1
+            codes[_left_open(votes, belief, fed.opinion)] = -1
         for party, value in zip(replies, belief, strict=True):
             fed.note("belief", value, party=party)
         return Labels(codes, fed.n_classes)
@@ -171,8 +174,8 @@ class Informed(Consensus):
             belief = _beliefs(others, claimed, said, votes, belief)
             posterior, _ = _weighed(claimed, said, votes, belief, groups, prior)
         if (votes < 0).any():
-            posterior = _shares(votes, belief, groups, counts.shape[1]) + _EVEN * _of_voted(posterior, votes)
-            return posterior / (1 + _EVEN), belief
+            shares = _shares(votes, belief, groups, counts.shape[1], opinion)
+            return (shares + _EVEN * _of_voted(posterior, votes)) / (1 + _EVEN), belief
         # what nobody voted for may be right where more is known than votes
         return _of_voted(posterior, votes) if prior is None else posterior, belief
 
@@ -234,15 +237,19 @@ def _alike(fed: Federation, parties: Sequence[str], votes: Votes) -> list[Hashab
     return [known[party] for party in parties]
 
 
-def _left_open(votes: Votes, belief: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _left_open(
+    votes: Votes, belief: NDArray[np.float64], opinion: NDArray[np.floating[Any]] | None
+) -> NDArray[np.bool_]:
     """The samples on which nobody votes, or, where sites abstain, only some that are not believed.
 
     A site whose labels are flipped would otherwise decide wherever others are silent. Under strong skew, honest sites
-    are hardly borne out by others, either: then most are in doubt, and every vote counts.
+    are hardly borne out by others, either: then most are in doubt, and every vote counts. A made-up row whose class the
+    model behind it is sure of needs no vote.
     """
     believed = belief >= _BELIEVED
     counted = votes[believed] if believed.mean() >= _MOST else votes
-    return np.asarray((counted < 0).all(axis=0))
+    silent = np.asarray((counted < 0).all(axis=0))
+    return silent if opinion is None else silent & (opinion.max(axis=1) < _SURE)
 
 
 class _Groups:
@@ -272,10 +279,20 @@ def _shares_of_others(votes: Votes, groups: _Groups, n_classes: int) -> Iterator
     return ((other + 0.5) / (other + 0.5).sum(axis=1, keepdims=True) for other in others)
 
 
-def _shares(votes: Votes, belief: NDArray[np.float64], groups: _Groups, n_classes: int) -> Matrix:
-    """The share of each class in the votes on a sample, which count as their sites are believed."""
+def _shares(
+    votes: Votes,
+    belief: NDArray[np.float64],
+    groups: _Groups,
+    n_classes: int,
+    opinion: NDArray[np.floating[Any]] | None = None,
+) -> Matrix:
+    """The share of each class in the votes on a sample, which count as their sites are believed.
+
+    The opinion of the model behind made-up rows counts like one more site's vote.
+    """
     one_hot = np.eye(n_classes + 1)[:, :n_classes]
     total, _ = groups.sums(lambda place: belief[place] * one_hot[votes[place]])
+    total = total if opinion is None else total + opinion
     cast = total.sum(axis=1, keepdims=True)
     return np.where(cast > 0, total / np.where(cast > 0, cast, 1.0), 1 / n_classes)
 

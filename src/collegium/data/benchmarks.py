@@ -44,8 +44,12 @@ def data_folder(folder: Path | None = None) -> Path:
     """The folder of benchmark files: `folder`, else the one COLLEGIUM_DATA names, else the user's cache folder."""
     if folder is not None:
         return Path(folder)
-    if named := os.environ.get(FOLDER_VARIABLE):
-        return Path(named).expanduser()
+    named = os.environ.get(FOLDER_VARIABLE)
+    return Path(named).expanduser() if named else cache_folder()
+
+
+def cache_folder() -> Path:
+    """The user's own folder for what can be had again."""
     if sys.platform == "win32":
         cache = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     else:

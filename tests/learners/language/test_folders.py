@@ -94,6 +94,24 @@ def test_a_name_is_looked_up_in_the_folder_of_models(folder: Path, tmp_path: Pat
         find("../bert")
 
 
+def test_models_are_in_the_users_cache_wherever_benchmark_files_are(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLLEGIUM_MODELS")
+    for variable in ("XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(variable, str(tmp_path / "own"))
+    monkeypatch.setenv("COLLEGIUM_DATA", str(tmp_path / "data"))
+    own, shared = tmp_path / "own" / "collegium" / "models", tmp_path / "data" / "models"
+    assert folders.models_folder() == own
+    shutil.copytree(folder, shared / "reviews")
+    assert find("reviews").folder == shared / "reviews"
+    shutil.copytree(folder, own / "reviews")
+    assert find("reviews").folder == own / "reviews"
+    monkeypatch.setenv("COLLEGIUM_MODELS", str(tmp_path / "models"))
+    with pytest.raises(cg.ConfigError, match="no model 'reviews'"):
+        find("reviews")
+
+
 def test_a_name_in_the_cache_is_found_without_a_network(folder: Path, tmp_path: Path) -> None:
     commit = "0" * 40
     cached = tmp_path / "cache" / "models--ours--reviews"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from collegium.data.benchmarks import data_folder
+from collegium.data.benchmarks import cache_folder, data_folder
 from collegium.data.files import sha256_of
 from collegium.errors import ConfigError
 from collegium.learners.language import tiny
@@ -50,9 +50,18 @@ class Found:
 
 
 def models_folder() -> Path:
-    """Where models are looked up by name: the folder that COLLEGIUM_MODELS names, else `models` in the data folder."""
+    """Where models are looked up by name: the folder that COLLEGIUM_MODELS names, else `models` in the user's cache."""
     named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named).expanduser() if named else data_folder() / "models"
+    return Path(named).expanduser() if named else cache_folder() / "models"
+
+
+def folder_of(name: str) -> Path:
+    """Where the model of this name is or, if it is nowhere, belongs. Benchmark files may have models beside them."""
+    own = models_folder() / name
+    if own.is_dir() or os.environ.get(FOLDER_VARIABLE):
+        return own
+    shared = data_folder() / "models" / name
+    return shared if shared.is_dir() else own
 
 
 def find(model: str | Path, *, sha256: str | None = None, download: bool = False) -> Found:
@@ -79,8 +88,8 @@ def _folder(model: str, download: bool) -> Path:
     if Path(model).expanduser().is_dir():
         return Path(model).expanduser().resolve()
     is_name = model not in ("", ".", "..") and not Path(model).is_absolute() and ".." not in Path(model).parts
-    if is_name and (models_folder() / model).is_dir():
-        return (models_folder() / model).resolve()
+    if is_name and folder_of(model).is_dir():
+        return folder_of(model).resolve()
     if model == tiny.NAME:
         return tiny.folder()
     if model in KNOWN:

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from collegium.errors import ConfigError
-from collegium.learners.language.folders import models_folder
+from collegium.learners.language.folders import folder_of
 from collegium.learners.vision.weight_files import content_digest
 from collegium.registry import nearest
 
@@ -128,8 +128,8 @@ def find_backbone(model: Any) -> Backbone:
     if not isinstance(model, str | Path) or not str(model).strip():
         raise ConfigError(f"model must name a folder or a backbone, got {model!r}.")
     path = Path(model).expanduser()
-    if not path.exists() and path.name == str(model) and (models_folder() / path).is_dir():
-        path = models_folder() / path
+    if not path.exists() and path.name == str(model) and folder_of(path.name).is_dir():
+        path = folder_of(path.name)
     with _loading:  # sites of one process ask for it at the same time
         if str(model) in packages.KNOWN and not Path(model).is_dir():
             file = packages.find_file(str(model))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from collegium.errors import ConfigError
-from collegium.learners.language.folders import FOLDER_VARIABLE, models_folder
+from collegium.learners.language.folders import FOLDER_VARIABLE, folder_of
 from collegium.learners.vision.backbones import Backbone
 from collegium.learners.vision.folders import Recipe
 from collegium.learners.vision.weight_files import read_weights
@@ -36,7 +36,7 @@ class Package:
 
 def find_file(name: str) -> Path:
     """The weights of this name: those that are installed, or that the user has put into the data folder."""
-    package, place = KNOWN[name], models_folder() / name
+    package, place = KNOWN[name], folder_of(name)
     spec = importlib.util.find_spec(package.module)  # which does not import it
     folders = [] if spec is None else [Path(each) for each in spec.submodule_search_locations or ()]
     own = place / Path(package.file).name
