@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from collegium.data.benchmarks import data_folder
 from collegium.errors import ConfigError
 from collegium.reproduction.declared import PRETRAINING, Table, not_at_hand, tables
 from collegium.reproduction.plan import Estimates, ordered
@@ -71,6 +72,9 @@ class Piece:
                 are = "is" if len(names) == 1 else "are"
                 some = "" if len(left) == len(of_table) else f"{len(left)} of {len(of_table)} runs "
                 self._say(f"{table}: {some}not run, {', '.join(names)} {are} not in the data folder")
+        if missing:
+            folder = data_folder(self._conditions.data)
+            self._say(f"The data folder is {folder}: --data or COLLEGIUM_DATA names another.")
         return [unit for unit in units if not sources[unit] & missing]
 
     def _is_done(self, unit: Unit) -> bool:
