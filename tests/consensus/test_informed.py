@@ -246,16 +246,28 @@ def test_a_model_that_rules_a_class_out_can_be_outvoted() -> None:
 
 
 def test_where_sites_abstain_the_opinion_of_a_model_counts_like_one_more_vote(meeting) -> None:
-    votes = [[0, 0, 0, -1, -1], [1, 0, -1, -1, -1], [-1, 2, -1, -1, -1]]
-    opinion = np.array([[0.1, 0.8, 0.1]] * 4 + [[0.01, 0.95, 0.04]])
+    votes = [[0, 0, 0, -1], [1, 0, -1, -1], [-1, 2, -1, -1]]
+    opinion = np.array([[0.1, 0.8, 0.1]] * 4)
     fed = meeting(votes)
     fed.kept["informed"] = {f"s{i}": np.zeros((3, 3)) for i in range(3)}
-    assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[2:] == [0, -1, -1]
-    fed.opinion = opinion
-    # It decides where votes are even, and where nobody votes if it is sure; two votes of three, or the only one, stand.
-    assert cg.Informed(doubt=False)(fed, say()).codes.tolist() == [1, 0, 0, -1, 1]
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[2:] == [0, -1]
+    fed.opinion = opinion  # it decides where votes are even; two votes of three, or the only one, stand
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist() == [1, 0, 0, -1]
     fed.opinion = opinion[:, [1, 0, 2]]
-    assert cg.Informed(doubt=False)(fed, say()).codes.tolist() == [0, 0, 0, -1, 0]
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist() == [0, 0, 0, -1]
+
+
+@pytest.mark.parametrize(("voted", "wrong", "labelled"), [(100, 2, True), (100, 3, False), (20, 0, False)])
+def test_rows_nobody_votes_on_get_the_class_a_model_is_sure_of_where_votes_bear_it_out(
+    meeting, voted: int, wrong: int, labelled: bool
+) -> None:
+    sure, unsure = np.array([0.04, 0.95, 0.01]), np.array([0.1, 0.8, 0.1])
+    silent, unsettled = [-1, -1], [0] * 50
+    said = [1] * (voted - wrong) + [2] * wrong + unsettled + silent
+    fed = meeting([said, [*said[:10], *[-1] * (len(said) - 10)]])  # the other one votes on few rows
+    fed.kept["informed"] = {f"s{i}": np.zeros((3, 3)) for i in range(2)}
+    fed.opinion = np.stack([sure] * voted + [unsure] * 50 + [sure, unsure])  # what it is unsure of tells nothing of it
+    assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[-2:] == [1 if labelled else -1, -1]
 
 
 def test_a_rule_asks_what_the_model_of_these_rows_says(meeting) -> None:

@@ -13,8 +13,8 @@ and a site that mixes two classes up is believed on the others.
   its labels are flipped or because it lies, counts as noise (`doubt`).
 - Where sites abstain, they vote only on what they know, and their counts, which are of all their rows, tell little of
   that: there, a site's vote counts as much as the site is believed, and a sample on which only sites vote that are not
-  believed gets no label. Of made-up rows, what the model behind them says counts like one more vote there, and where
-  nobody votes, it decides if it is sure.
+  believed gets no label. Of made-up rows, what the model behind them says counts like one more vote there. Where nobody
+  votes, it decides if it is sure, and if nearly all votes on other rows that it is sure of agree with it.
 - Sites whose first votes are the same, sample by sample, count as one: a copy adds nothing.
 
 The counts are made of private rows and leave each site once, as AnswerCounts; a policy can refuse them, and then the
@@ -60,7 +60,10 @@ _LEAST: Final = 1e-6
 _MOST: Final = 2 / 3
 """With this share of the sites believed, samples on which only the others vote get no label."""
 _SURE: Final = 0.9
-"""A class that a model takes for so probable labels a made-up row on which nobody votes."""
+"""A class that a model takes for so probable labels a made-up row on which nobody votes ..."""
+_BORNE_OUT: Final = 0.97
+"""... where votes say the same on such a share of the rows that a model is so sure of. (Two rows more, one of them
+wrong, are imagined: a few rows bear nothing out.)"""
 _EVEN: Final = 0.05
 """What the counts weigh where votes are counted: they decide where those are about even."""
 _CHANGE: Final = 2.0
@@ -244,12 +247,23 @@ def _left_open(
 
     A site whose labels are flipped would otherwise decide wherever others are silent. Under strong skew, honest sites
     are hardly borne out by others, either: then most are in doubt, and every vote counts. A made-up row whose class the
-    model behind it is sure of needs no vote.
+    model behind it is sure of needs no vote, as far as votes on other rows bear that model out: with much noise in it,
+    it is as sure and less often right.
     """
     believed = belief >= _BELIEVED
     counted = votes[believed] if believed.mean() >= _MOST else votes
     silent = np.asarray((counted < 0).all(axis=0))
-    return silent if opinion is None else silent & (opinion.max(axis=1) < _SURE)
+    return silent if opinion is None else silent & ~_known_without_votes(counted, opinion)
+
+
+def _known_without_votes(votes: Votes, opinion: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """The rows whose class the model behind them is sure of; none, unless the votes on such rows bear it out."""
+    sure = np.asarray(opinion.max(axis=1) >= _SURE)
+    cast = np.stack([(votes == code).sum(axis=0) for code in range(opinion.shape[1])])
+    agreed = cast[opinion.argmax(axis=1), np.arange(len(sure))] == cast.max(axis=0)
+    held = sure & cast.any(axis=0)
+    borne_out = (agreed[held].sum() + 1) / (held.sum() + 2) >= _BORNE_OUT
+    return sure & borne_out
 
 
 class _Groups:
