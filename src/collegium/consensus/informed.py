@@ -262,8 +262,8 @@ def _known_without_votes(votes: Votes, opinion: NDArray[np.floating[Any]]) -> ND
     cast = np.stack([(votes == code).sum(axis=0) for code in range(opinion.shape[1])])
     agreed = cast[opinion.argmax(axis=1), np.arange(len(sure))] == cast.max(axis=0)
     held = sure & cast.any(axis=0)
-    borne_out = (agreed[held].sum() + 1) / (held.sum() + 2) >= _BORNE_OUT
-    return sure & borne_out
+    borne_out = (np.count_nonzero(agreed & held) + 1) / (np.count_nonzero(held) + 2) >= _BORNE_OUT
+    return sure if borne_out else np.zeros_like(sure)
 
 
 class _Groups:
