@@ -125,10 +125,34 @@ def test_nothing_of_an_earlier_run_stays_and_nothing_of_anybody_elses_goes(run, 
     run.save(folder, overwrite=True)
     assert (folder / "public.parquet").read_bytes() == b"rows of the user's own"
     assert (folder / "labels.npy").exists()
-    (folder / "opinion.parquet").write_bytes(b"")
-    cancer.run(cg.Local()).save(folder, overwrite=True)
-    assert not [name for name in ("labels.npy", "opinion.parquet", "public.parquet") if (folder / name).exists()]
-    assert cg.load(folder).labels is None
+    told = pd.DataFrame({"benign": [1.0], "malignant": [0.0]})
+    replace(run, opinion=told, known_verdict=told).save(folder, overwrite=True)
+    assert cg.load(folder).known_verdict is not None
+    assert (folder / "opinion.parquet").exists()
+    alone = cancer.run(cg.Local())
+    replace(alone, _models={"site0": alone.models["site0"]}, known_verdict=None).save(folder, overwrite=True)
+    assert not [
+        name for name in ("labels.npy", "opinion.parquet", "tables/verdict.parquet") if (folder / name).exists()
+    ]
+    assert [file.name for file in (folder / "models").iterdir()] == ["0-site0.pkl"]
+    assert (folder / "public.parquet").read_bytes() == b"rows of the user's own"
+    loaded = cg.load(folder)
+    assert (loaded.labels, loaded.made, loaded.opinion, loaded.known_verdict) == (None, None, None, None)
+
+
+def test_files_of_the_users_own_beside_a_run_stay(cancer, tmp_path):
+    (tmp_path / "labels.npy").write_bytes(b"mine")
+    with pytest.raises(cg.errors.ConfigError, match="not empty, and holds no run: choose another folder"):
+        cancer.run(cg.FedCT(rounds=1), out=tmp_path)
+    with pytest.raises(cg.errors.ConfigError, match="no run that could be resumed"):
+        cancer.run(cg.FedCT(rounds=1), out=tmp_path, resume=True)
+    folder = tmp_path / "run"
+    cancer.run(cg.FedCT(rounds=1), out=folder)
+    (folder / "public.parquet").write_bytes(b"rows of the user's own")
+    cancer.run(cg.FedCT(rounds=1), out=folder, resume=True)
+    assert (folder / "public.parquet").read_bytes() == b"rows of the user's own"
+    assert cg.load(folder).labels is not None
+    assert (tmp_path / "labels.npy").read_bytes() == b"mine"
 
 
 def test_a_run_with_a_folder_is_saved_there_as_it_ends(cancer, tmp_path):

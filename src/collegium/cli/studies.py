@@ -23,7 +23,7 @@ from collegium.cli.privacy import claim_text, print_privacy, privacy_records
 from collegium.cli.watch import watched
 from collegium.errors import Advice, CollegiumWarning, ConfigError
 from collegium.reports.tables import bytes_text, frame_table
-from collegium.runs.folder import remove_earlier_run
+from collegium.runs.folder import not_empty, remove_earlier_run
 from collegium.runs.loading import load
 from collegium.runs.reasons import raised_at
 from collegium.runs.results import Run
@@ -93,10 +93,7 @@ def folder_for(study: Study, out: Path | None, *, resume: bool, force: bool) -> 
     if force and not resume:
         remove_earlier_run(folder)
     if not resume and folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(
-            f"{folder} is not empty. Continue the run in it with --resume, replace it with --force, or choose another "
-            "folder with --out."
-        )
+        raise ConfigError(not_empty(folder, "--resume", "--force", "choose another folder with --out"))
     return folder
 
 

@@ -22,6 +22,8 @@ _PAUSE: Final = 20.0
 _LOCK: Final = "lock"
 _TRACES: Final = {_LOCK, trail.FILE, trail.STOP}
 """What a run leaves that came to nothing."""
+_SIGNS: Final = {"run.json", "record", *_TRACES}
+"""Any of these is there once a run was begun."""
 
 
 class RunFolder:
@@ -36,10 +38,9 @@ class RunFolder:
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file: choose a folder for out.")
         if path.is_dir() and any(path.iterdir()) and not resume:
-            raise ConfigError(
-                f"{path} is not empty. Continue the run in it with resume=True, replace it with overwrite=True, or "
-                "choose another folder."
-            )
+            raise ConfigError(not_empty(path, "resume=True", "overwrite=True", "choose another folder"))
+        if path.is_dir() and any(path.iterdir()) and not holds_a_run(path):
+            raise ConfigError(f"{path} holds files, but no run that could be resumed: choose another folder.")
         self.path = path
         self.trail = trail.Trail(path)
         """What is written for whoever watches the run."""
@@ -94,6 +95,18 @@ class RunFolder:
         run.save(self.path, overwrite=True)
         run.report(self.path / "report.html")
         self.trail.finish()
+
+
+def holds_a_run(folder: Path) -> bool:
+    """Whether a run was begun in this folder."""
+    return any((folder / name).exists() for name in _SIGNS)
+
+
+def not_empty(folder: Path, resume: str, replace: str, another: str) -> str:
+    """What to do where there are files already."""
+    if not holds_a_run(folder):
+        return f"{folder} is not empty, and holds no run: {another}."
+    return f"{folder} is not empty. Continue the run in it with {resume}, replace it with {replace}, or {another}."
 
 
 def remove_earlier_run(folder: Path) -> None:

@@ -13,7 +13,20 @@ from collegium.auditing.result import read_audits
 from collegium.core.labels import Labels
 from collegium.errors import StorageError
 from collegium.runs.results import Run
-from collegium.runs.run_files import CONFIDENCES, FORMAT, MADE, OPINION, TABLES, read_by_site, read_text
+from collegium.runs.run_files import (
+    CONFIDENCES,
+    FORMAT,
+    LABELS,
+    MADE,
+    OPINION,
+    OWN_CONFIDENCES,
+    OWN_LABELS,
+    TABLES,
+    VERDICT,
+    files_of,
+    read_by_site,
+    read_text,
+)
 
 
 def load(path: str | Path) -> Run:
@@ -36,25 +49,25 @@ def load(path: str | Path) -> Run:
             name: pd.read_parquet(folder / "tables" / f"{name}.parquet") for name in (*TABLES, "class_counts")
         }
         classes = np.array(stored["classes"])
-        codes = np.load(folder / "labels.npy", allow_pickle=False) if (folder / "labels.npy").is_file() else None
-        own = read_by_site(folder / "labels.npz")
-        judged, sure = folder / "tables" / "verdict.parquet", folder / CONFIDENCES
+        files = {name: folder / name for name in files_of(folder) if (folder / name).is_file()}
+        codes = np.load(files[LABELS], allow_pickle=False) if LABELS in files else None
+        own = read_by_site(files[OWN_LABELS]) if OWN_LABELS in files else {}
         return Run(
             **frames,
             about=stored["about"],
             classes=classes,
             labels=own or (None if codes is None else Labels(codes, len(classes))),
-            confidences=read_by_site(folder / "confidences.npz"),
-            consensus_confidences=np.load(sure, allow_pickle=False) if sure.is_file() else None,
+            confidences=read_by_site(files[OWN_CONFIDENCES]) if OWN_CONFIDENCES in files else {},
+            consensus_confidences=np.load(files[CONFIDENCES], allow_pickle=False) if CONFIDENCES in files else None,
             _models={party: folder / "models" / file for party, file in stored["models"].items()},
             _global_models={name: folder / "models" / file for name, file in stored["global"].items()},
             study=read_text(folder / "study.toml"),
             environment=json.loads(read_text(folder / "env.json") or "{}"),
             finished=stored["finished"],
             audits=read_audits(folder / "audits"),
-            known_verdict=pd.read_parquet(judged) if judged.is_file() else None,
-            made=pd.read_parquet(folder / MADE) if (folder / MADE).is_file() else None,
-            opinion=pd.read_parquet(folder / OPINION) if (folder / OPINION).is_file() else None,
+            known_verdict=pd.read_parquet(files[VERDICT]) if VERDICT in files else None,
+            made=pd.read_parquet(files[MADE]) if MADE in files else None,
+            opinion=pd.read_parquet(files[OPINION]) if OPINION in files else None,
         )
     except StorageError:
         raise

@@ -332,24 +332,41 @@ class Run:
         if (folder / "run.json").exists() and not overwrite:
             raise ConfigError(f"{folder} already contains a run: choose another folder, or pass overwrite=True.")
         with storage_errors(folder, StorageError):
+            folder.mkdir(parents=True, exist_ok=True)
+            own = self._own_files()
+            models, shared = run_files.write_models(folder, self.models, self.global_models)
+            own |= {f"models/{file}" for file in (*models.values(), *shared.values())}
+            run_files.forget_files(folder, run_files.files_of(folder) - own)
             self.write_tables(folder)
-            files, shared = run_files.write_models(folder, self.models, self.global_models)
-            if (folder / "run.json").exists():
-                run_files.forget_results(folder)
             if isinstance(self.labels, Labels):
                 codes = self.labels.codes
-                write_file(folder / "labels.npy", lambda file: np.save(file, codes, allow_pickle=False))
+                write_file(folder / run_files.LABELS, lambda file: np.save(file, codes, allow_pickle=False))
             elif self.labels is not None:
-                run_files.write_by_site(folder / "labels.npz", self.labels)
-                run_files.write_by_site(folder / "confidences.npz", self.confidences)
+                run_files.write_by_site(folder / run_files.OWN_LABELS, self.labels)
+                run_files.write_by_site(folder / run_files.OWN_CONFIDENCES, self.confidences)
             if (sure := self.consensus_confidences) is not None:
                 write_file(folder / run_files.CONFIDENCES, lambda file: np.save(file, sure, allow_pickle=False))
             if self.made is not None:
                 write_file(folder / run_files.MADE, self.made.to_parquet)
             if self.opinion is not None:
                 write_file(folder / run_files.OPINION, self.opinion.to_parquet)
-            self.write_about(folder, files, shared, finished=True)
+            self.write_about(folder, models, shared, own, finished=True)
         return folder
+
+    def _own_files(self) -> set[str]:
+        """Which of the files that not every run has this one writes."""
+        common = isinstance(self.labels, Labels)
+        there = {
+            run_files.LABELS: common,
+            run_files.OWN_LABELS: self.labels is not None and not common,
+            run_files.OWN_CONFIDENCES: self.labels is not None and not common,
+            run_files.CONFIDENCES: self.consensus_confidences is not None,
+            run_files.MADE: self.made is not None,
+            run_files.OPINION: self.opinion is not None,
+            run_files.VERDICT: self.known_verdict is not None,
+            "study.toml": self.study is not None,
+        }
+        return {name for name, written in there.items() if written}
 
     def report(self, path: str | Path) -> Path:
         """Write a report as one self-contained HTML file, to read or print."""
@@ -372,11 +389,18 @@ class Run:
             write_file(folder / "tables" / f"{name}.parquet", lambda file, n=name: tables[n].to_parquet(file))
 
     def write_about(
-        self, folder: Path, models: dict[str, str], shared: dict[str, str] | None = None, *, finished: bool
+        self,
+        folder: Path,
+        models: dict[str, str],
+        shared: dict[str, str] | None = None,
+        own: set[str] | None = None,
+        *,
+        finished: bool,
     ) -> None:
-        """What the run is, and which files belong to it."""
+        """What the run is, and which files belong to it (None: those that did before)."""
         about = {"format": run_files.FORMAT, "finished": finished, "about": self.about, "models": models}
         about |= {"global": shared or {}, "classes": self.classes.tolist(), "incomplete": self.incomplete}
+        about["files"] = sorted(run_files.files_of(folder) if own is None else own)
         texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
         if self.study is not None:
             texts["study.toml"] = self.study

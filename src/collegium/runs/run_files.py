@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,12 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 CONFIDENCES: Final = "consensus_confidences.npy"
 MADE: Final = "public.parquet"
 OPINION: Final = "opinion.parquet"
+LABELS: Final = "labels.npy"
+OWN_LABELS: Final = "labels.npz"
+OWN_CONFIDENCES: Final = "confidences.npz"
+VERDICT: Final = "tables/verdict.parquet"
+_ANY: Final = (LABELS, OWN_LABELS, OWN_CONFIDENCES, CONFIDENCES, MADE, OPINION, VERDICT)
+"""What a run may have had that does not say which files are its own: one of an earlier version."""
 
 
 def write_file(path: Path, write: Any) -> None:
@@ -42,10 +49,20 @@ def write_file(path: Path, write: Any) -> None:
         raise
 
 
-def forget_results(folder: Path) -> None:
-    """Remove what an earlier run here may have had, and not every run has."""
-    for name in ("labels.npy", "labels.npz", "confidences.npz", CONFIDENCES, MADE, OPINION):
-        (folder / name).unlink(missing_ok=True)
+def files_of(folder: Path) -> set[str]:
+    """The files that the run in this folder says are its own, of those that not every run has."""
+    try:
+        about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):  # no run, or a damaged file: nothing is known to be its own
+        return set()
+    return set(about.get("files", _ANY)) if isinstance(about, dict) else set()
+
+
+def forget_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove what an earlier run here had, and this one has not."""
+    for name in names:
+        if not Path(name).is_absolute() and ".." not in Path(name).parts:
+            (folder / name).unlink(missing_ok=True)
 
 
 def write_models(
