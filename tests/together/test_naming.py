@@ -10,6 +10,7 @@ import pytest
 from tests.together.tables import rows, sites
 
 import collegium as cg
+from collegium.data.files import read_table
 from collegium.errors import ConfigError, SiteError
 from collegium.privacy import accountant
 from collegium.privacy.budget import read_charges
@@ -18,6 +19,7 @@ from collegium.privacy.mechanisms.blinding import Blinding
 from collegium.secure.secret_counts import NoisySum
 from collegium.together import naming
 from collegium.together.columns import read_column
+from collegium.together.grids import grid_of
 from collegium.together.making import with_names
 
 KEY = "ab" * 32
@@ -91,21 +93,29 @@ def test_a_record_changes_no_counts_but_its_own(one: Any, others: list[Any]) -> 
         naming.spell(own, ["a"], KEY, everything(), 0.5, 64)
 
 
-@pytest.mark.parametrize("value", ["x", "", "ä", '"', 1, -3, 1.5, True, False, 2.0**60, float("inf")], ids=repr)
-def test_a_value_is_read_as_it_was_written(value: Any) -> None:
-    assert naming.value_of(naming.text_of(value, "a")) == value
-
-
-@pytest.mark.parametrize("text", ["", "{", "[1]", "{}", "[" * 50, "nonsense", "NaN", "null"])
-def test_what_is_no_value_is_left_out(text: str) -> None:
-    assert naming.value_of(text) is None
+@pytest.mark.parametrize("record", ["x", "", "1,5", "True", "9" * 30])
+@pytest.mark.parametrize("cells", ["1 2 3", "01 1.0 7", "1.5 2.25 .5", "1,5 2,25 3", "True False True", "1e3 12E4 7"])
+def test_a_record_of_a_file_changes_no_counts_but_its_own(tmp_path, cells: str, record: str) -> None:
+    """Though it may change what type the whole column is read as."""
+    text, X = "code;state\n" + "".join(f"{cell};{state}\n" for cell in cells.split() * 100 for state in "ab"), []
+    for name, more in (("without", ""), ("with", f"{record};a\n")):
+        (tmp_path / f"{name}.csv").write_text(text + more, encoding="utf-8")
+        X.append(pd.DataFrame(read_table(tmp_path / f"{name}.csv", "state")[0]))
+    without, with_it = (naming.count_values(each, ["code"], KEY).counts for each in X)
+    assert np.linalg.norm(with_it - without) <= np.sqrt(naming.TABLES)
+    codes = [1, 2, 3] if cells == "1 2 3" else [True, False] if "T" in cells else [1.5, 0.5, 7]
+    for said in (codes, (0, 4)):
+        grid = grid_of(read_column("code", said, np.dtype(object)))
+        counts = [np.bincount(grid.codes(each["code"])[0] + 1, minlength=grid.cells + 1)[1:] for each in X]
+        assert np.abs(counts[1] - counts[0]).sum() <= 1
+        assert counts[0].sum() > 0
 
 
 def test_a_site_that_spells_what_is_no_value_ends_nothing() -> None:
     total = NoisySum(np.zeros(naming.CELLS), 4, 1.0)
     columns = [read_column("word", "category")]
     (named,) = with_names(columns, ["word"], [(0, "[1]"), (0, '"a"'), (0, "{"), (0, "1"), (0, "true")], KEY, total)
-    assert set(named.categories) == {"a", 1}
+    assert set(named.categories) == {"a", "1", "True"}  # all of one type, as a file has them
     assert not named.missing
 
 

@@ -14,6 +14,7 @@ from pandas.api import types
 from collegium.core.settings import FiniteFloat, Settings
 from collegium.errors import ConfigError
 from collegium.registry import nearest
+from collegium.together.values import fits_a_file, of_one_type, text_of
 
 Kind = Literal["category", "integer", "real"]
 _KINDS: Final = ", ".join(repr(kind) for kind in get_args(Kind))
@@ -60,9 +61,13 @@ class Column(Settings):
                 f"Column {self.name!r}: its categories must be text or numbers. Turn others into text at all sites, as "
                 "intervals with .astype(str)."
             )
+        if not all(map(fits_a_file, self.categories)):
+            raise ConfigError(f"Column {self.name!r}: its categories must be text or numbers of at most 15 digits.")
+        object.__setattr__(self, "categories", of_one_type(self.categories))
         empty = not self.categories and not self.missing
-        if len(set(self.categories)) < len(self.categories) or empty:
-            raise ConfigError(f"Column {self.name!r}: give its categories, each once.")
+        if len({text_of(each, self.name) for each in self.categories or ()}) < len(self.categories) or empty:
+            alike = "" if len(set(self.categories)) < len(self.categories) else " ('01' and '1' are the same number)"
+            raise ConfigError(f"Column {self.name!r}: give its categories, each once{alike}.")
         if len(self.categories) > MOST_CATEGORIES:
             raise ConfigError(
                 f"Column {self.name!r} has too many categories: {len(self.categories)}, and at most {MOST_CATEGORIES} "

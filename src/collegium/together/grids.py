@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
 from collegium.together.columns import MOST_BINS, Column, plain
+from collegium.together.values import numbers_in, text_of
 
 OCTAVES: Final = tuple(2.0**power for power in range(-10, 31))
 """Where a range is not declared, it is found among powers of two."""
@@ -72,13 +73,22 @@ class Grid:
         return found, outside
 
     def _categories_at(self, values: pd.Series[Any]) -> NDArray[np.int64]:
-        numbers = {value: number for number, value in enumerate(self.categories)}
-        return np.array([numbers.get(plain(value), NOWHERE) for value in values.tolist()], dtype=np.int64)
+        numbers = {text_of(value, self.name): number for number, value in enumerate(self.categories)}
+        known: dict[tuple[type, Any], int] = {}  # with its type: 1 and True are equal, and not the same value
+        cells = np.full(len(values), NOWHERE, dtype=np.int64)
+        for place, value in enumerate(map(plain, values.tolist())):
+            if not isinstance(value, str | int | float):
+                continue
+            key = type(value), value
+            if key not in known:
+                known[key] = numbers.get(text_of(value, self.name), NOWHERE)
+            cells[place] = known[key]
+        return cells
 
     def _intervals_at(
         self, values: pd.Series[Any], absent: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], int, NDArray[np.bool_]]:
-        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+        numbers = numbers_in(values)
         absent = absent | np.isnan(numbers)
         low, high = self.edges[0], self.edges[-1]
         outside = int(((numbers < low) | (numbers > high)).sum())

@@ -18,6 +18,7 @@ from collegium.together import naming
 from collegium.together.columns import MOST_CATEGORIES, Column, widened
 from collegium.together.grids import Grid, grid_of, search_grid
 from collegium.together.planning import Floats, Groups, Measured, expected, number_of_rows
+from collegium.together.values import as_text, value_of
 
 _SURE: Final = 4.0
 """By how many standard deviations of noise rows must stand out for a range to be beyond doubt."""
@@ -66,9 +67,8 @@ def with_names(
     named = []
     for column in columns:
         own = texts.get(column.name, [])
-        read = [naming.value_of(text) for text in own]
-        found_here = dict.fromkeys(value for value in read if value is not None)  # True and 1 are one
-        known = tuple(found_here)[:MOST_CATEGORIES]
+        read = [value_of(text) for text in own]
+        known = tuple(value for value in read if value is not None)[:MOST_CATEGORIES]
         missing = naming.NOTHING in own or not known if column.missing is None else column.missing
         named.append(replace(column, categories=known, missing=missing) if column.seeks_names else column)
     return tuple(named)
@@ -216,14 +216,28 @@ def _any_of(column: Column) -> Column:
 def like(made: pd.DataFrame, template: Any) -> Any:
     """The made-up rows as a table of the same type as the sites' own."""
     if isinstance(template, np.ndarray):
-        typed = {name: _typed(made[name], template.dtype) for name in made} if template.dtype != object else made
+        if template.dtype == object:
+            return pd.DataFrame({name: _typed(made[name], own) for name, own in _columns(made, template)}).to_numpy()
+        typed = {name: _typed(made[name], pd.Series(dtype=template.dtype)) for name in made}
         return pd.DataFrame(typed).to_numpy(dtype=template.dtype)
     named = made.set_axis(template.columns, axis=1)
-    return pd.DataFrame({name: _typed(named[name], dtype) for name, dtype in template.dtypes.items()})
+    return pd.DataFrame({name: _typed(named[name], template[name]) for name in template})
 
 
-def _typed(values: pd.Series[Any], dtype: Any) -> pd.Series[Any]:
-    """A range that was found may go beyond what small integers hold."""
-    if isinstance(dtype, np.dtype) and dtype.kind in "iu":
+def _columns(made: pd.DataFrame, template: NDArray[Any]) -> list[tuple[Any, pd.Series[Any]]]:
+    return [(name, pd.Series(template[:, place], dtype=object)) for place, name in enumerate(made)]
+
+
+def _typed(values: pd.Series[Any], own: pd.Series[Any]) -> pd.Series[Any]:
+    """Made-up values of a column as those of a site's own column, where they can be."""
+    dtype: Any = own.dtype
+    if isinstance(dtype, pd.CategoricalDtype):
+        spelled = {as_text(each): each for each in dtype.categories.tolist()}
+        return values.map(lambda value: spelled.get(as_text(value)), na_action="ignore").astype(dtype)
+    if isinstance(dtype, pd.StringDtype) or any(isinstance(value, str) for value in own):
+        return values.astype(object).map(as_text, na_action="ignore").astype(dtype)
+    if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and any(isinstance(value, str) for value in values):
+        return values  # other sites have texts here
+    if isinstance(dtype, np.dtype) and dtype.kind in "iu":  # a range that was found may go beyond small integers
         values = values.clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
     return values.astype(dtype)

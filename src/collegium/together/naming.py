@@ -16,7 +16,6 @@ import hashlib
 import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +28,7 @@ from collegium.errors import ConfigError
 from collegium.privacy.composition import gaussian_epsilon
 from collegium.together.columns import MOST_CATEGORIES
 from collegium.together.planning import Floats
+from collegium.together.values import text_of
 
 TABLES: Final = 10
 BUCKETS: Final = 512
@@ -47,8 +47,6 @@ _CAPS: Final = (48, 64, 96, 127)
 """A single table shows no more than this, however full a bucket is: others may share it."""
 _SPARE: Final = 32
 NOTHING: Final = "null"
-_EXACT: Final = 2**53
-"""Up to here every whole number is a float, too."""
 Marks = NDArray[np.int8]
 Value = tuple[int, str]
 """The number of a column, and one of its values as JSON."""
@@ -69,35 +67,6 @@ ASSUMPTION: Final = (
     "where values of text are found: the coordinator draws the key of their hash at random, and hands on their noisy "
     "counts as they are"
 )
-
-
-def text_of(value: Any, column: str | int) -> str:
-    """A value as text; None stands for one that is missing.
-
-    It follows from the value alone. Equal numbers have one text, whatever their type, but for the very largest.
-    """
-    plain = value.item() if isinstance(value, np.generic) else value
-    if plain is not None and not isinstance(plain, str | int | float):
-        raise ConfigError(
-            f"Column {column!r} holds {type(plain).__name__}: turn it into text or numbers, or declare its categories."
-        )
-    if isinstance(plain, float) and plain.is_integer() and abs(plain) <= _EXACT:
-        plain = int(plain)
-    elif isinstance(plain, int) and abs(plain) > _EXACT:
-        try:
-            plain = float(plain) if float(plain) == plain else plain
-        except OverflowError:
-            return hex(plain)  # too long to be spelled, and perhaps for Python to write in digits
-    return json.dumps(plain, ensure_ascii=False)
-
-
-def value_of(text: str) -> str | int | float | None:
-    """The value of a text; None for one that is missing, and for what a site may have spelled that is no value."""
-    with suppress(ValueError, RecursionError):
-        value = json.loads(text)
-        if isinstance(value, str | int | float) and value == value:  # NaN is none
-            return value
-    return None
 
 
 def require_categories(column: pd.Series[Any]) -> None:
