@@ -183,6 +183,9 @@ def test_check_with_a_study_says_what_would_be_allowed(kit, collegium):
 def test_check_says_that_scores_leave_if_the_study_asks_for_them(kit, collegium):
     (line,) = [line for line in collegium("check", str(kit), "study.toml").splitlines() if "scores.score" in line]
     assert line.split("│")[-2].strip() == "yes"
+    study = STUDY.replace('source = "public.csv"', 'source = "public.csv"\nopinion = "of-the-coordinator.parquet"')
+    (kit.parent / "study.toml").write_text(study)
+    assert "could take part" in collegium("check", str(kit), "study.toml")
     (kit.parent / "study.toml").write_text(STUDY + "metrics = false\n")
     assert "scores.score" not in collegium("check", str(kit), "study.toml")
 

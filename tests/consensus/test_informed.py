@@ -270,6 +270,28 @@ def test_rows_nobody_votes_on_get_the_class_a_model_is_sure_of_where_votes_bear_
     assert cg.Informed(doubt=False)(fed, say()).codes.tolist()[-2:] == [1 if labelled else -1, -1]
 
 
+def test_what_only_sites_that_are_not_believed_vote_on_gets_the_models_class_or_none(meeting) -> None:
+    truth = RNG.integers(2, size=600)
+    good = [np.where(np.arange(600) < 400, says(0.97, truth), -1) for _ in range(7)]
+    bad = [np.where(RNG.random(600) < 0.9, 1 - truth, truth) for _ in range(3)]
+    fed = meeting([*good, *bad], n_classes=2)
+    fed.kept["informed"] = {f"s{i}": counts(0.95) for i in range(10)}
+    assert (cg.Informed()(fed, say()).codes[400:] == -1).all()
+    fed.opinion = np.stack([0.08 + 0.84 * (truth == code) for code in range(2)], axis=1)
+    assert cg.Informed()(fed, say()).codes[400:].tolist() == truth[400:].tolist()
+    assert fed.confidences is not None
+    np.testing.assert_allclose(fed.confidences[400:], 0.92)
+    assert (cg.Informed(confidence=0.93)(fed, say()).codes[400:] == -1).all()
+
+
+def test_votes_that_are_even_bear_no_model_out(meeting) -> None:
+    said = RNG.integers(2, size=300)
+    fed = meeting([[*said, -1], [*(1 - said), -1]], n_classes=2)
+    fed.kept["informed"] = {f"s{i}": np.zeros((2, 2)) for i in range(2)}
+    fed.opinion = np.stack([0.04 + 0.92 * (np.append(said, 1) == code) for code in range(2)], axis=1)
+    assert cg.Informed(doubt=False)(fed, say()).codes[-1] == -1
+
+
 def test_a_rule_asks_what_the_model_of_these_rows_says(meeting) -> None:
     fed = meeting([[0, 1, 2], [0, 1, 2]])
     fed.kept["informed"] = {f"s{i}": np.zeros((3, 3)) for i in range(2)}

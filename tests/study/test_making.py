@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 
 import collegium as cg
 from collegium.cli.main import app
+from collegium.data.files import read_rows
 from collegium.errors import Advice, ConfigError
 from collegium.site.ledger import read_ledger
 from collegium.study.preparing import coordinators_part
+from collegium.study.rehearsal import rehearse
 
 TABLE: dict[str, Any] = {
     "name": "together",
@@ -164,11 +166,64 @@ def test_what_is_said_of_other_rows_is_refused(folder: Path, tmp_path: Path) -> 
     refused(0.5, "opinion.csv has 299 rows, and the public set 300", 299)
     refused(0.7, "probabilities that add up to 1")
     refused("?", "probabilities that add up to 1")
+    pd.DataFrame({"sick": [0.5] * 300, "well": [0.5] * 300}).to_csv(tmp_path / "sick.csv", index=False)
+    with pytest.raises(ConfigError, match=r"about the classes 'sick', 'well', and this study has 'ill', 'well'"):
+        using(public, str(tmp_path / "sick.csv")).prepare(folder)
     refused(-0.5, "probabilities that add up to 1")
     with pytest.raises(ConfigError, match="is about a file of public rows"):
         using("together", str(tmp_path / "opinion.csv")).run(base=folder)
+    making = {"algorithm": {"name": "together", "columns": TABLE["together"]["columns"]}}
+    federated = {"data": {"source": "none", "opinion": "any.csv"}, "federation": {"classes": ["ill", "well"]}}
+    with pytest.raises(ConfigError, match="is about a file of public rows"):
+        coordinators_part(cg.Study.from_dict(making | federated))
     with pytest.raises(ConfigError, match=r"missing\.parquet"):
         using(public, str(tmp_path / "missing.parquet")).run(base=folder)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_an_opinion_goes_with_its_own_rows_alone(suffix: str, folder: Path, tmp_path: Path) -> None:
+    making = ["public", "make", str(folder / "study.toml"), "--set", "together.rows=60"]
+    for seed in (1, 2):
+        out = [
+            *making,
+            "--out",
+            str(tmp_path / f"{seed}.{suffix}"),
+            "--opinion",
+            str(tmp_path / f"opinion{seed}.parquet"),
+        ]
+        assert CliRunner().invoke(app, [*out, "--set", f"seed={seed}"]).exit_code == 0
+    using(str(tmp_path / f"1.{suffix}"), str(tmp_path / "opinion1.parquet")).prepare(folder)
+    with pytest.raises(ConfigError, match=rf"opinion2.parquet is about other rows than .*1.{suffix}"):
+        using(str(tmp_path / f"1.{suffix}"), str(tmp_path / "opinion2.parquet")).prepare(folder)
+    turned = read_rows(tmp_path / f"1.{suffix}").iloc[::-1]
+    turned.to_parquet(tmp_path / "turned.parquet")
+    with pytest.raises(ConfigError, match="is about other rows"):
+        using(str(tmp_path / "turned.parquet"), str(tmp_path / "opinion1.parquet")).prepare(folder)
+
+
+def test_an_opinion_reaches_rehearsals_between_organisations(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _ = rows(300, 9)
+    X.drop(columns="ward").to_parquet(tmp_path / "others.parquet")
+    pd.DataFrame({"well": [0.25] * 300, "ill": [0.75] * 300}).to_parquet(tmp_path / "said.parquet")
+    data = {"source": "others.parquet", "opinion": "said.parquet"}
+    study = cg.Study.from_dict({"data": data, "algorithm": INFORMED, "federation": {"classes": ["ill", "well"]}})
+    told, estimate = [], cg.Informed.estimate
+
+    def seen(self: cg.Informed, votes: Any, counts: Any, alike: Any = None, opinion: Any = None) -> Any:
+        told.append(opinion)
+        return estimate(self, votes, counts, alike, opinion)
+
+    monkeypatch.setattr(cg.Informed, "estimate", seen)
+    rehearse(study, rounds=1, base=tmp_path)
+    (tmp_path / "study.toml").write_text(study.to_toml())
+    done = CliRunner().invoke(
+        app, ["report", "--ethics", str(tmp_path / "study.toml"), "--out", str(tmp_path / "page.html")]
+    )
+    assert done.exit_code == 0, done.output
+    assert len(told) > 1
+    assert all(np.array_equal(each, [[0.75, 0.25]] * 300) for each in told)
 
 
 def test_between_organisations_the_coordinator_needs_no_rows_to_make_one() -> None:
@@ -203,6 +258,16 @@ def test_the_command_writes_what_the_model_says_of_them_too(folder: Path, tmp_pa
     told = pd.read_parquet(opinion)
     assert list(told.columns) == ["ill", "well"]
     assert len(told) == 300
+    assert str(opinion) in done.output
+    again = CliRunner().invoke(app, [*arguments, "--set", 'data.opinion="old.parquet"', "--json"])
+    assert json.loads(again.output.splitlines()[-1])["opinion"] is None
+    same = CliRunner().invoke(app, [*arguments[:-1], str(opinion), "--opinion", str(opinion)])
+    assert "this file will hold the rows" in str(same.exception)
+    (tmp_path / "file").touch()
+    under = tmp_path / "file" / "opinion.parquet"
+    unwritable = CliRunner().invoke(app, [*arguments[:-1], str(tmp_path / "no.csv"), "--opinion", str(under)])
+    assert str(under) in str(unwritable.exception)
+    assert not (tmp_path / "no.csv").exists()
     for wrong in ([str(tmp_path / "opinion.csv")], [str(opinion), "--set", 'together.model="fitted"']):
         refused = CliRunner().invoke(app, [*arguments, "--opinion", *wrong])
         assert isinstance(refused.exception, ConfigError), refused.output

@@ -93,8 +93,12 @@ def test_what_a_model_says_is_found_by_the_names_of_classes(made: cg.PublicSet) 
     ("spoiled", "words"),
     [
         (lambda told: told.iloc[:10], "is about 10 rows, and there are 3000"),
-        (lambda told: told.assign(ill=np.nan), "some are NaN or negative"),
-        (lambda told: told.assign(ill=-1.0), "some are NaN or negative"),
+        (lambda told: told.assign(ill=np.nan), "add up to 1 in each row: some are not"),
+        (lambda told: told.assign(ill=-1.0), "add up to 1 in each row: some are not"),
+        (lambda told: 100 * told, "add up to 1 in each row: some are not"),
+        (lambda told: 0 * told, "add up to 1 in each row: some are not"),
+        (lambda told: told.assign(ill="much"), "add up to 1 in each row: some are not"),
+        (lambda told: told.to_numpy(), "a DataFrame with a column for each class"),
     ],
 )
 def test_what_no_model_can_have_said_of_these_rows_is_an_error(made: cg.PublicSet, spoiled: Any, words: str) -> None:

@@ -103,7 +103,7 @@ def _making(study: Study, base: Path) -> Method:
 def _rehearsed(study: Study, base: Path) -> Run:
     part = coordinators_part(study, base)
     parties = study.federation.parties or ["each site"]
-    return rehearsal.rehearse_federation(study, part.shared, part.classes, parties)
+    return rehearsal.rehearse_federation(study, part.shared, part.classes, parties, opinion=part.opinion)
 
 
 def _party(study: Study | None, number: int, name: str, run: Run | None, *, federated: bool) -> Party:

@@ -15,6 +15,7 @@ from collegium.data.files import read_rows
 from collegium.errors import ConfigError, StorageError
 from collegium.site.ledger import storage_errors
 from collegium.study.study import Study
+from collegium.together.values import about
 
 Rows = Annotated[Path, typer.Argument(help="The made-up rows (Parquet or CSV).", metavar="PUBLIC")]
 Own = Annotated[Path, typer.Argument(help="The site's own rows (Parquet or CSV).", metavar="OWN")]
@@ -40,23 +41,32 @@ def make(
 ) -> None:
     """Have a study's simulated sites make a public set together, and write it to a file."""
     study = Study.from_toml(file, [*(changes or ()), 'data.public="together"'])
+    study = study.model_copy(update={"data": study.data.model_copy(update={"opinion": None})})  # it is made anew, too
     if out.suffix not in (".parquet", ".csv"):
         raise ConfigError(f"{out}: rows are written to a .parquet or a .csv file.")
     if opinion is not None and (opinion.suffix != ".parquet" or study.together.model != "tree"):
         words = "what the model says is written to a .parquet file, and only the default's model says it."
         raise ConfigError(f"--opinion {opinion}: {words}")
+    if opinion is not None and opinion.resolve() == out.resolve():
+        raise ConfigError(f"--opinion {opinion}: this file will hold the rows; name another one.")
+    for each in (out, opinion):
+        if each is not None:
+            with storage_errors(each, StorageError):
+                each.parent.mkdir(parents=True, exist_ok=True)
     made = study.make_public(keep, base=file.parent)
     rows = made.X if isinstance(made.X, pd.DataFrame) else pd.DataFrame(np.asarray(made.X)).rename(columns=str)
     with storage_errors(out, StorageError):
-        out.parent.mkdir(parents=True, exist_ok=True)
         rows.to_csv(out, index=False) if out.suffix == ".csv" else rows.to_parquet(out)
-        if opinion is not None and made.opinion is not None:
-            opinion.parent.mkdir(parents=True, exist_ok=True)
-            made.opinion.to_parquet(opinion)
+    if opinion is not None and made.opinion is not None:
+        with storage_errors(opinion, StorageError):
+            about(made.opinion, rows).to_parquet(opinion)
     if as_json:
-        typer.echo(json.dumps({"file": str(out), "sha256": made.digest, **(made.made or {})}))
+        files = {"file": str(out), "opinion": None if opinion is None else str(opinion)}
+        typer.echo(json.dumps({**files, "sha256": made.digest, **(made.made or {})}))
         return
     typer.echo(f"{len(rows):,} made-up rows: {out}\nHash: {made.digest}\nEach record paid: {made.claim}")
+    if opinion is not None:
+        typer.echo(f"How probable each class is for them: {opinion}")
     for assumption in made.claim.assumptions if made.claim is not None else ():
         typer.echo(f"  if {assumption}")
 

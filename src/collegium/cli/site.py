@@ -147,6 +147,7 @@ def _read_plan(path: Path, setup: SiteSetup, public: Table | None) -> tuple[Plan
     from collegium.study.preparing import coordinators_part
 
     study = Study.from_toml(path, own=False)  # the coordinator wrote it
+    study = study.model_copy(update={"data": study.data.model_copy(update={"opinion": None})})  # and alone reads that
     own = SiteSection(learner=setup.file.learner, prepare=setup.file.prepare)
     as_here = study.model_copy(update={"sites": [own]})  # what this site's learner would release
     parties = study.federation.parties or [ANY_PARTY]

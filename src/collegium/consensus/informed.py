@@ -143,9 +143,13 @@ class Informed(Consensus):
             votes = np.stack([reply.labels.codes for reply in replies.values()])
             own = np.stack([counts.get(party, np.zeros((fed.n_classes,) * 2)) for party in replies])
             posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes), fed.opinion)
+            silent = unknown = _left_open(votes, belief)
+            if fed.opinion is not None:  # whoever votes there is not believed
+                posterior = np.where(silent[:, None], fed.opinion, posterior)
+                unknown = silent & ~_known_without_votes(votes, belief, fed.opinion)
             fed.confidences = posterior.max(axis=1)
             codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
-            codes[_left_open(votes, belief, fed.opinion)] = -1
+            codes[unknown] = -1
         for party, value in zip(replies, belief, strict=True):
             fed.note("belief", value, party=party)
         return Labels(codes, fed.n_classes)
@@ -240,29 +244,32 @@ def _alike(fed: Federation, parties: Sequence[str], votes: Votes) -> list[Hashab
     return [known[party] for party in parties]
 
 
-def _left_open(
-    votes: Votes, belief: NDArray[np.float64], opinion: NDArray[np.floating[Any]] | None
-) -> NDArray[np.bool_]:
+def _left_open(votes: Votes, belief: NDArray[np.float64]) -> NDArray[np.bool_]:
     """The samples on which nobody votes, or, where sites abstain, only some that are not believed.
 
     A site whose labels are flipped would otherwise decide wherever others are silent. Under strong skew, honest sites
-    are hardly borne out by others, either: then most are in doubt, and every vote counts. A made-up row whose class the
-    model behind it is sure of needs no vote, as far as votes on other rows bear that model out: with much noise in it,
-    it is as sure and less often right.
+    are hardly borne out by others, either: then most are in doubt, and every vote counts.
     """
+    return np.asarray((_counted(votes, belief) < 0).all(axis=0))
+
+
+def _counted(votes: Votes, belief: NDArray[np.float64]) -> Votes:
     believed = belief >= _BELIEVED
-    counted = votes[believed] if believed.mean() >= _MOST else votes
-    silent = np.asarray((counted < 0).all(axis=0))
-    return silent if opinion is None else silent & ~_known_without_votes(counted, opinion)
+    return votes[believed] if believed.mean() >= _MOST else votes
 
 
-def _known_without_votes(votes: Votes, opinion: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
-    """The rows whose class the model behind them is sure of; none, unless the votes on such rows bear it out."""
+def _known_without_votes(
+    votes: Votes, belief: NDArray[np.float64], opinion: NDArray[np.floating[Any]]
+) -> NDArray[np.bool_]:
+    """The made-up rows whose class the model behind them is sure of.
+
+    None, unless votes on such rows bear the model out: with much noise in it, it is as sure and less often right.
+    """
     sure = np.asarray(opinion.max(axis=1) >= _SURE)
-    cast = np.stack([(votes == code).sum(axis=0) for code in range(opinion.shape[1])])
-    agreed = cast[opinion.argmax(axis=1), np.arange(len(sure))] == cast.max(axis=0)
-    held = sure & cast.any(axis=0)
-    borne_out = (np.count_nonzero(agreed & held) + 1) / (np.count_nonzero(held) + 2) >= _BORNE_OUT
+    cast = np.stack([(_counted(votes, belief) == code).sum(axis=0) for code in range(opinion.shape[1])])
+    decided = sure & ((cast == cast.max(axis=0)).sum(axis=0) == 1)  # a tie, or no vote at all, says nothing
+    agreed = decided & (cast.argmax(axis=0) == opinion.argmax(axis=1))
+    borne_out = (np.count_nonzero(agreed) + 1) / (np.count_nonzero(decided) + 2) >= _BORNE_OUT
     return sure if borne_out else np.zeros_like(sure)
 
 

@@ -331,6 +331,8 @@ def opinion_about(public: PublicSet | None, classes: NDArray[Any]) -> NDArray[np
     """How probable each of these classes is for each public row, where the model that made the rows says so."""
     if public is None or public.opinion is None:
         return None
+    if not isinstance(public.opinion, pd.DataFrame):
+        raise ConfigError("public: what a model says of classes should be a DataFrame with a column for each class.")
     told, wanted = public.opinion.rename(columns=str), names_of(classes)
     if len(told) != len(public):
         raise ConfigError(
@@ -346,9 +348,12 @@ def opinion_about(public: PublicSet | None, classes: NDArray[Any]) -> NDArray[np
             stacklevel=3,
         )
         return None
-    shares = told[wanted].to_numpy(np.float64)
-    if not np.isfinite(shares).all() or shares.min(initial=0.0) < 0:
-        raise ConfigError("public: what a model says of classes should be probabilities: some are NaN or negative.")
+    numbers = all(pd.api.types.is_numeric_dtype(dtype) for dtype in told.dtypes)
+    shares = told[wanted].to_numpy(np.float64, na_value=np.nan) if numbers else np.full(1, np.nan)
+    if not (shares >= 0).all() or not np.allclose(shares.sum(axis=1), 1, atol=1e-3):
+        raise ConfigError(
+            "public: what a model says of classes should be probabilities that add up to 1 in each row: some are not."
+        )
     return np.asarray(shares)
 
 

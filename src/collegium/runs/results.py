@@ -28,6 +28,7 @@ from collegium.runs.narrow import Narrow
 from collegium.runs.run_files import TABLES, read_model, write_file
 from collegium.runs.verdict import Alone, answered_right, concerns, in_html, judge
 from collegium.site.ledger import storage_errors
+from collegium.together.values import about
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -349,7 +350,8 @@ class Run:
             if self.made is not None:
                 write_file(folder / run_files.MADE, self.made.to_parquet)
             if self.opinion is not None:
-                write_file(folder / run_files.OPINION, self.opinion.to_parquet)
+                told = self.opinion if self.made is None else about(self.opinion, self.made)
+                write_file(folder / run_files.OPINION, told.to_parquet)
             self.write_about(folder, models, shared, own, finished=True)
         return folder
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from collegium.core.algorithm import Algorithm
 from collegium.core.building import build
+from collegium.core.labels import names_of, shorten
 from collegium.core.public_set import PublicSet, with_opinion
 from collegium.core.site import Site
 from collegium.data.files import read_frame, read_rows, read_table
@@ -37,6 +38,7 @@ from collegium.study.site_files import (
 )
 from collegium.together.columns import read_columns, template_of
 from collegium.together.making import like, stand_ins
+from collegium.together.values import is_about
 from collegium.wire import tables
 
 if TYPE_CHECKING:
@@ -96,11 +98,11 @@ def prepare_study(
     if algorithm.needs_public and public is None:
         what = f"{type(algorithm).__name__} shares opinions on a public set"
         raise ConfigError(f"data.public: {what}: name a file of public rows, or the share of all rows that is public.")
-    opinion = _opinion(study, base, public)
+    opinion = _opinion(study, base, public, dealt.classes)
     return Prepared(algorithm, sites, made or public, dealt.truth, test, dealt.classes, learner, opinion)
 
 
-def _opinion(study: Study, base: Path | None, public: Any) -> pd.DataFrame | None:
+def _opinion(study: Study, base: Path | None, public: Any, classes: NDArray[Any]) -> pd.DataFrame | None:
     """What the file of `data.opinion` says, if there is one and it is about these rows."""
     if study.data.opinion is None:
         return None
@@ -112,6 +114,9 @@ def _opinion(study: Study, base: Path | None, public: Any) -> pd.DataFrame | Non
             "and real ones have none."
         )
     found = read_frame((base or Path.cwd()) / Path(study.data.opinion).expanduser())
+    rows = (base or Path.cwd()) / Path(file).expanduser()
+    if not is_about(found, read_rows(rows)):
+        raise ConfigError(f"{where} is about other rows than {file}: take the file that was written beside these rows.")
     if len(found) != tables.n_rows(public):
         raise ConfigError(
             f"{where} has {len(found)} rows, and the public set {tables.n_rows(public)}: take the file that lies "
@@ -120,6 +125,9 @@ def _opinion(study: Study, base: Path | None, public: Any) -> pd.DataFrame | Non
     numbers = [pd.api.types.is_numeric_dtype(dtype) and dtype != np.bool_ for dtype in found.dtypes]
     if not all(numbers) or not found.ge(0).all(axis=None) or not np.allclose(found.sum(axis=1), 1):
         raise ConfigError(f"{where} should have a column for each class, and probabilities that add up to 1 per row.")
+    if sorted(map(str, found.columns)) != sorted(names_of(classes)):
+        told, here = (shorten(np.array(names, dtype=object)) for names in (list(found.columns), names_of(classes)))
+        raise ConfigError(f"{where} is about the classes {told}, and this study has {here}.")
     if not getattr(getattr(study.build_algorithm(), "consensus", None), "weighs_opinion", False):
         warnings.warn(f'{where} changes nothing: only the rule "informed" uses it.', Advice, stacklevel=2)
     return found
@@ -296,7 +304,7 @@ def coordinators_part(study: Study, base: Path | None = None) -> Prepared:
             "algorithm together, which writes public.parquet, and then this one with that file as data.source."
         )
     if algorithm.makes_public:
-        return Prepared(algorithm, [], None, None, None, classes, None)
+        return Prepared(algorithm, [], None, None, None, classes, None, _opinion(study, base, None, classes))
     if study.data.source is None:
         raise ConfigError("data.source: between organisations this is the file of public rows, and required.")
     file = (base or Path.cwd()) / Path(study.data.source).expanduser()
@@ -304,4 +312,4 @@ def coordinators_part(study: Study, base: Path | None = None) -> Prepared:
     rows, truth = (read_rows(file), None) if target is None else read_table(file, target, least_classes=1)
     public = scaled(rows)
     learner = global_learner(study, public)
-    return Prepared(algorithm, [], public, truth, None, classes, learner, _opinion(study, base, public))
+    return Prepared(algorithm, [], public, truth, None, classes, learner, _opinion(study, base, public, classes))

@@ -124,7 +124,7 @@ def rehearse(study: Study, *, rounds: int = 3, base: Path | None = None) -> Run:
     if study.federation.classes is not None:
         part = coordinators_part(study, base)
         parties = study.federation.parties or [f"site {number}" for number in range(_SITES)]
-        return rehearse_federation(study, part.shared, part.classes, parties, rounds=rounds)
+        return rehearse_federation(study, part.shared, part.classes, parties, rounds=rounds, opinion=part.opinion)
     return _rehearse(study, study.prepare(base), rounds, _rehearsing)
 
 
@@ -136,6 +136,7 @@ def rehearse_federation(
     *,
     rounds: int | None = None,
     callbacks: Sequence[Callback] = (),
+    opinion: pd.DataFrame | None = None,
 ) -> Run:
     """A rehearsal by a coordinator, whose sites keep their rows to themselves: public rows, classes and names suffice.
 
@@ -155,7 +156,7 @@ def rehearse_federation(
         Site(party, rows, labels, learner=site_learner(study, number, party, X, X), unlabeled=unlabeled)
         for number, party in enumerate(parties)
     ]
-    prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner(study, X))
+    prepared = Prepared(algorithm, sites, X, y, None, all_classes, global_learner(study, X), opinion)
     learner_for = (lambda site: site.learner) if algorithm.needs else _stand_in
     return _rehearse(study, prepared, rounds, learner_for, callbacks)
 

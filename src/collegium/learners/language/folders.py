@@ -58,7 +58,7 @@ def models_folder() -> Path:
 def folder_of(name: str) -> Path:
     """Where the model of this name is or, if it is nowhere, belongs. Benchmark files may have models beside them."""
     own = models_folder() / name
-    if own.is_dir() or os.environ.get(FOLDER_VARIABLE):
+    if os.environ.get(FOLDER_VARIABLE) or (own.is_dir() and any(own.iterdir())):
         return own
     shared = data_folder() / "models" / name
     return shared if shared.is_dir() else own
