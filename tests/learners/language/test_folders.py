@@ -105,7 +105,9 @@ def test_models_are_in_the_users_cache_wherever_benchmark_files_are(
     assert folders.models_folder() == own
     shutil.copytree(folder, shared / "reviews")
     assert find("reviews").folder == shared / "reviews"
-    shutil.copytree(folder, own / "reviews")
+    (own / "reviews").mkdir(parents=True)  # empty: what was begun there came to nothing
+    assert find("reviews").folder == shared / "reviews"
+    shutil.copytree(folder, own / "reviews", dirs_exist_ok=True)
     assert find("reviews").folder == own / "reviews"
     monkeypatch.setenv("COLLEGIUM_MODELS", str(tmp_path / "models"))
     with pytest.raises(cg.ConfigError, match="no model 'reviews'"):
