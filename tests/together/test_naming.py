@@ -93,8 +93,21 @@ def test_a_record_changes_no_counts_but_its_own(one: Any, others: list[Any]) -> 
         naming.spell(own, ["a"], KEY, everything(), 0.5, 64)
 
 
-@pytest.mark.parametrize("record", ["x", "", "1,5", "True", "9" * 30])
-@pytest.mark.parametrize("cells", ["1 2 3", "01 1.0 7", "1.5 2.25 .5", "1,5 2,25 3", "True False True", "1e3 12E4 7"])
+@pytest.mark.parametrize("record", ["x", "", "1,5", "True", "9" * 30, "9223372036854775809"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        "1 NA 2",
+        "1 9223372036854775809 NA",
+        "1 INF -iNfinity",
+        "1 2 3",
+        "01 1.0 7",
+        "1.5 2.25 .5",
+        "1,5 2,25 3",
+        "True False True",
+        "1e3 12E4 7",
+    ],
+)
 def test_a_record_of_a_file_changes_no_counts_but_its_own(tmp_path, cells: str, record: str) -> None:
     """Though it may change what type the whole column is read as."""
     text, X = "code;state\n" + "".join(f"{cell};{state}\n" for cell in cells.split() * 100 for state in "ab"), []
@@ -103,7 +116,7 @@ def test_a_record_of_a_file_changes_no_counts_but_its_own(tmp_path, cells: str, 
         X.append(pd.DataFrame(read_table(tmp_path / f"{name}.csv", "state")[0]))
     without, with_it = (naming.count_values(each, ["code"], KEY).counts for each in X)
     assert np.linalg.norm(with_it - without) <= np.sqrt(naming.TABLES)
-    codes = [1, 2, 3] if cells == "1 2 3" else [True, False] if "T" in cells else [1.5, 0.5, 7]
+    codes = [1, 2, 3] if cells == "1 2 3" else [True, False] if "T" in cells else [1, 1.5, 0.5, 7]
     for said in (codes, (0, 4)):
         grid = grid_of(read_column("code", said, np.dtype(object)))
         counts = [np.bincount(grid.codes(each["code"])[0] + 1, minlength=grid.cells + 1)[1:] for each in X]

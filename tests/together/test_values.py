@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ def test_what_is_no_value_is_left_out(text: str) -> None:
         [1.5, "1.5", "1,5", "1.50", "15e-1"],
         [2**53, 2**53 + 1, float(2**53), str(2**53)],
         [0, -0.0, "-0"],
-        [10**400, float("inf"), "inf", "Infinity"],
+        [10**400, float("inf"), "inf", "Infinity", "INF", "+iNf"],
+        [435, 4.35 * 100, 434.99999999999994],
     ],
 )
 def test_what_reads_as_the_same_number_or_truth_value_is_the_same(same: list[Any]) -> None:
@@ -75,8 +77,64 @@ def test_made_up_values_are_of_the_sites_own_type() -> None:
         assert found["a"].dtype == own.dtype
         assert found["a"].tolist()[:2] == expected
         assert found["a"].isna().tolist() == [False, False, True]
-    other = like(pd.DataFrame({"a": ["x", "1"]}), pd.DataFrame({"a": [1, 2]}))
-    assert other["a"].tolist() == ["x", "1"]  # another site has texts
+
+
+@pytest.mark.parametrize(
+    ("made", "own", "expected"),
+    [
+        (["x", "1"], [1, 2], ["x", "1"]),  # another site has texts
+        (["02", "01"], [1, 2], [2, 1]),
+        (["02", None], [1, 2], [2.0, None]),
+        (["True", "False"], [True, False], [True, False]),
+        ([True, None], [True, False], [True, None]),
+        ([1.0, np.nan], [1, 2], [1.0, None]),
+        ([0.5, 1.0], [1, 2], [0.5, 1.0]),
+        ([1e6, -1.0], np.array([1, 2], dtype=np.uint8), [255, 0]),
+        (["1,5", "2"], [0.5, 1.5], [1.5, 2.0]),
+    ],
+)
+def test_made_up_values_are_as_the_sites_read_them_and_nothing_is_lost(made: Any, own: Any, expected: Any) -> None:
+    found = like(pd.DataFrame({"a": made}), pd.DataFrame({"a": own}))["a"]
+    assert [None if pd.isna(value) else value for value in found] == expected
+
+
+def test_values_that_are_nearly_whole_are_found() -> None:
+    doses = [4.35 * 100, 0.57 * 100, 12.5]
+    some = [
+        cg.Site(s.name, pd.DataFrame({"dose": [doses[n % 3] for n in range(300)], "age": s.X["age"]}), s.y)
+        for s in sites(3, 300)
+    ]
+    made = cg.public_together(some, epsilon=20, rows=60, columns={"dose": "category", "age": (18, 90)})
+    assert sorted(set(made.X["dose"])) == pytest.approx([12.5, 57.0, 435.0])
+
+
+@pytest.mark.parametrize(("spelled", "declared"), [(["01", "02"], ["1", "2"]), (["true", "false"], ["True", "False"])])
+def test_values_that_sites_spell_otherwise_come_with_a_warning(spelled: list[str], declared: list[str]) -> None:
+    some = [
+        cg.Site(s.name, s.X.assign(code=pd.Series([[*spelled, "x"][n % 3] for n in range(300)], dtype=object)), s.y)
+        for s in sites(3, 300)
+    ]
+    columns: dict[str, Any] = {"age": (18, 90), "dose": (0, 50), "sex": ["F", "M"], "ward": ["A", "B", "C"]}
+    with pytest.warns(cg.DoubtfulResult, match="values of 'code' read as those of the sites and are spelled otherwise"):
+        made = cg.public_together(some, epsilon=20, rows=60, columns=columns)
+    assert set(made.X["code"]) == {*declared, "x"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = cg.public_together(some, epsilon=20, rows=60, columns=columns | {"code": [*spelled, "x"]})
+    assert set(made.X["code"]) == {*spelled, "x"}
+
+
+def test_sites_of_which_one_alone_has_no_gaps_make_a_set() -> None:
+    some = []
+    for number, site in enumerate(sites(3, 200)):
+        visits = pd.Series(np.arange(200) % 4, dtype="int64")
+        some.append(
+            cg.Site(site.name, pd.DataFrame({"visits": visits.where(visits > 0) if number else visits}), site.y)
+        )
+    columns = {"visits": {"low": 0, "high": 4, "kind": "integer", "missing": True}}
+    made = cg.public_together(some, epsilon=20, rows=100, columns=columns)
+    assert made.X["visits"].isna().any()
+    assert set(made.X["visits"].dropna()) <= {0, 1, 2, 3, 4}
 
 
 def test_values_of_several_types_are_made_and_written(tmp_path) -> None:

@@ -24,6 +24,11 @@ SUFFIXES: Final = (".csv", ".csv.gz", ".csv.xz", ".parquet", ".npz")
 MOST_NAMES_SHOWN: Final = 12
 _LOOKED_AT: Final = 200
 """Rows of a CSV file by which its decimal mark is found out."""
+_MISSING: Final = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+"""What stands for a missing value in a CSV file: what pandas takes for one."""
 DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
@@ -102,8 +107,10 @@ def _read_csv(path: Path) -> pd.DataFrame:
         check_names(header.iloc[0].tolist(), path)
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             # Without index_col, one cell more than there are names would silently make the first column row labels.
-            table: pd.DataFrame = pd.read_csv(path, encoding="utf-8-sig", low_memory=False, index_col=False, **dialect)
-        return table
+            table: pd.DataFrame = pd.read_csv(
+                path, encoding="utf-8-sig", low_memory=False, index_col=False, float_precision="round_trip", **dialect
+            )
+        return _with_gaps(table)
     except pd.errors.EmptyDataError:
         raise ConfigError(f"{path}: the file is empty; save or copy it again.") from None
     except pd.errors.ParserWarning:
@@ -116,6 +123,16 @@ def _read_csv(path: Path) -> pd.DataFrame:
         raise ConfigError(f"{path}: the file is not UTF-8 text; save it as CSV in UTF-8.") from None
     except DAMAGED as error:
         raise _unreadable(path, error) from None
+
+
+def _with_gaps(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with missing values where words say so, also in columns that a number of 20 digits made text."""
+    for name, dtype in table.dtypes.items():
+        if pd.api.types.is_object_dtype(dtype) or pd.api.types.is_string_dtype(dtype):
+            words = table[name].isin(_MISSING)
+            if words.any():
+                table[name] = table[name].mask(words)
+    return table
 
 
 def _dialect(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from collegium.runs.results import Run
 from collegium.runs.runner import run
 from collegium.secure.messages import MaskedCounts
 from collegium.together.columns import Column, read_columns, same_columns, template_of
-from collegium.together.making import like
+from collegium.together.making import like, warn_of_spelling
 from collegium.wire import tables
 
 
@@ -112,6 +112,7 @@ def public_together(
     claim = accountant.claim([algorithm.site_charge(0).assuming(SEEDED_NOISE)])
     public = PublicSet(like(made.made, sites[0].X), claim, made)
     public.opinion = made.opinion
+    warn_of_spelling(public.X, sites[0].X)
     return public
 
 

@@ -18,7 +18,7 @@ from collegium.together import naming
 from collegium.together.columns import MOST_CATEGORIES, Column, widened
 from collegium.together.grids import Grid, grid_of, search_grid
 from collegium.together.planning import Floats, Groups, Measured, expected, number_of_rows
-from collegium.together.values import as_text, value_of
+from collegium.together.values import as_text, number_of, text_of, truth_of, value_of
 
 _SURE: Final = 4.0
 """By how many standard deviations of noise rows must stand out for a range to be beyond doubt."""
@@ -224,8 +224,35 @@ def like(made: pd.DataFrame, template: Any) -> Any:
     return pd.DataFrame({name: _typed(named[name], template[name]) for name in template})
 
 
+def warn_of_spelling(made: Any, template: Any) -> None:
+    """A warning where made-up values are the sites' own, and yet spelled otherwise: 1 for 01, True for true."""
+    if not isinstance(made, pd.DataFrame) or not isinstance(template, pd.DataFrame):
+        return
+    otherwise = []
+    for name in made:
+        if not _holds_text(template[name]):
+            continue
+        ours, theirs = (set(map(as_text, each[name].dropna())) for each in (made, template))
+        read = {text_of(value, str(name)) for value in theirs}
+        if any(value not in theirs and text_of(value, str(name)) in read for value in ours):
+            otherwise.append(repr(name))
+    if otherwise:
+        warnings.warn(
+            f"Made-up values of {', '.join(otherwise)} read as those of the sites and are spelled otherwise, as 1 for "
+            "01 or True for true: sites may not know them. Declare the categories of these columns as sites spell them.",
+            DoubtfulResult,
+            stacklevel=3,
+        )
+
+
 def _columns(made: pd.DataFrame, template: NDArray[Any]) -> list[tuple[Any, pd.Series[Any]]]:
     return [(name, pd.Series(template[:, place], dtype=object)) for place, name in enumerate(made)]
+
+
+def _holds_text(column: pd.Series[Any]) -> bool:
+    return isinstance(column.dtype, pd.StringDtype) or (
+        column.dtype == object and any(isinstance(value, str) for value in column)
+    )
 
 
 def _typed(values: pd.Series[Any], own: pd.Series[Any]) -> pd.Series[Any]:
@@ -234,10 +261,15 @@ def _typed(values: pd.Series[Any], own: pd.Series[Any]) -> pd.Series[Any]:
     if isinstance(dtype, pd.CategoricalDtype):
         spelled = {as_text(each): each for each in dtype.categories.tolist()}
         return values.map(lambda value: spelled.get(as_text(value)), na_action="ignore").astype(dtype)
-    if isinstance(dtype, pd.StringDtype) or any(isinstance(value, str) for value in own):
+    if _holds_text(own):
         return values.astype(object).map(as_text, na_action="ignore").astype(dtype)
-    if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and any(isinstance(value, str) for value in values):
+    if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf":
+        return values.astype(dtype)
+    read = values if values.dtype.kind in "biuf" else values.map(truth_of if dtype.kind == "b" else number_of)
+    if (read.isna() & values.notna()).any():
         return values  # other sites have texts here
-    if isinstance(dtype, np.dtype) and dtype.kind in "iu":  # a range that was found may go beyond small integers
-        values = values.clip(np.iinfo(dtype).min, np.iinfo(dtype).max)
-    return values.astype(dtype)
+    if dtype.kind == "b":
+        return read.astype(object if read.isna().any() else dtype)
+    if dtype.kind == "f" or read.isna().any() or (read % 1 != 0).any():  # other sites have gaps, or fractions
+        return read.astype(dtype if dtype.kind == "f" else np.float64)
+    return read.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)  # a range that was found may be wider

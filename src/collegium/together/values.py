@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from collegium.errors import ConfigError
 
-_NUMBER: Final = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?[iI]nf(inity)?")
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+([.,][0-9]*)?|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _TRUTH: Final = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 _DIGITS: Final = 15
 """Further ones depend on who read a number, and on whether its column was one of whole numbers."""
@@ -58,9 +58,8 @@ def text_of(value: Any, column: str | int) -> str:
 
 
 def _digits(number: float) -> str:
-    if number.is_integer() and abs(number) < _EXACT:
-        return str(int(number))
-    return json.dumps(float(f"{number:.{_DIGITS}g}"))
+    rounded = float(f"{number:.{_DIGITS}g}")
+    return str(int(rounded)) if rounded.is_integer() and abs(rounded) < _EXACT else json.dumps(rounded)
 
 
 def value_of(text: str) -> str | int | float | None:
@@ -115,6 +114,11 @@ def _hash_of(rows: pd.DataFrame) -> str:
         said = [None if gone else text_of(value, name) for value, gone in zip(column, column.isna(), strict=True)]
         digest.update(json.dumps([str(name), said]).encode())
     return digest.hexdigest()
+
+
+def truth_of(value: Any) -> bool | None:
+    """The truth value that a value is, or that a text reads as."""
+    return _TRUTH.get(value) if isinstance(value, str) else value if isinstance(value, bool) else None
 
 
 def numbers_in(column: pd.Series[Any]) -> NDArray[np.float64]:
