@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -153,6 +154,83 @@ def test_files_of_the_users_own_beside_a_run_stay(cancer, tmp_path):
     assert (folder / "public.parquet").read_bytes() == b"rows of the user's own"
     assert cg.load(folder).labels is not None
     assert (tmp_path / "labels.npy").read_bytes() == b"mine"
+    assert cg.load(folder).made is None
+    with pytest.raises(cg.errors.ConfigError, match=r"no run wrote there \('public.parquet'\), so it is not removed"):
+        cancer.run(cg.FedCT(rounds=1), out=folder, overwrite=True)
+    (folder / "public.parquet").rename(tmp_path / "public.parquet")
+    cancer.run(cg.FedCT(rounds=1), out=folder, overwrite=True)
+
+
+def test_a_file_of_that_name_is_no_run(cancer, tmp_path):
+    (tmp_path / "record").write_text("my thesis")
+    with pytest.raises(cg.errors.ConfigError, match="not empty and not a run"):
+        cancer.run(cg.FedCT(rounds=1), out=tmp_path, overwrite=True)
+    assert (tmp_path / "record").read_text() == "my thesis"
+
+
+def test_files_in_the_way_are_kept(run, cancer, tmp_path):
+    (tmp_path / "labels.npy").write_bytes(b"mine")
+    for overwrite in (False, True):
+        with pytest.raises(cg.errors.ConfigError, match=r"files that no run wrote there \('labels.npy'\)"):
+            run.save(tmp_path, overwrite=overwrite)
+    with pytest.warns(cg.CollegiumWarning, match=r"labels.npy was not written by this run: it is now labels.npy.1"):
+        run.write(tmp_path)  # as a run does that ends: what it has found must not be lost, either
+    assert (tmp_path / "labels.npy.1").read_bytes() == b"mine"
+    assert cg.load(tmp_path).labels is not None
+    other = tmp_path / "other"
+    cancer.run(cg.FedCT(rounds=1), out=other)
+    with pytest.raises(cg.errors.ConfigError, match="the record and the ledger of another run"):
+        run.save(other, overwrite=True)
+
+
+def test_a_run_whose_end_is_interrupted_goes_on_with_its_own_files(cancer, tmp_path, monkeypatch):
+    written = cg.Run.write_about
+
+    def interrupted(run, *args, finished, **more):
+        if finished:
+            raise OSError(28, "No space left on device")
+        written(run, *args, finished=finished, **more)
+
+    monkeypatch.setattr(cg.Run, "write_about", interrupted)
+    with pytest.raises(cg.StorageError, match="No space left"):
+        cancer.run(cg.FedCT(rounds=1), out=tmp_path)
+    assert (tmp_path / "labels.npy").exists()
+    monkeypatch.undo()
+    cancer.run(cg.FedCT(rounds=1), out=tmp_path, resume=True)
+    assert cg.load(tmp_path).finished
+    assert not list(tmp_path.glob("labels.npy.*"))
+
+
+@pytest.mark.parametrize("files", [None, 3, [1, "", "../x", "/x", "models"], "absent"])
+def test_a_list_of_files_that_is_none_removes_nothing(run, cancer, tmp_path, files):
+    folder = run.save(tmp_path / "run")
+    about = json.loads((folder / "run.json").read_text())
+    if files == "absent":  # as earlier versions wrote it
+        del about["files"]
+    else:
+        about["files"] = files
+    (folder / "run.json").write_text(json.dumps(about))
+    (tmp_path / "x").write_text("mine")
+    (folder / "public.parquet").write_text("mine")
+    assert cg.load(folder).made is None
+    alone = cancer.run(cg.Local())
+    if files != "absent":
+        for name in ("labels.npy", "consensus_confidences.npy"):
+            (folder / name).unlink(missing_ok=True)
+    replace(alone, _models={}, known_verdict=None).save(folder, overwrite=True)
+    assert (tmp_path / "x").read_text() == (folder / "public.parquet").read_text() == "mine"
+    assert cg.load(folder).labels is None
+    assert files != "absent" or not list((folder / "models").iterdir())
+
+
+def test_the_study_of_another_run_is_not_this_ones(run, tmp_path):
+    folder = replace(run, study="seed = 1").save(tmp_path / "run")
+    assert cg.load(folder).study == "seed = 1"
+    run.save(folder, overwrite=True)
+    assert cg.load(folder).study is None
+    assert not (folder / "study.toml").exists()
+    (folder / "study.toml").write_text("seed = 2")
+    assert cg.load(folder).study is None
 
 
 def test_a_run_with_a_folder_is_saved_there_as_it_ends(cancer, tmp_path):

@@ -11,9 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from collegium.data.files import some
 from collegium.errors import ConfigError, StorageError
 from collegium.runs import locks, trail
+from collegium.runs.record import is_record
 from collegium.runs.results import Run
+from collegium.runs.run_files import name_of, others_files
 from collegium.site.ledger import storage_errors
 
 _SECONDS_BETWEEN_SNAPSHOTS: Final = 2.0
@@ -22,8 +25,6 @@ _PAUSE: Final = 20.0
 _LOCK: Final = "lock"
 _TRACES: Final = {_LOCK, trail.FILE, trail.STOP}
 """What a run leaves that came to nothing."""
-_SIGNS: Final = {"run.json", "record", *_TRACES}
-"""Any of these is there once a run was begun."""
 
 
 class RunFolder:
@@ -37,9 +38,9 @@ class RunFolder:
             remove_earlier_run(path)
         if path.exists() and not path.is_dir():
             raise ConfigError(f"{path} is a file: choose a folder for out.")
-        if path.is_dir() and any(path.iterdir()) and not resume:
+        if has_files(path) and not resume:
             raise ConfigError(not_empty(path, "resume=True", "overwrite=True", "choose another folder"))
-        if path.is_dir() and any(path.iterdir()) and not holds_a_run(path):
+        if has_files(path) and not holds_a_run(path):
             raise ConfigError(f"{path} holds files, but no run that could be resumed: choose another folder.")
         self.path = path
         self.trail = trail.Trail(path)
@@ -92,28 +93,42 @@ class RunFolder:
 
     def finish(self, run: Run) -> None:
         """Everything, and the report."""
-        run.save(self.path, overwrite=True)
+        run.write(self.path)
         run.report(self.path / "report.html")
         self.trail.finish()
 
 
+def has_files(folder: Path) -> bool:
+    """Whether there is anything in a folder; hidden files do not count."""
+    return folder.is_dir() and any(not path.name.startswith(".") for path in folder.iterdir())
+
+
 def holds_a_run(folder: Path) -> bool:
-    """Whether a run was begun in this folder."""
-    return any((folder / name).exists() for name in _SIGNS)
+    """Whether a run was begun in this folder; one that came to nothing leaves nothing but traces."""
+    if name_of(folder) is not None or is_record(folder / "record"):
+        return True
+    return has_files(folder) and not (folder / "record").exists() and not others_files(folder)
 
 
 def not_empty(folder: Path, resume: str, replace: str, another: str) -> str:
     """What to do where there are files already."""
     if not holds_a_run(folder):
         return f"{folder} is not empty, and holds no run: {another}."
+    if others_files(folder):  # a run that is replaced takes nothing of others with it
+        return f"{folder} is not empty. Continue the run in it with {resume}, or {another}."
     return f"{folder} is not empty. Continue the run in it with {resume}, replace it with {replace}, or {another}."
 
 
 def remove_earlier_run(folder: Path) -> None:
     """Remove an earlier run; anything else that is in the way is left alone."""
-    if not folder.is_dir() or not any(folder.iterdir()):
+    if not has_files(folder):
         return
-    if not ((folder / "run.json").is_file() or (folder / "record").is_file()):
+    if not holds_a_run(folder):
         raise ConfigError(f"{folder} is not empty and not a run, so it is not removed: choose another folder.")
+    if others := others_files(folder):
+        raise ConfigError(
+            f"{folder} has files that no run wrote there ({some(others)}), so it is not removed: move them, or choose "
+            "another folder."
+        )
     RunFolder(folder, resume=True).close()  # an error while a process runs it
     shutil.rmtree(folder)

@@ -14,6 +14,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +33,15 @@ CREATE TABLE IF NOT EXISTS reply (
 CREATE TABLE IF NOT EXISTS newcomer (exchange INTEGER NOT NULL, party TEXT PRIMARY KEY);
 """
 
+_DATABASE: Final = b"SQLite format 3\0"
 _REPLIES: Final = "SELECT party, frame, notes FROM reply WHERE exchange = ? ORDER BY seq"
+
+
+def is_record(file: Path) -> bool:
+    """Whether a file is a run's record (empty, if the run ended at once), and no other file of that name."""
+    with suppress(OSError), file.open("rb") as stream:
+        return stream.read(len(_DATABASE)) in (b"", _DATABASE)
+    return False
 
 
 class Record:

@@ -20,6 +20,7 @@ from collegium.core.labels import Labels, names_of
 from collegium.core.observations import COORDINATOR, Observations
 from collegium.core.scores import score
 from collegium.core.site import Exam
+from collegium.data.files import some
 from collegium.errors import ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
 from collegium.runs import run_files
@@ -330,14 +331,35 @@ class Run:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write tables, models and settings to a folder; `cg.load` reads it back."""
         folder = Path(path)
-        if (folder / "run.json").exists() and not overwrite:
+        there = (folder / "run.json").exists()
+        if there and not overwrite:
             raise ConfigError(f"{folder} already contains a run: choose another folder, or pass overwrite=True.")
+        if there and (folder / "record").exists() and run_files.name_of(folder) != self.about["run"]:
+            raise ConfigError(f"{folder} has the record and the ledger of another run: choose another folder.")
+        if taken := self._not_its_own(folder):
+            raise ConfigError(f"{folder} has files that no run wrote there ({some(taken)}): choose another folder.")
+        self.write(folder)
+        return folder
+
+    def _not_its_own(self, folder: Path) -> list[str]:
+        """What this run would write, and is there already as somebody else's."""
+        own = self._own_files() - run_files.files_of(folder)
+        if not (folder / "run.json").exists():
+            own |= {"env.json", "tables", "models"}
+        return sorted(name for name in own if (folder / name).exists())
+
+    def write(self, folder: Path) -> None:
+        """Everything, in place of what an earlier run had here. Files of others that are in the way are renamed."""
         with storage_errors(folder, StorageError):
             folder.mkdir(parents=True, exist_ok=True)
-            own = self._own_files()
+            own, earlier = self._own_files(), run_files.files_of(folder)
+            for name in sorted(own - earlier):
+                run_files.set_aside(folder / name)
+            if not own <= earlier and run_files.name_of(folder) in (None, self.about["run"]):
+                self.write_about(folder, {}, own=earlier | own, finished=False)  # if it ends here, they are its own
             models, shared = run_files.write_models(folder, self.models, self.global_models)
             own |= {f"models/{file}" for file in (*models.values(), *shared.values())}
-            run_files.forget_files(folder, run_files.files_of(folder) - own)
+            run_files.forget_files(folder, earlier - own)
             self.write_tables(folder)
             if isinstance(self.labels, Labels):
                 codes = self.labels.codes
@@ -353,7 +375,6 @@ class Run:
                 told = self.opinion if self.made is None else about(self.opinion, self.made)
                 write_file(folder / run_files.OPINION, told.to_parquet)
             self.write_about(folder, models, shared, own, finished=True)
-        return folder
 
     def _own_files(self) -> set[str]:
         """Which of the files that not every run has this one writes."""
@@ -366,7 +387,7 @@ class Run:
             run_files.MADE: self.made is not None,
             run_files.OPINION: self.opinion is not None,
             run_files.VERDICT: self.known_verdict is not None,
-            "study.toml": self.study is not None,
+            run_files.STUDY: self.study is not None,
         }
         return {name for name, written in there.items() if written}
 
@@ -402,10 +423,11 @@ class Run:
         """What the run is, and which files belong to it (None: those that did before)."""
         about = {"format": run_files.FORMAT, "finished": finished, "about": self.about, "models": models}
         about |= {"global": shared or {}, "classes": self.classes.tolist(), "incomplete": self.incomplete}
-        about["files"] = sorted(run_files.files_of(folder) if own is None else own)
+        written = {run_files.STUDY} if self.study is not None else set()
+        about["files"] = sorted(run_files.files_of(folder) | written if own is None else own)
         texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
         if self.study is not None:
-            texts["study.toml"] = self.study
+            texts[run_files.STUDY] = self.study
         for name, text in texts.items():
             write_file(folder / name, lambda file, t=text: file.write(t.encode()))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 
 from collegium.core.observations import COST_COLUMNS
 from collegium.errors import CollegiumWarning, StorageError
+from collegium.runs.record import is_record
 
 FORMAT: Final = 1
 """Which version of all this a folder has."""
@@ -33,8 +36,14 @@ LABELS: Final = "labels.npy"
 OWN_LABELS: Final = "labels.npz"
 OWN_CONFIDENCES: Final = "confidences.npz"
 VERDICT: Final = "tables/verdict.parquet"
-_ANY: Final = (LABELS, OWN_LABELS, OWN_CONFIDENCES, CONFIDENCES, MADE, OPINION, VERDICT)
+STUDY: Final = "study.toml"
+_ANY: Final = (LABELS, OWN_LABELS, OWN_CONFIDENCES, CONFIDENCES, VERDICT, STUDY)
 """What a run may have had that does not say which files are its own: one of an earlier version."""
+_COMMON: Final = {
+    "run.json", "env.json", STUDY, "report.html", "tables", "models", "sites", "audits", "events", "record",
+    "ledger.db", "parties.json", "lock", "stop", "trail.jsonl",
+}  # fmt: skip
+"""What any run may have in its folder."""
 
 
 def write_file(path: Path, write: Any) -> None:
@@ -53,16 +62,55 @@ def files_of(folder: Path) -> set[str]:
     """The files that the run in this folder says are its own, of those that not every run has."""
     try:
         about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):  # no run, or a damaged file: nothing is known to be its own
-        return set()
-    return set(about.get("files", _ANY)) if isinstance(about, dict) else set()
+        if "files" in about:
+            return {name for name in about["files"] if isinstance(name, str) and _is_within(name)}
+        return {*_ANY, *(f"models/{file}" for some in ("models", "global") for file in about[some].values())}
+    except FileNotFoundError:
+        return set(_ANY) if is_record(folder / "record") else set()
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return set()  # damaged: nothing is known to be its own
+
+
+def _is_within(name: str) -> bool:
+    return bool(name) and not Path(name).is_absolute() and ".." not in Path(name).parts
 
 
 def forget_files(folder: Path, names: Iterable[str]) -> None:
     """Remove what an earlier run here had, and this one has not."""
     for name in names:
-        if not Path(name).is_absolute() and ".." not in Path(name).parts:
-            (folder / name).unlink(missing_ok=True)
+        if (folder / name).is_file():
+            (folder / name).unlink()
+
+
+def set_aside(file: Path) -> None:
+    """Rename a file that is in the way and somebody else's: nothing is lost."""
+    if not file.is_file():
+        return
+    places = (file.with_name(f"{file.name}.{number}") for number in itertools.count(1))
+    aside = next(place for place in places if not place.exists())
+    file.rename(aside)
+    warnings.warn(f"{file} was not written by this run: it is now {aside.name}.", CollegiumWarning, stacklevel=2)
+
+
+def name_of(folder: Path) -> str | None:
+    """Which run is in a folder."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        return str(json.loads((folder / "run.json").read_text(encoding="utf-8"))["about"]["run"])
+    return None
+
+
+def others_files(folder: Path) -> list[str]:
+    """What is in a folder and no run has written there."""
+    known = {Path(name).parts[0] for name in files_of(folder)} | _COMMON
+    names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    return [name for name in names if not name.startswith(".") and _written_as(name) not in known]
+
+
+def _written_as(name: str) -> str:
+    """The name of a file that one beside it belongs to: a database's journals, or what was being written."""
+    for ending in (".part", "-wal", "-shm", "-journal", ".head"):
+        name = name.removesuffix(ending)
+    return name
 
 
 def write_models(

@@ -239,7 +239,7 @@ def warn_of_spelling(made: Any, template: Any) -> None:
     if otherwise:
         warnings.warn(
             f"Made-up values of {', '.join(otherwise)} read as those of the sites and are spelled otherwise, as 1 for "
-            "01 or True for true: sites may not know them. Declare the categories of these columns as sites spell them.",
+            "01 or True for true: sites may not know them. Declare the categories of these columns as they are there.",
             DoubtfulResult,
             stacklevel=3,
         )
