@@ -284,6 +284,19 @@ def test_what_only_sites_that_are_not_believed_vote_on_gets_the_models_class_or_
     assert (cg.Informed(confidence=0.93)(fed, say()).codes[400:] == -1).all()
 
 
+def test_copies_of_a_site_that_is_not_believed_decide_nothing(meeting) -> None:
+    truth = RNG.integers(2, size=600)
+    good = [np.where(np.arange(600) < 400, says(0.97, truth), -1) for _ in range(5)]
+    liar = np.where(RNG.random(600) < 0.9, 1 - truth, truth)
+    opinion = np.stack([0.04 + 0.92 * (truth == code) for code in range(2)], axis=1)
+    for copies in (1, 4):
+        fed = meeting([*good, *[liar] * copies], n_classes=2)
+        fed.kept["informed"] = {f"s{i}": counts(0.95) for i in range(5 + copies)}
+        assert (cg.Informed()(fed, say()).codes[400:] == -1).all()
+        fed.opinion = opinion
+        assert cg.Informed()(fed, say()).codes[400:].tolist() == truth[400:].tolist()
+
+
 def test_votes_that_are_even_bear_no_model_out(meeting) -> None:
     said = RNG.integers(2, size=300)
     fed = meeting([[*said, -1], [*(1 - said), -1]], n_classes=2)

@@ -19,6 +19,7 @@ from collegium.errors import Advice, ConfigError
 from collegium.site.ledger import read_ledger
 from collegium.study.preparing import coordinators_part
 from collegium.study.rehearsal import rehearse
+from collegium.together.values import is_about
 
 TABLE: dict[str, Any] = {
     "name": "together",
@@ -199,6 +200,21 @@ def test_an_opinion_goes_with_its_own_rows_alone(suffix: str, folder: Path, tmp_
     turned.to_parquet(tmp_path / "turned.parquet")
     with pytest.raises(ConfigError, match="is about other rows"):
         using(str(tmp_path / "turned.parquet"), str(tmp_path / "opinion1.parquet")).prepare(folder)
+
+
+def test_a_file_of_small_floats_and_odd_categories_goes_with_its_opinion(folder: Path, tmp_path: Path) -> None:
+    X, y = rows(600, 3)
+    own = X.drop(columns="ward").assign(dose=X["dose"].astype(np.float32), sex=np.where(X["sex"] == "F", "F", "NA"))
+    own.assign(state=y).to_parquet(tmp_path / "patients.parquet")
+    table = TABLE | {"data": TABLE["data"] | {"source": str(tmp_path / "patients.parquet")}}
+    table["together"] = TABLE["together"] | {"columns": TABLE["together"]["columns"] | {"sex": ["F", "NA"]}}
+    (tmp_path / "study.toml").write_text(cg.Study.from_dict(table).to_toml())
+    out, opinion = tmp_path / "public.csv", tmp_path / "opinion.parquet"
+    files = ["--out", str(out), "--opinion", str(opinion)]
+    with pytest.warns(cg.DoubtfulResult, match="some categories read as missing in a CSV file"):
+        done = CliRunner().invoke(app, ["public", "make", str(tmp_path / "study.toml"), *files])
+    assert done.exit_code == 0, done.output
+    assert is_about(pd.read_parquet(opinion), read_rows(out))
 
 
 def test_an_opinion_reaches_rehearsals_between_organisations(

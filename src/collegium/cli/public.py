@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -11,8 +12,8 @@ import pandas as pd
 import typer
 
 from collegium.cli.options import AsJson, Changes, StudyFile
-from collegium.data.files import read_rows
-from collegium.errors import ConfigError, StorageError
+from collegium.data.files import read_frame, read_rows
+from collegium.errors import ConfigError, DoubtfulResult, StorageError
 from collegium.site.ledger import storage_errors
 from collegium.study.study import Study
 from collegium.together.values import about
@@ -57,9 +58,13 @@ def make(
     rows = made.X if isinstance(made.X, pd.DataFrame) else pd.DataFrame(np.asarray(made.X)).rename(columns=str)
     with storage_errors(out, StorageError):
         rows.to_csv(out, index=False) if out.suffix == ".csv" else rows.to_parquet(out)
+    written = read_frame(out)
+    if (written.isna().to_numpy() != rows.isna().to_numpy()).any():
+        words = f"{out}: some categories read as missing in a CSV file (NA, None, an empty text)."
+        warnings.warn(f"{words} Write the rows to a .parquet file.", DoubtfulResult, stacklevel=2)
     if opinion is not None and made.opinion is not None:
         with storage_errors(opinion, StorageError):
-            about(made.opinion, rows).to_parquet(opinion)
+            about(made.opinion, written).to_parquet(opinion)  # as they read: a CSV file rounds small floats
     if as_json:
         files = {"file": str(out), "opinion": None if opinion is None else str(opinion)}
         typer.echo(json.dumps({**files, "sha256": made.digest, **(made.made or {})}))

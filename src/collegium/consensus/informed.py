@@ -142,11 +142,13 @@ class Informed(Consensus):
         with fed.timed("consensus"):
             votes = np.stack([reply.labels.codes for reply in replies.values()])
             own = np.stack([counts.get(party, np.zeros((fed.n_classes,) * 2)) for party in replies])
-            posterior, belief = self.estimate(votes, own, _alike(fed, list(replies), votes), fed.opinion)
-            silent = unknown = _left_open(votes, belief)
+            alike = _alike(fed, list(replies), votes)
+            posterior, belief = self.estimate(votes, own, alike, fed.opinion)
+            weights = _Groups(alike).weights
+            silent = unknown = _left_open(votes, belief, weights)
             if fed.opinion is not None:  # whoever votes there is not believed
                 posterior = np.where(silent[:, None], fed.opinion, posterior)
-                unknown = silent & ~_known_without_votes(votes, belief, fed.opinion)
+                unknown = silent & ~_known_without_votes(votes, belief, weights, fed.opinion)
             fed.confidences = posterior.max(axis=1)
             codes = np.where(fed.confidences >= self.confidence, winners(posterior.T, fed.seed), -1)
             codes[unknown] = -1
@@ -244,30 +246,33 @@ def _alike(fed: Federation, parties: Sequence[str], votes: Votes) -> list[Hashab
     return [known[party] for party in parties]
 
 
-def _left_open(votes: Votes, belief: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _left_open(votes: Votes, belief: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.bool_]:
     """The samples on which nobody votes, or, where sites abstain, only some that are not believed.
 
     A site whose labels are flipped would otherwise decide wherever others are silent. Under strong skew, honest sites
     are hardly borne out by others, either: then most are in doubt, and every vote counts.
     """
-    return np.asarray((_counted(votes, belief) < 0).all(axis=0))
+    return np.asarray((votes[_counted(belief, weights)] < 0).all(axis=0))
 
 
-def _counted(votes: Votes, belief: NDArray[np.float64]) -> Votes:
-    believed = belief >= _BELIEVED
-    return votes[believed] if believed.mean() >= _MOST else votes
+def _counted(belief: NDArray[np.float64], weights: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """The sites that are believed; all of them, if these are few. Copies of a site are no more than that site."""
+    believed = np.asarray(belief >= _BELIEVED)
+    return believed if weights[believed].sum() >= _MOST * weights.sum() else np.ones_like(believed)
 
 
 def _known_without_votes(
-    votes: Votes, belief: NDArray[np.float64], opinion: NDArray[np.floating[Any]]
+    votes: Votes, belief: NDArray[np.float64], weights: NDArray[np.float64], opinion: NDArray[np.floating[Any]]
 ) -> NDArray[np.bool_]:
     """The made-up rows whose class the model behind them is sure of.
 
     None, unless votes on such rows bear the model out: with much noise in it, it is as sure and less often right.
     """
+    counted = _counted(belief, weights)
     sure = np.asarray(opinion.max(axis=1) >= _SURE)
-    cast = np.stack([(_counted(votes, belief) == code).sum(axis=0) for code in range(opinion.shape[1])])
-    decided = sure & ((cast == cast.max(axis=0)).sum(axis=0) == 1)  # a tie, or no vote at all, says nothing
+    cast = np.stack([weights[counted] @ (votes[counted] == code) for code in range(opinion.shape[1])])
+    even = np.isclose(cast, cast.max(axis=0)).sum(axis=0) > 1  # a tie says nothing, and no vote at all neither
+    decided = sure & ~even
     agreed = decided & (cast.argmax(axis=0) == opinion.argmax(axis=1))
     borne_out = (np.count_nonzero(agreed) + 1) / (np.count_nonzero(decided) + 2) >= _BORNE_OUT
     return sure if borne_out else np.zeros_like(sure)
