@@ -11,7 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from collegium.data.files import some
+import numpy as np
+
+from collegium.core.labels import shorten
 from collegium.errors import ConfigError, StorageError
 from collegium.runs import locks, trail
 from collegium.runs.record import is_record
@@ -127,7 +129,7 @@ def remove_earlier_run(folder: Path) -> None:
         raise ConfigError(f"{folder} is not empty and not a run, so it is not removed: choose another folder.")
     if others := others_files(folder):
         raise ConfigError(
-            f"{folder} has files that no run wrote there ({some(others)}), so it is not removed: move them, or choose "
+            f"{folder} has files that no run wrote there ({shorten(np.array(others))}), so it is not removed: move them, or choose "
             "another folder."
         )
     RunFolder(folder, resume=True).close()  # an error while a process runs it

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from collegium.auditing.result import Audit
 from collegium.core.attendance import attendance_in_words
-from collegium.core.labels import Labels, names_of
+from collegium.core.labels import Labels, names_of, shorten
 from collegium.core.observations import COORDINATOR, Observations
 from collegium.core.scores import score
 from collegium.core.site import Exam
-from collegium.data.files import some
 from collegium.errors import ConfigError, StorageError
 from collegium.privacy.tables import privacy_table
 from collegium.runs import run_files
@@ -337,7 +336,9 @@ class Run:
         if there and (folder / "record").exists() and run_files.name_of(folder) != self.about["run"]:
             raise ConfigError(f"{folder} has the record and the ledger of another run: choose another folder.")
         if taken := self._not_its_own(folder):
-            raise ConfigError(f"{folder} has files that no run wrote there ({some(taken)}): choose another folder.")
+            raise ConfigError(
+                f"{folder} has files that no run wrote there ({shorten(np.array(taken))}): choose another folder."
+            )
         self.write(folder)
         return folder
 
