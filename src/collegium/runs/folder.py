@@ -129,8 +129,8 @@ def remove_earlier_run(folder: Path) -> None:
         raise ConfigError(f"{folder} is not empty and not a run, so it is not removed: choose another folder.")
     if others := others_files(folder):
         raise ConfigError(
-            f"{folder} has files that no run wrote there ({shorten(np.array(others))}), so it is not removed: move them, or choose "
-            "another folder."
+            f"{folder} has files that no run wrote there ({shorten(np.array(others))}), so it is not removed: move "
+            "them, or choose another folder."
         )
     RunFolder(folder, resume=True).close()  # an error while a process runs it
     shutil.rmtree(folder)
