@@ -29,6 +29,8 @@ _MISSING: Final = (
     "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
 """What stands for a missing value in a CSV file: what pandas takes for one."""
+_EXACTLY: Final[dict[str, Any]] = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
+"""Later versions read a number with 17 digits as what it is without being told."""
 DAMAGED: Final = (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
@@ -108,7 +110,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             # Without index_col, one cell more than there are names would silently make the first column row labels.
             table: pd.DataFrame = pd.read_csv(
-                path, encoding="utf-8-sig", low_memory=False, index_col=False, float_precision="round_trip", **dialect
+                path, encoding="utf-8-sig", low_memory=False, index_col=False, **_EXACTLY, **dialect
             )
         return _with_gaps(table)
     except pd.errors.EmptyDataError:
