@@ -19,7 +19,7 @@ from collegium.errors import Advice, ConfigError
 from collegium.site.ledger import read_ledger
 from collegium.study.preparing import coordinators_part
 from collegium.study.rehearsal import rehearse
-from collegium.together.values import is_about
+from collegium.together.opinions import is_about
 
 TABLE: dict[str, Any] = {
     "name": "together",

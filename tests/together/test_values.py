@@ -14,6 +14,7 @@ import collegium as cg
 from collegium.errors import ConfigError
 from collegium.together import values
 from collegium.together.columns import read_column
+from collegium.together.grids import grid_of
 from collegium.together.making import like
 
 
@@ -53,6 +54,19 @@ def test_numbers_truth_values_and_texts_are_not_each_other() -> None:
     assert len({values.text_of(value, "a") for value in different}) == len(different)
 
 
+@pytest.mark.parametrize(
+    ("declared", "column", "cells"),
+    [
+        ([0, 1], [True, False, "True", 2], [1, 0, 1, -1]),
+        ([True, False], [1, 0, "1", "true"], [0, 1, 0, 0]),
+        ([True, 1, "x"], [1, True, "x"], [1, 0, 2]),  # both are declared: each is itself
+    ],
+)
+def test_truth_values_are_1_and_0_where_only_these_are_declared(declared: Any, column: Any, cells: Any) -> None:
+    grid = grid_of(read_column("a", {"categories": declared}))
+    assert grid.codes(pd.Series(column, dtype=object))[0].tolist() == cells
+
+
 def test_categories_are_of_one_type_and_differ() -> None:
     assert read_column("a", ["x", 1, True]).categories == ("x", "1", "True")
     assert read_column("a", [1, 2.5, 3]).categories == (1, 2.5, 3)
@@ -87,6 +101,8 @@ def test_made_up_values_are_of_the_sites_own_type() -> None:
         (["02", None], [1, 2], [2.0, None]),
         (["True", "False"], [True, False], [True, False]),
         ([True, None], [True, False], [True, None]),
+        ([1, 0], [True, False], [True, False]),
+        ([2, 0], [True, False], [2, 0]),
         ([1.0, np.nan], [1, 2], [1.0, None]),
         ([0.5, 1.0], [1, 2], [0.5, 1.0]),
         ([1e6, -1.0], np.array([1, 2], dtype=np.uint8), [255, 0]),
@@ -145,3 +161,20 @@ def test_values_of_several_types_are_made_and_written(tmp_path) -> None:
     made = cg.public_together(some, epsilon=30, rows=60, columns={"age": (18, 90), "dose": (0, 50)}, out=tmp_path / "r")
     assert set(made.X["code"]) == {"x", "1", "True"}
     assert set(cg.load(tmp_path / "r").made["code"]) == {"x", "1", "True"}
+
+
+@pytest.mark.parametrize(
+    ("made", "own", "expected"),
+    [
+        ([1.0, np.nan], np.array([[1], [2]]), [1.0, None]),
+        (["x", "1"], np.array([[1], [2]]), ["x", "1"]),
+        ([1, 2], np.array([[1], [2]], dtype=np.uint8), [1, 2]),
+        ([True, False], np.array([[1], [0]]), [True, False]),
+        (["1", "2"], np.array([["1"], ["2"]]), ["1", "2"]),
+        ([1, None], np.array([["1"], ["x"]], dtype=object), ["1", None]),
+    ],
+)
+def test_made_up_arrays_are_as_the_sites_own_and_nothing_is_lost(made: Any, own: Any, expected: Any) -> None:
+    found = like(pd.DataFrame({"a": pd.Series(made)}), own)
+    assert [None if pd.isna(value) else value for value in found[:, 0].tolist()] == expected
+    assert (found.dtype == own.dtype) == (made not in ([1.0, np.nan], ["x", "1"], [True, False]))

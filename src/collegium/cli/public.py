@@ -16,7 +16,7 @@ from collegium.data.files import read_frame, read_rows
 from collegium.errors import ConfigError, DoubtfulResult, StorageError
 from collegium.site.ledger import storage_errors
 from collegium.study.study import Study
-from collegium.together.values import about
+from collegium.together.opinions import about
 
 Rows = Annotated[Path, typer.Argument(help="The made-up rows (Parquet or CSV).", metavar="PUBLIC")]
 Own = Annotated[Path, typer.Argument(help="The site's own rows (Parquet or CSV).", metavar="OWN")]

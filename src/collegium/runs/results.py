@@ -28,7 +28,7 @@ from collegium.runs.narrow import Narrow
 from collegium.runs.run_files import TABLES, read_model, write_file
 from collegium.runs.verdict import Alone, answered_right, concerns, in_html, judge
 from collegium.site.ledger import storage_errors
-from collegium.together.values import about
+from collegium.together.opinions import about
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -38,7 +38,7 @@ from collegium.study.site_files import (
 )
 from collegium.together.columns import read_columns, template_of
 from collegium.together.making import like, stand_ins
-from collegium.together.values import is_about
+from collegium.together.opinions import is_about
 from collegium.wire import tables
 
 if TYPE_CHECKING:

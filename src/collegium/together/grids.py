@@ -18,6 +18,7 @@ from collegium.together.values import numbers_in, text_of
 OCTAVES: Final = tuple(2.0**power for power in range(-10, 31))
 """Where a range is not declared, it is found among powers of two."""
 _USUAL_BINS: Final = 32
+_TRUTH_AS: Final = {"1": "true", "0": "false", "true": "1", "false": "0"}
 NOWHERE: Final = -1
 """A value that is in no cell: it is not counted."""
 
@@ -74,6 +75,8 @@ class Grid:
 
     def _categories_at(self, values: pd.Series[Any]) -> NDArray[np.int64]:
         numbers = {text_of(value, self.name): number for number, value in enumerate(self.categories)}
+        # A truth value is 1 or 0 where only these are declared, and the other way round.
+        numbers = {other: numbers[text] for text, other in _TRUTH_AS.items() if text in numbers} | numbers
         known: dict[tuple[type, Any], int] = {}  # with its type: 1 and True are equal, and not the same value
         cells = np.full(len(values), NOWHERE, dtype=np.int64)
         for place, value in enumerate(map(plain, values.tolist())):

@@ -218,8 +218,9 @@ def like(made: pd.DataFrame, template: Any) -> Any:
     if isinstance(template, np.ndarray):
         if template.dtype == object:
             return pd.DataFrame({name: _typed(made[name], own) for name, own in _columns(made, template)}).to_numpy()
-        typed = {name: _typed(made[name], pd.Series(dtype=template.dtype)) for name in made}
-        return pd.DataFrame(typed).to_numpy(dtype=template.dtype)
+        typed = pd.DataFrame({name: _typed(made[name], pd.Series(dtype=template.dtype)) for name in made})
+        fits = template.dtype.kind not in "biuf" or (typed.dtypes == template.dtype).all()
+        return typed.to_numpy(dtype=template.dtype) if fits else typed.to_numpy()  # other sites have gaps, or texts
     named = made.set_axis(template.columns, axis=1)
     return pd.DataFrame({name: _typed(named[name], template[name]) for name in template})
 
@@ -265,9 +266,9 @@ def _typed(values: pd.Series[Any], own: pd.Series[Any]) -> pd.Series[Any]:
         return values.astype(object).map(as_text, na_action="ignore").astype(dtype)
     if not isinstance(dtype, np.dtype) or dtype.kind not in "biuf":
         return values.astype(dtype)
-    read = values if values.dtype.kind in "biuf" else values.map(truth_of if dtype.kind == "b" else number_of)
-    if (read.isna() & values.notna()).any():
-        return values  # other sites have texts here
+    read = values if values.dtype.kind in "iuf" else values.map(truth_of if dtype.kind == "b" else number_of)
+    if (read.isna() & values.notna()).any() or (dtype.kind == "b" and not read.dropna().isin([0, 1]).all()):
+        return values  # other sites have texts here, or other numbers
     if dtype.kind == "b":
         return read.astype(object if read.isna().any() else dtype)
     if dtype.kind == "f" or read.isna().any() or (read % 1 != 0).any():  # other sites have gaps, or fractions

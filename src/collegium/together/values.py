@@ -7,7 +7,6 @@ as a number or as true or false is that number or truth value, and numbers are e
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -26,7 +25,6 @@ _TRUTH: Final = {"True": True, "TRUE": True, "true": True, "False": False, "FALS
 _DIGITS: Final = 15
 """Further ones depend on who read a number, and on whether its column was one of whole numbers."""
 _EXACT: Final = 10.0**_DIGITS
-_ROWS: Final = "rows"
 
 
 def number_of(value: Any) -> float | None:
@@ -87,33 +85,6 @@ def of_one_type(values: Sequence[Any]) -> tuple[Any, ...]:
 def as_text(value: Any) -> str:
     """A category as it is spelled in a column of texts."""
     return value if isinstance(value, str) else str(value) if isinstance(value, bool) else text_of(value, "")
-
-
-def about(opinion: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """What is said of made-up rows, with the hash of these rows; a Parquet file keeps it."""
-    marked = opinion.copy()
-    marked.attrs[_ROWS] = {"columns": [str(name) for name in rows.columns], "sha256": _hash_of(rows)}
-    return marked
-
-
-def is_about(opinion: pd.DataFrame, rows: Any) -> bool:
-    """Whether it was said of these rows, or says nothing of that."""
-    said = opinion.attrs.get(_ROWS)
-    if said is None or not isinstance(rows, pd.DataFrame):
-        return True
-    named = rows.set_axis([str(name) for name in rows.columns], axis=1)
-    there = all(name in named.columns for name in said["columns"])
-    return there and _hash_of(named[said["columns"]]) == said["sha256"]
-
-
-def _hash_of(rows: pd.DataFrame) -> str:
-    """The same for equal values in the same order, whatever their types: a CSV file does not keep these."""
-    digest = hashlib.sha256()
-    for name in rows.columns:
-        column = rows[name].astype(object)
-        said = [None if gone else text_of(value, name) for value, gone in zip(column, column.isna(), strict=True)]
-        digest.update(json.dumps([str(name), said]).encode())
-    return digest.hexdigest()
 
 
 def truth_of(value: Any) -> bool | None:
