@@ -195,10 +195,27 @@ def test_a_run_whose_end_is_interrupted_goes_on_with_its_own_files(cancer, tmp_p
     with pytest.raises(cg.StorageError, match="No space left"):
         cancer.run(cg.FedCT(rounds=1), out=tmp_path)
     assert (tmp_path / "labels.npy").exists()
+    assert "labels.npy" in json.loads((tmp_path / "run.json").read_text())["files"]
     monkeypatch.undo()
     cancer.run(cg.FedCT(rounds=1), out=tmp_path, resume=True)
     assert cg.load(tmp_path).finished
     assert not list(tmp_path.glob("labels.npy.*"))
+    (tmp_path / "run.json").unlink()  # the record shows that a run was here
+    cancer.run(cg.FedCT(rounds=1), out=tmp_path, resume=True)
+    assert not list(tmp_path.glob("labels.npy.*"))
+
+
+def test_what_is_put_beside_a_run_while_it_goes_on_is_kept(cancer, tmp_path):
+    class Busy(cg.Callback):
+        def on_round(self, report):
+            for name in ("labels.npy", "confidences.npz", "study.toml"):
+                (tmp_path / name).write_bytes(b"mine")
+
+    with pytest.warns(cg.CollegiumWarning, match="it is now labels.npy.1"):
+        cancer.run(cg.FedCT(rounds=2), out=tmp_path, callbacks=[Busy()])
+    for name in ("labels.npy.1", "confidences.npz", "study.toml"):
+        assert (tmp_path / name).read_bytes() == b"mine"
+    assert cg.load(tmp_path).study is None
 
 
 @pytest.mark.parametrize("files", [None, 3, [1, "", "../x", "/x", "models"], "absent"])

@@ -18,7 +18,7 @@ from collegium.errors import ConfigError, StorageError
 from collegium.runs import locks, trail
 from collegium.runs.record import is_record
 from collegium.runs.results import Run
-from collegium.runs.run_files import name_of, others_files
+from collegium.runs.run_files import files_of_resumed, name_of, others_files
 from collegium.site.ledger import storage_errors
 
 _SECONDS_BETWEEN_SNAPSHOTS: Final = 2.0
@@ -45,6 +45,7 @@ class RunFolder:
         if has_files(path) and not holds_a_run(path):
             raise ConfigError(f"{path} holds files, but no run that could be resumed: choose another folder.")
         self.path = path
+        self._files = files_of_resumed(path)  # before this run has written anything
         self.trail = trail.Trail(path)
         """What is written for whoever watches the run."""
         self._next = 0.0
@@ -89,13 +90,13 @@ class RunFolder:
         run = so_far()
         with storage_errors(self.path, StorageError):
             run.write_tables(self.path)
-            run.write_about(self.path, {}, finished=False)
+            run.write_about(self.path, {}, own=self._files, finished=False)
         end = time.monotonic()
         self._next = end + max(_SECONDS_BETWEEN_SNAPSHOTS, _PAUSE * (end - start))
 
     def finish(self, run: Run) -> None:
         """Everything, and the report."""
-        run.write(self.path)
+        run.write(self.path, self._files)
         run.report(self.path / "report.html")
         self.trail.finish()
 

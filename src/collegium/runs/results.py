@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -349,11 +349,14 @@ class Run:
             own |= {"env.json", "tables", "models"}
         return sorted(name for name in own if (folder / name).exists())
 
-    def write(self, folder: Path) -> None:
-        """Everything, in place of what an earlier run had here. Files of others that are in the way are renamed."""
+    def write(self, folder: Path, earlier: Set[str] = frozenset()) -> None:
+        """Everything, in place of what this run or an earlier one had here: what `run.json` says, and `earlier`.
+
+        Files of others that are in the way are renamed.
+        """
         with storage_errors(folder, StorageError):
             folder.mkdir(parents=True, exist_ok=True)
-            own, earlier = self._own_files(), run_files.files_of(folder)
+            own, earlier = self._own_files(), run_files.files_of(folder) | earlier
             for name in sorted(own - earlier):
                 run_files.set_aside(folder / name)
             if not own <= earlier and run_files.name_of(folder) in (None, self.about["run"]):
@@ -417,15 +420,15 @@ class Run:
         folder: Path,
         models: dict[str, str],
         shared: dict[str, str] | None = None,
-        own: set[str] | None = None,
+        own: Set[str] = frozenset(),
         *,
         finished: bool,
     ) -> None:
-        """What the run is, and which files belong to it (None: those that did before)."""
+        """What the run is, and which files belong to it."""
         about = {"format": run_files.FORMAT, "finished": finished, "about": self.about, "models": models}
         about |= {"global": shared or {}, "classes": self.classes.tolist(), "incomplete": self.incomplete}
         written = {run_files.STUDY} if self.study is not None else set()
-        about["files"] = sorted(run_files.files_of(folder) | written if own is None else own)
+        about["files"] = sorted(own | written)
         texts = {"run.json": json.dumps(about, indent=1), "env.json": json.dumps(self.environment, indent=1)}
         if self.study is not None:
             texts[run_files.STUDY] = self.study

@@ -65,10 +65,15 @@ def files_of(folder: Path) -> set[str]:
         if "files" in about:
             return {name for name in about["files"] if isinstance(name, str) and _is_within(name)}
         return {*_ANY, *(f"models/{file}" for some in ("models", "global") for file in about[some].values())}
-    except FileNotFoundError:
-        return set(_ANY) if is_record(folder / "record") else set()
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return set()  # damaged: nothing is known to be its own
+    except (FileNotFoundError, ValueError, TypeError, KeyError, AttributeError):
+        return set()  # no run, or a damaged file: nothing is known to be its own
+
+
+def files_of_resumed(folder: Path) -> set[str]:
+    """The same for a run that goes on; its record shows that it was here, where what it said of itself is lost."""
+    if (folder / "run.json").exists() or not is_record(folder / "record"):
+        return files_of(folder)
+    return set(_ANY)
 
 
 def _is_within(name: str) -> bool:
