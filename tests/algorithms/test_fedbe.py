@@ -36,19 +36,20 @@ def test_the_posterior_is_the_sites_mean_and_deviation():
 def test_the_ensemble_is_the_average_the_sites_and_the_drawn_nets_and_its_student_is_averaged(monkeypatch):
     SEEN.clear()
     tried, taught = [], []
-    logits, distill = Workbench.logits, Workbench.distill
+    logits_of_each, distill = Workbench.logits_of_each, Workbench.distill
 
-    def recording_logits(self, like, w, **options):
-        answers = logits(self, like, w, **options)
-        tried.append((w, answers))
-        return answers
+    def recording_logits(self, nets, *rows, **options):
+        nets = list(nets)
+        for (_, w), answers in zip(nets, logits_of_each(self, nets, *rows, **options), strict=True):
+            tried.append((w, answers))
+            yield answers
 
     def recording_distill(self, like, student, targets, **options):
         learned = distill(self, like, student, targets, **options)
         taught.append({"student": student, "targets": targets, "learned": learned, **options})
         return learned
 
-    monkeypatch.setattr(Workbench, "logits", recording_logits)
+    monkeypatch.setattr(Workbench, "logits_of_each", recording_logits)
     monkeypatch.setattr(Workbench, "distill", recording_distill)
     algorithm = cg.FedBE(rounds=1, samples=6, swa=3, distill_lr=1e-3, distill_batch=40, distill_epochs=2)
     result = run(algorithm, lambda name: RecordingNet(site=name))

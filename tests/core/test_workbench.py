@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -90,3 +92,41 @@ def test_learners_with_equal_settings_make_one_net_between_them():
     assert like == {"a": "a", "b": "a"}
     assert len(made) == 3  # other settings: only the nets can tell
     assert first_nets([cg.TorchClassifier("linear"), cg.TorchClassifier("mlp")])[0] == {"a": "a", "b": "b"}
+
+
+class NoLater:
+    """A net of another library: it has no answers for later."""
+
+    def __init__(self, net: cg.TorchClassifier) -> None:
+        self._net = net
+
+    def set_weights(self, weights):
+        self._net.set_weights(weights)
+
+    def predict_logits(self, X):
+        return self._net.predict_logits(X)
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_the_logits_of_several_nets_are_those_of_each_in_their_order(later, monkeypatch):
+    net = cg.TorchClassifier("mlp", random_state=0).initialize(ROWS, [0, 1])
+    weights = [{name: factor * value for name, value in net.get_weights().items()} for factor in (1, -2, 0.5)]
+    expected = [net.set_weights(each).predict_logits(ROWS) for each in weights]
+    bench = Workbench([cg.Site("a", ROWS, LABELS, learner=net)], np.arange(2), None, None, 0)
+    if not later:
+        new = bench._new_net
+        monkeypatch.setattr(
+            bench, "_new_net", lambda site: dataclasses.replace(new(site), estimator=NoLater(new(site).estimator))
+        )
+    drawn = []
+
+    def nets():
+        for number, each in enumerate(weights):
+            drawn.append(number)
+            yield "a", each
+
+    found = bench.logits_of_each(nets(), ROWS)
+    np.testing.assert_array_equal(next(found), expected[0])
+    assert drawn == [0, 1]  # the second one has begun
+    np.testing.assert_array_equal(list(found), expected[1:])
+    assert not list(bench.logits_of_each([], ROWS))

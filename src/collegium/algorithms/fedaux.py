@@ -265,9 +265,10 @@ class FedAUX(Distilling):
         total, weight = np.zeros((tables.n_rows(X), fed.n_classes)), np.zeros((tables.n_rows(X), 1))
         heard = {}
         with fed.timed("ensemble"):
-            for i, part in theta_i.items():
+            nets = ((R[i], part.arrays) for i, part in theta_i.items())
+            answers = fed.workbench.logits_of_each(nets, X, **self.norm)
+            for (i, part), logits in zip(theta_i.items(), answers, strict=True):
                 s_i = np.reshape(s[i], (-1, 1)) if i in s else np.full_like(weight, XI)
-                logits = fed.workbench.net(R[i], part.arrays).estimator.predict_logits(X, **self.norm)
                 if can_teach(fed, i, self._local.name, logits):
                     heard[i] = part
                     total += s_i * logits

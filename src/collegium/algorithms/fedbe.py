@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -64,8 +65,8 @@ class FedBE(Distilling):
         """The sites' nets that can teach, and what they say."""
         heard, p_i = {}, Probabilities(len(fed.public), fed.n_classes)
         with fed.timed("ensemble"):
-            for i, part in w_i.items():
-                logits = fed.workbench.logits(like, part.arrays, **self.norm)
+            answers = fed.workbench.logits_of_each(((like, part.arrays) for part in w_i.values()), **self.norm)
+            for (i, part), logits in zip(w_i.items(), answers, strict=True):
                 if can_teach(fed, i, update.name, logits):
                     heard[i] = part
                     p_i.add(logits)
@@ -74,10 +75,10 @@ class FedBE(Distilling):
     def _predict(self, fed: Federation, like: str, mean: Arrays, spread: Arrays, p: Probabilities) -> NDArray[Any]:
         """p(y | u): the mean probabilities of the sites' nets, of their average and of M nets from the posterior."""
         with fed.timed("ensemble"):
-            p.add(fed.workbench.logits(like, mean, **self.norm))
-            for _ in range(self.samples):
-                drawn = draw(mean, spread, fed.rng)  # w^(m) ~ N(mean, diag of the squared deviations)
-                p.add(fed.workbench.logits(like, drawn, **self.norm))
+            # w^(m) ~ N(mean, diag of the squared deviations)
+            posterior = (draw(mean, spread, fed.rng) for _ in range(self.samples))
+            for logits in fed.workbench.logits_of_each(((like, w) for w in chain([mean], posterior)), **self.norm):
+                p.add(logits)
         return p.mean
 
     def _distill(self, fed: Federation, like: str, student: Arrays, p: NDArray[Any]) -> Arrays:

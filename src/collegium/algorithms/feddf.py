@@ -112,8 +112,8 @@ class FedDF(Distilling):
         """The nets that can teach, and AvgLogits: the softmax of the mean of all their logits."""
         heard, total = {}, np.zeros((len(fed.public), fed.n_classes))
         with fed.timed("ensemble"):
-            for k, part in x_k.items():
-                logits = fed.workbench.logits(like[k], part.arrays, **self.norm)
+            answers = fed.workbench.logits_of_each(((like[k], part.arrays) for k, part in x_k.items()), **self.norm)
+            for (k, part), logits in zip(x_k.items(), answers, strict=True):
                 if can_teach(fed, k, update.name, logits):
                     heard[k] = part
                     total += logits

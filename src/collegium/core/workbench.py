@@ -5,8 +5,9 @@ The nets are made from the learners that the sites' owners named in the study; n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,13 +115,27 @@ class Workbench:
         self._nets[like].estimator.set_weights(weights)
         return self._nets[like]
 
-    def logits(self, like: str, weights: Mapping[str, NDArray[Any]], **norm: int) -> NDArray[np.float32]:
-        """The outputs of a net with these weights for the public rows, before the softmax.
+    def logits_of_each(
+        self, nets: Iterable[tuple[str, Mapping[str, NDArray[Any]]]], rows: Any = None, **norm: int
+    ) -> Iterator[NDArray[np.float32]]:
+        """The outputs of several nets, before the softmax, for these rows (default: the public ones), net by net.
 
-        `norm` says which statistics batch norms use, if not the running ones: see `TorchClassifier.predict_logits`.
+        `nets` says of each what it is like, and its weights; `norm`, which statistics batch norms use, if not the
+        running ones: see `TorchClassifier.predict_logits`. While a net's answer is looked at, a GPU computes the next.
         """
-        answers: NDArray[np.float32] = self.net(like, weights).estimator.predict_logits(self._rows, **norm)
-        return answers
+        X = self._rows if rows is None else rows
+        last: Callable[[], NDArray[np.float32]] | None = None
+        for like, weights in nets:
+            net = self.net(like, weights).estimator
+            if hasattr(net, "begin_logits"):
+                begun = net.begin_logits(X, **norm)
+            else:
+                begun = partial(np.asarray, net.predict_logits(X, **norm))
+            if last is not None:
+                yield last()
+            last = begun
+        if last is not None:
+            yield last()
 
     def distill(
         self,

@@ -56,6 +56,18 @@ def test_a_resnet_that_only_answers_has_its_norms_in_its_convolutions(
     torch.testing.assert_close(net(x), expected)  # its weights are as they were
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_gpu_answers_as_a_cpu_does(precision: Any) -> None:
+    learner = cg.TorchClassifier("resnet8", random_state=0).initialize(np.zeros((1, 3, 32, 32)), range(10))
+    X = np.random.default_rng(0).normal(size=(300, 3, 32, 32)).astype(np.float32)
+    expected = learner.predict_logits(X)
+    there = learner.set_params(device="cuda", precision=precision)
+    np.testing.assert_allclose(
+        there.predict_logits(X), expected, atol=expected.std() * (0.05 if precision == "bfloat16" else 1e-3)
+    )
+
+
 def test_norms_are_put_into_convolutions_once_for_all_rows_of_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = cg.TorchClassifier("resnet8", random_state=0).initialize(np.zeros((1, 3, 16, 16)), [0, 1])
     X = np.random.default_rng(0).normal(size=(7, 3, 16, 16))

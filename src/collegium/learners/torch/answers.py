@@ -40,6 +40,8 @@ ENOUGH_ROWS: Final = 4096
 AT_ONCE_VALUES: Final = 2**27
 """Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
+MOST_LATE: Final = 2**23
+"""Numbers of an answer that are copied while a GPU goes on: the memory for it is locked as long as they are kept."""
 AT_ONCE_ALONE: Final = 2**24
 """The same for one net, which may have convolutions: these make much more of each row."""
 FEWER: Final = 8
@@ -59,7 +61,7 @@ class Question(NamedTuple):
     """Rows, spread over all, whose statistics batch norms use for all of them (None: the running ones)."""
 
 
-def answers_in_memory(net: nn.Module, head: str, asked: Question) -> NDArray[Any]:
+def answers_in_memory(net: nn.Module, head: str, asked: Question) -> Late:
     """What one net says of these rows; without enough memory, of fewer at a time."""
     values = prod(asked.rows.shape)
     at_once, gave_back = min(AT_ONCE_ALONE, values * min(CHUNK_ROWS, max(1, len(asked.rows)))), False
@@ -79,7 +81,7 @@ def answers_in_memory(net: nn.Module, head: str, asked: Question) -> NDArray[Any
             warnings.warn(text, CollegiumWarning, stacklevel=3)
 
 
-def answers(net: nn.Module, head: str, asked: Question, at_once: int) -> NDArray[Any]:
+def answers(net: nn.Module, head: str, asked: Question, at_once: int) -> Late:
     """What one net, which is on the device, says of these rows, in eval mode; so many numbers in rows at a time."""
     net.eval()
     rows, batch = asked.rows, asked.norm_batch
@@ -88,8 +90,9 @@ def answers(net: nn.Module, head: str, asked: Question, at_once: int) -> NDArray
     with _asking(asked), _saying(net, head, asked.said) as answer, _statistics(net, asked):
         chunks = [answer(rows.tensor(chunk, asked.device)) for chunk in slices]
         if asked.device.type == "cpu":
-            return np.concatenate([chunk.numpy() for chunk in chunks])
-        return torch.cat(chunks).cpu().numpy()
+            return partial(np.asarray, np.concatenate([chunk.numpy() for chunk in chunks]))
+        found = torch.cat(chunks)[None]
+        return _copied(found, lies_ready=asked.said != "features" and found.numel() <= MOST_LATE)[0]
 
 
 def _even_slices(n: int, size: int) -> list[slice]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cache, lru_cache
 from math import prod
@@ -37,7 +37,7 @@ from collegium.core.settings import (
 )
 from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
-from collegium.learners.torch.answers import Question, Said
+from collegium.learners.torch.answers import Late, Question, Said
 from collegium.learners.torch.batches import (
     Beside,
     Floats,
@@ -223,14 +223,13 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_positions(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, as its position in `classes_`."""
-        return self._answers(X, "classes")
+        return self._begin(X, "classes")()
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, with columns in the order of `classes_`."""
         probabilities: NDArray[np.float64] = softmax(self.predict_logits(X).astype(np.float64), axis=1)
         return probabilities
 
-    @checked
     def predict_logits(
         self, X: Any, *, norm_batch: PositiveInt | None = None, norm_rows: PositiveInt | None = None
     ) -> Floats:
@@ -240,20 +239,30 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         of the running ones, which stay as they are: a row's answer then depends on the rows beside it. With
         `norm_rows`, they use those of so many rows, spread over X, for all of them.
         """
+        return self.begin_logits(X, norm_batch=norm_batch, norm_rows=norm_rows)()
+
+    @checked
+    def begin_logits(
+        self, X: Any, *, norm_batch: PositiveInt | None = None, norm_rows: PositiveInt | None = None
+    ) -> Callable[[], Floats]:
+        """`predict_logits` for later: what this returns is to be called for them.
+
+        A GPU computes them meanwhile, with the weights as they are now: other weights may be set before.
+        """
         if norm_batch is not None and norm_rows is not None:
             raise ConfigError("predict_logits takes norm_batch or norm_rows, not both.")
-        return self._answers(X, "logits", norm_batch, norm_rows)
+        return self._begin(X, "logits", norm_batch, norm_rows)
 
     def embed(self, X: Any) -> Floats:
         """The features of each row: the input of the net's last linear layer."""
-        return self._answers(X, "features")
+        return self._begin(X, "features")()
 
-    def _answers(self, X: Any, said: Said, norm_batch: int | None = None, norm_rows: int | None = None) -> NDArray[Any]:
+    def _begin(self, X: Any, said: Said, norm_batch: int | None = None, norm_rows: int | None = None) -> Late:
         if not self.__sklearn_is_fitted__():  # which is asked in every round, and scikit-learn takes a while to
             check_is_fitted(self)
         rows = self._rows(X, self.input_shape_)
         device = find_device(self.device, quietly=True)
-        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch, norm_rows)))()
+        return meet(AnswerWork(self._training, Question(rows, device, self.precision, said, norm_batch, norm_rows)))
 
     def _carry_out(self, update: Update) -> UpdateReport:
         return meet(UpdateWork(update))

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from collegium.core.terms import LocalTerms, Part, Precision, Trained, UpdateReport, Weights
 from collegium.errors import ConfigError
 from collegium.learners.torch import memory
 from collegium.learners.torch import weights as named
-from collegium.learners.torch.answers import Question, answers_in_memory
+from collegium.learners.torch.answers import Late, Question, answers_in_memory
 from collegium.learners.torch.batches import Batch, Batches, Beside, Labelled, batches_of
 from collegium.learners.torch.cuda_graphs import put_optimizer, stepping, turn
 from collegium.learners.torch.descent import Descent
@@ -295,7 +294,7 @@ class Training:
         known: str | None = getattr(self.net, "last_layer", None)
         return named.find_head(self.net, self._input_shape) if known is None else known
 
-    def answers(self, asked: Question) -> NDArray[Any]:
+    def answers(self, asked: Question) -> Late:
         """The net's logits, features or most probable classes, in eval mode."""
         with turn(asked.device):
             self.to(

@@ -90,7 +90,7 @@ class _There:
         fixed = all(isinstance(each, np.ndarray) and not each.flags.writeable for each in given)
         self.key = key
         self._given = [weakref.ref(each) for each in given] if fixed else []
-        self.values = values.to(key[1])
+        self.values = values.to(key[1], non_blocking=True)  # locked memory is not used again before it is there
 
 
 _there = _There()

@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from math import prod
 from typing import ClassVar
 
-import numpy as np
 import torch
 
 from collegium.core.meeting import Alone, in_places
@@ -133,7 +132,7 @@ class AnswerWork:
 
     def alone(self) -> Late:
         """Ask the net."""
-        return partial(np.asarray, self.training.answers(self.asked))
+        return self.training.answers(self.asked)
 
     def together(self, others: Sequence[AnswerWork]) -> Sequence[Late | Alone]:
         """Ask all of them, of which it is the first."""

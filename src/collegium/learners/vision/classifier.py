@@ -10,12 +10,11 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from collegium.core.settings import PositiveInt, check_parameters
 from collegium.errors import CollegiumWarning, ConfigError
-from collegium.learners.torch.answers import Said
+from collegium.learners.torch.answers import Late, Said
 from collegium.learners.torch.batches import Floats, Rows
 from collegium.learners.torch.classifier import BEGINNINGS, TorchClassifier
 from collegium.learners.torch.devices import GLOBAL_GENERATOR, find_device
@@ -197,10 +196,10 @@ class VisionClassifier(TorchClassifier):
                 if before is not None:
                     self.set_weights(before)
 
-    def _answers(self, X: Any, said: Said, norm_batch: int | None = None, norm_rows: int | None = None) -> NDArray[Any]:
+    def _begin(self, X: Any, said: Said, norm_batch: int | None = None, norm_rows: int | None = None) -> Late:
         while True:
             try:
-                return super()._answers(X, said, norm_batch, norm_rows)
+                return super()._begin(X, said, norm_batch, norm_rows)
             except (RuntimeError, MemoryError) as error:
                 wanted = self._answered_at_once
                 one_size = norm_batch is not None or norm_rows is not None  # which fewer rows at a time do not change
