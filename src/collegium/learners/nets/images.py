@@ -110,20 +110,21 @@ class ResidualBlock(nn.Module):
         Batch norms are in its weights, and what is added, and the ReLU, come with it.
         """
         x = in_precision(x)
-        inner = _convolved_and_cut(x, *_folded(self.body[0], self.body[1], x.dtype))
+        weight, bias, how = _folded(self.body[0], self.body[1], x.dtype)
+        inner = torch.cudnn_convolution_relu(x, weight, bias, *how)
         weight, bias, how = _folded(self.body[3], self.body[4], x.dtype)
         added = x
         if isinstance(self.shortcut, nn.Sequential):
             kernel, its_bias, its = _folded(self.shortcut[0], self.shortcut[1], x.dtype)
-            added, bias = functional.conv2d(x, kernel, None, *its), bias + its_bias
+            added, bias = _narrowed(x, kernel, its), bias + its_bias
         return torch.cudnn_convolution_add_relu(inner, weight, added, 1.0, bias, *how)
 
 
-def _convolved_and_cut(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, how: tuple[Any, ...]) -> torch.Tensor:
-    """A convolution with its ReLU; in one pass only without a stride, where cuDNN is quick at that."""
-    if set(how[0]) == {1}:
-        return torch.cudnn_convolution_relu(x, weight, bias, *how)
-    return functional.conv2d(x, weight, bias, *how).relu_()
+def _narrowed(x: torch.Tensor, weight: torch.Tensor, how: tuple[Any, ...]) -> torch.Tensor:
+    """A 1x1 convolution with a stride, of the pixels that it looks at: cuDNN changes the layout of all of them."""
+    stride, *others = how
+    looked_at = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
+    return functional.conv2d(looked_at, weight, None, (1, 1), *others)
 
 
 def _only_answers(x: torch.Tensor, norm: nn.Module) -> bool:
