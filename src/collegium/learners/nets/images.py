@@ -116,13 +116,19 @@ class ResidualBlock(nn.Module):
         added = x
         if isinstance(self.shortcut, nn.Sequential):
             kernel, its_bias, its = _folded(self.shortcut[0], self.shortcut[1], x.dtype)
-            added, bias = _narrowed(x, kernel, its), bias + its_bias
+            added, bias = _shortcut(x, kernel, its), bias + its_bias
         return torch.cudnn_convolution_add_relu(inner, weight, added, 1.0, bias, *how)
 
 
-def _narrowed(x: torch.Tensor, weight: torch.Tensor, how: tuple[Any, ...]) -> torch.Tensor:
-    """A 1x1 convolution with a stride, of the pixels that it looks at: cuDNN changes the layout of all of them."""
+_FEW = 64
+"""Channels, up to which cuDNN changes the layout of an image and back for a 1x1 convolution with a stride."""
+
+
+def _shortcut(x: torch.Tensor, weight: torch.Tensor, how: tuple[Any, ...]) -> torch.Tensor:
+    """A 1x1 convolution with a stride."""
     stride, *others = how
+    if x.shape[1] > _FEW:
+        return functional.conv2d(x, weight, None, *how)
     looked_at = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
     return functional.conv2d(looked_at, weight, None, (1, 1), *others)
 

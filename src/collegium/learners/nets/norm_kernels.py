@@ -16,6 +16,8 @@ import triton.language as tl
 ROWS: Final = 64
 CHANNELS: Final = 64
 """Of a tile, which a program has in its registers."""
+WARPS: Final = 4
+"""Of a program. In its loops three tiles are on their way at a time, which hides how long a GPU's memory takes."""
 MOST_PARTS: Final = 256
 """A power of 2. Kernels are compiled once for any number of parts and channels: that takes longer than they do."""
 SUMMED: Final = 16
@@ -79,7 +81,7 @@ def _sum_values(  # type: ignore[no-untyped-def]
         tl.store(middle + c[None, :], first, mask=(c < C)[None, :])
     total = tl.zeros((R, W), dtype=tl.float32)
     squares = tl.zeros((R, W), dtype=tl.float32)
-    for start in range(0, per, R):
+    for start in tl.range(0, per, R, num_stages=3):
         row = part * per + start + tl.arange(0, R)
         inside = (row < n)[:, None] & (c < C)[None, :]
         u = _read(x, bias, row[:, None].to(tl.int64) * C + c[None, :], c, inside, C, BIAS, CUT)
@@ -157,7 +159,7 @@ def _sum_gradients(  # type: ignore[no-untyped-def]
     moved = tl.load(shift + c, mask=c < C)[None, :]
     total = tl.zeros((R, W), dtype=tl.float32)
     products = tl.zeros((R, W), dtype=tl.float32)
-    for start in range(0, per, R):
+    for start in tl.range(0, per, R, num_stages=3):
         row = part * per + start + tl.arange(0, R)
         inside = (row < n)[:, None] & (c < C)[None, :]
         at = row[:, None].to(tl.int64) * C + c[None, :]
@@ -194,7 +196,7 @@ def _gradient(  # type: ignore[no-untyped-def]
     mean_dz = tl.load(totals + c, mask=c < C)[None, :] / n
     mean_product = tl.load(totals + C + c, mask=c < C)[None, :] / n
     total = tl.zeros((R, W), dtype=tl.float32)
-    for start in range(0, per, R):
+    for start in tl.range(0, per, R, num_stages=3):
         row = part * per + start + tl.arange(0, R)
         inside = (row < n)[:, None] & (c < C)[None, :]
         at = row[:, None].to(tl.int64) * C + c[None, :]
@@ -227,7 +229,7 @@ def forward(
     y = torch.empty_like(x)
     wide = triton.cdiv(channels, CHANNELS)
     before = {"BIAS": form.has_bias, "CUT": form.cut}
-    tile = {"R": ROWS, "W": CHANNELS, "num_warps": 8}
+    tile = {"R": ROWS, "W": CHANNELS, "num_warps": WARPS}
     _sum_values[(parts, wide)](x, bias, sums, middle, n, channels, per, **before, **tile)
     together = {"P": MOST_PARTS, "W": SUMMED}
     _settle[(triton.cdiv(channels, SUMMED),)](sums, middle, found, *kept, n, channels, parts, momentum, eps, **together)
@@ -250,10 +252,10 @@ def backward(
     dx, d_added = torch.empty_like(x), torch.empty_like(x) if form.has_added and form.slope is not None else dy
     grid, slope = (parts, triton.cdiv(channels, CHANNELS)), form.slope or 0.0
     settings: dict[str, Any] = {"BIAS": form.has_bias, "CUT": form.cut, **_after(form), "R": ROWS, "W": CHANNELS}
-    _sum_gradients[grid](dy, x, bias, found, *affine, y, sums, n, channels, per, slope, **settings, num_warps=8)
+    _sum_gradients[grid](dy, x, bias, found, *affine, y, sums, n, channels, per, slope, **settings, num_warps=WARPS)
     _sum_parts(sums, totals)
     _gradient[grid](
-        dy, x, bias, found, *affine, y, totals, dx, d_added, sums, n, channels, per, slope, **settings, num_warps=8
+        dy, x, bias, found, *affine, y, totals, dx, d_added, sums, n, channels, per, slope, **settings, num_warps=WARPS
     )
     d_bias = None
     if form.has_bias:
@@ -273,4 +275,6 @@ def _after(form: Form) -> dict[str, bool]:
 
 def try_out() -> None:
     """Compile one of them and run it."""
+    if not hasattr(tl, "range"):
+        raise ImportError("These kernels need Triton 3.")
     _sum_parts(torch.ones((1, 1), device="cuda"), torch.empty(1, device="cuda"))
