@@ -14,6 +14,7 @@ from collegium.learners.torch import memory, views
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.devices import passing
 from collegium.learners.torch.losses import LocalLoss, cross_entropy
+from collegium.learners.torch.rounded import Rounded, may_round
 
 
 class Descent:
@@ -31,6 +32,7 @@ class Descent:
     ) -> None:
         self.optimizer, self._precision = optimizer, precision
         self._net, self._losses = net, losses
+        self._rounded = Rounded(net) if precision == "bfloat16" and may_round(losses) else None
         self._augment = augment or any(each.augments for each in losses)
         self.draws = self._augment or has_random_layers or not all(each.recordable for each in losses)
         """Whether a step draws random numbers."""
@@ -61,9 +63,13 @@ class Descent:
         """The loss. Without enough memory, others give back what they keep; then a net that can computes it in less."""
         try:
             self.optimizer.zero_grad()
+            if self._rounded is not None:
+                self._rounded.round()
             with passing(batch.X.device, self._precision):
                 loss = self._loss(batch)
             loss.backward()  # type: ignore[no-untyped-call]
+            if self._rounded is not None:
+                self._rounded.give_gradients()
             return loss
         except torch.OutOfMemoryError:
             less = getattr(self._net, "use_less_memory", lambda rows: False)
@@ -80,7 +86,8 @@ class Descent:
 
     def _loss(self, batch: Batch) -> torch.Tensor:
         """The cross-entropy of the labeled rows, which come first, plus what each term adds."""
-        logits, n = self._net(views.weak(batch.X) if self._augment else batch.X), len(batch.codes)
+        net = self._net if self._rounded is None else self._rounded
+        logits, n = net(views.weak(batch.X) if self._augment else batch.X), len(batch.codes)
         if self._precision == "bfloat16":
             logits = logits.float()
         labelled = [cross_entropy(logits if n == len(logits) else logits[:n], batch)] if n > 0 else []

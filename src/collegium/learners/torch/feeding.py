@@ -107,14 +107,13 @@ class DeviceFeed:
 
     def __init__(self, fed: Sequence[Fed], tables: Tables, steps: int, rows: int) -> None:
         self._tables, self._rows = tables, rows
-        device, nets, sets = tables.device, len(fed), len(fed[0].every)
-        room = min(steps, CHUNK)
+        device, nets, room = tables.device, len(fed), min(steps, CHUNK)
+        self._sets, labelled = len(fed[0].every), len(fed[0].sets)
         self.weighted = any(each.weights is not None for own in fed for each in own.sets)
-        numbers = (room, nets, rows)
         self._at = torch.zeros(1, dtype=torch.long, device=device)
-        self._numbers = [torch.zeros(numbers, dtype=torch.long, device=device) for _ in range(sets)]
-        self._codes = [torch.zeros(numbers, dtype=torch.long, device=device) for _ in fed[0].sets]
-        self._weights = [torch.zeros(numbers, device=device) for _ in fed[0].sets]
+        # Rows' numbers, set by set, and then codes: a step takes all of them in one operation.
+        self._told = torch.zeros((room, nets, self._sets + labelled, rows), dtype=torch.long, device=device)
+        self._weights = torch.zeros((room, nets, labelled, rows), device=device)
         self._counts = torch.ones((room, nets), device=device)
         self._room = room
         self._first = -room
@@ -140,48 +139,48 @@ class DeviceFeed:
     def _tell(self, first: int) -> None:
         """Copy the numbers, codes and weights of the rows of the next steps to the device."""
         chunks = [_Chunk(each, first, self._room, self._rows) for each in self._fed]
-        for place, numbers in enumerate(self._numbers):
-            own = np.empty((len(chunks), *numbers.shape[::2]), np.int32)  # half as much to copy; by net, as it comes
+        for place in range(self._sets):
+            own = np.empty((len(chunks), self._room, self._rows), np.int32)  # half as much to copy; by net, as it comes
             for at, (each, start) in enumerate(zip(chunks, self._tables.starts[place], strict=True)):
                 np.add(each.numbers[place], start, out=own[at], casting="same_kind")
-            numbers.copy_(torch.from_numpy(own).to(numbers.device).transpose(0, 1))
-            if place < len(self._codes):
-                self._tell_codes(place, chunks)
+            self._told[:, :, place].copy_(torch.from_numpy(own).to(self._told.device).transpose(0, 1))
+        labelled = self._weights.shape[2]
+        for place in range(labelled):
+            self._tell_codes(place, chunks)
         if self.weighted or any(each.is_filled for each in chunks):
-            for place, weights in enumerate(self._weights):
-                _put(weights, np.stack([each.weights(place) for each in chunks], axis=1))
+            for place in range(labelled):
+                _put(self._weights[:, :, place], np.stack([each.weights(place) for each in chunks], axis=1))
             counts = np.stack([each.sizes for each in chunks], axis=1)
-            _put(self._counts, np.maximum(1, len(self._codes) * counts).astype(np.float32))
+            _put(self._counts, np.maximum(1, labelled * counts).astype(np.float32))
 
     def _tell_codes(self, place: int, chunks: Sequence[_Chunk]) -> None:
         """The codes of rows whose numbers the device has: all codes, looked up there, where that is less to copy."""
-        numbers, codes = self._numbers[place], self._codes[place]
+        numbers, codes = self._told[:, :, place], self._told[:, :, self._sets + place]
         every = _labels_by_rows([own.sets[place] for own in self._fed])
         if every is None or sum(map(len, every)) > codes.numel():
             _put(codes, np.stack([each.codes(place) for each in chunks], axis=1))
         else:
             table = torch.from_numpy(_joined([each.codes(slice(None)) for each in every])).to(codes.device)
-            torch.index_select(table, 0, numbers.view(-1), out=codes.view(-1))
+            codes.copy_(table[numbers])
 
     def batch(self, shape: Shape) -> tuple[Batch, torch.Tensor | None]:
         """The next one of the first nets; and how many labeled rows of each count, where some do not."""
 
         def now(values: torch.Tensor) -> torch.Tensor:
-            return values.index_select(0, self._at)[0, : shape.nets, : shape.rows]
+            return values.index_select(0, self._at)[0, : shape.nets, ..., : shape.rows]
 
-        numbers = [now(each) for each in self._numbers]
+        told = now(self._told)
+        numbers, codes = told[:, : self._sets].unbind(1), told[:, self._sets :].flatten(1)
         X = [table[own] for table, own in zip(self._tables.rows, numbers, strict=True)]
-        weighted = shape.filled or self.weighted
         soft = self._tables.targets
         if soft is not None and self._tables.to_targets is not None:
             soft = soft[numbers[-1] + self._tables.to_targets[: shape.nets]]
-        codes = [now(each) for each in self._codes]
         batch = Batch(
             X[0] if len(X) == 1 else torch.cat(X, dim=1),
-            torch.cat(codes, dim=1) if codes else numbers[0][:, :0],
-            torch.cat([now(each) for each in self._weights], dim=1) if weighted else None,
+            codes,
+            now(self._weights).flatten(1) if shape.filled or self.weighted else None,
             soft,
-            numbers[-1] if len(numbers) > len(codes) else None,
+            numbers[-1] if self._sets > self._weights.shape[2] else None,
         )
         counts = self._counts.index_select(0, self._at)[0, : shape.nets] if shape.filled else None
         self._at.add_(1)

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional
 
 from collegium.core.terms import Precision
 from collegium.learners.torch.adam import take_step
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.devices import CPU, passing
-from collegium.learners.torch.losses import LocalLoss
+from collegium.learners.torch.losses import LocalLoss, cross_entropies
 from collegium.learners.torch.stacked_layers import prepared
 
 Tensors = dict[str, torch.Tensor]
@@ -207,7 +206,7 @@ def _loss(batch: Batch, logits: torch.Tensor, count: Any, losses: Sequence[Local
     n = len(batch.codes)
     parts = []
     if n > 0:
-        every = functional.cross_entropy(logits[:n], batch.codes, reduction="none")
+        every = cross_entropies(logits if n == len(logits) else logits[:n], batch.codes)
         weighted = every if batch.weights is None else batch.weights * every
         parts.append(weighted.mean() if count is None else weighted.sum() / count)
     parts += [part for part in (each.loss(batch, logits) for each in losses) if part is not None]

@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 from torch.func import functional_call, grad, vmap
-from torch.nn import functional
 
 from collegium.core.meeting import Alone
 from collegium.errors import CollegiumWarning
@@ -28,6 +27,7 @@ from collegium.learners.torch.batches import Labelled
 from collegium.learners.torch.cuda_graphs import turn
 from collegium.learners.torch.devices import RandomStream, computing
 from collegium.learners.torch.likeness import likeness
+from collegium.learners.torch.losses import cross_entropies
 from collegium.learners.torch.optimizers import OPTIMIZERS
 from collegium.learners.torch.training import has_layer
 from collegium.privacy.events import SampledGaussian
@@ -236,7 +236,7 @@ def _gradients(layers: nn.Module, weights: Tensors, buffers: Tensors, X: torch.T
 
     def loss(own: Tensors, its_buffers: Tensors, row: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = functional_call(layers, (own, its_buffers), (row[None],))
-        return functional.cross_entropy(logits, code[None])
+        return cross_entropies(logits, code[None]).squeeze(0)
 
     of_records = vmap(grad(loss), in_dims=(None, None, 0, 0))
     found: Tensors = vmap(of_records)(weights, buffers, X, y)
