@@ -49,6 +49,17 @@ def test_other_views_see_something(view: str) -> None:
     assert (found.auc > 0.85) == (view == "model")  # a tree knows its records by heart
 
 
+def test_one_communication_tells_less_than_all() -> None:
+    net = cg.TorchClassifier("mlp", lr=0.03, random_state=0)
+    there, method = sites(net, records=100), cg.FedCT(rounds=4, period=2, steps=30)
+    found = {view: audit(method, there, view=view, forged=True, canaries=50) for view in ("coordinator", "glance")}
+    assert found["glance"].unread == {}
+    assert 0.55 < found["glance"].auc < found["coordinator"].auc
+    assert "looks once" in found["glance"].in_words()
+    alone = audit(cg.FedCT(rounds=1), view="glance", forged=True)
+    assert alone.auc == audit(cg.FedCT(rounds=1), forged=True).auc
+
+
 def test_sums_of_secret_votes_tell_less_than_votes() -> None:
     secret = audit(cg.FedCT(rounds=2, votes="secret"), view="secret", forged=True)
     assert 0.6 < secret.auc < audit(forged=True).auc

@@ -75,7 +75,7 @@ def audit(
         public: The public set, as for `cg.run`; or the algorithm with which the sites make one, ``cg.Together(...)``:
             then each run makes it first, and the attacker sees the sums that it is made of and what the sites label.
         site: The name of the site that is attacked (default: the first one).
-        view: Who attacks: 'observer', 'member', 'coordinator', 'secret', 'model' or 'weights'.
+        view: Who attacks: 'observer', 'member', 'coordinator', 'glance', 'secret', 'model' or 'weights'.
         forged: Whether the coordinator puts the canaries into the public set: True or 'static'; 'adaptive' runs twice,
             with a second set that is chosen after the first run.
         canaries: How many, at most; no more than half of the site's records.

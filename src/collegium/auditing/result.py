@@ -172,6 +172,7 @@ _WORDS: Final = {
     "observer": "reads what the site sends, and the consensus,",
     "member": "is another site",
     "coordinator": "coordinates the run",
+    "glance": "coordinates the run and looks once, at the end,",
     "secret": "coordinates secret votes and sees their sums",
     "model": "has the site's final model",
     "weights": "has all weights that were sent",

@@ -13,7 +13,7 @@ from collegium.core.weights import Weights
 from collegium.runs.callbacks import Callback
 from collegium.secure.secret_counts import NoisySum
 
-ViewName = Literal["observer", "member", "coordinator", "secret", "model", "weights"]
+ViewName = Literal["observer", "member", "coordinator", "glance", "secret", "model", "weights"]
 VIEWS: Final[tuple[str, ...]] = get_args(ViewName)
 
 
@@ -30,6 +30,8 @@ class View:
     """Whether it chooses the public set."""
     model: Literal["site", "member"] | None = None
     """Whose model it has in the end."""
+    once: bool = False
+    """Whether it sees the last communication alone."""
 
 
 def _of_site(seen: Disclosure, site: str) -> bool:
@@ -68,6 +70,13 @@ _KNOWN: Final[dict[str, View]] = {
         True,
         forges=True,
     ),
+    "glance": View(
+        "sees what the site sends in the last communication alone, and chooses the public set where forged",
+        _of_site_or_counts,
+        True,
+        forges=True,
+        once=True,
+    ),
     "secret": View("a coordinator of secret votes: sees sums over sites, in all rounds", _sums, True, forges=True),
     "model": View("has the site's model at the end of the run", lambda seen, site: False, False, model="site"),
     "weights": View("has all weights that the site sent and was sent, of all rounds", _weights, True),
@@ -84,12 +93,15 @@ class Witness(Callback):
 
     def __init__(self, view: View, site: str, targets: Targets) -> None:
         self._view, self._site, self._targets = view, site, targets
+        self._round = 0
         self.evidence = Evidence()
 
     def on_disclosure(self, disclosure: Disclosure) -> None:
         """Read it, if this attacker sees it."""
         if not self._view.sees(disclosure, self._site):
             return
+        if self._view.once and disclosure.round > self._round:
+            self._round, self.evidence = disclosure.round, Evidence()  # what was seen before is forgotten
         args: dict[str, Any] = {**disclosure.args, "like": disclosure.step if disclosure.to == "sites" else self._site}
         reading = self._targets.look(disclosure.value, args)
         source = "the sum" if disclosure.party == "sum" else disclosure.party

@@ -24,7 +24,9 @@ CONTRADICTED: Final = 3
 """The exit code where an attack contradicts a claim."""
 _MOST_STAND_INS: Final = 4
 
-View = Annotated[str, typer.Option(help="Who attacks: observer, member, coordinator, secret, model or weights.")]
+View = Annotated[
+    str, typer.Option(help="Who attacks: observer, member, coordinator, glance, secret, model or weights.")
+]
 ForgedSet = Annotated[
     str, typer.Option("--forged", help="Forge the public set: no, static or adaptive.", metavar="no|static|adaptive")
 ]
@@ -114,6 +116,7 @@ def site_audit(
     """
     from collegium.auditing.audit import audit as attack_site
     from collegium.auditing.stand_ins import with_stand_ins
+    from collegium.auditing.views import VIEWS, find_view
     from collegium.flare.site.agreed import planned_run
 
     planned = planned_run(kit, digest)
@@ -123,7 +126,8 @@ def site_audit(
     others = len(set(planned.plan.parties) - {site.name})
     sites, labels = with_stand_ins(site, X, min(max(others, 2), _MOST_STAND_INS), seed)
     if forged is None:
-        can_forge = view in ("coordinator", "secret") and X is not None and site.policy.public_sha256 is None
+        forges = view in VIEWS and find_view(view).forges
+        can_forge = forges and X is not None and site.policy.public_sha256 is None
         forged = "static" if can_forge else "no"
     found = attack_site(
         planned.algorithm,
