@@ -35,7 +35,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from collegium.algorithms._averaging import LastRounds, average_or, receive, shares, updates
 from collegium.algorithms._certainty import (
@@ -56,6 +55,7 @@ from collegium.core.building import build
 from collegium.core.pretraining import Pretraining
 from collegium.core.releases import Numbers
 from collegium.core.settings import OpenProbability, PositiveFloat, PositiveInt, Probability, Share
+from collegium.core.softmax import softmax
 from collegium.core.steps import Step
 from collegium.core.weights import Arrays
 from collegium.errors import ConfigError
@@ -273,7 +273,7 @@ class FedAUX(Distilling):
                     heard[i] = part
                     total += s_i * logits
                     weight += s_i
-            return heard, np.asarray(softmax(total / np.maximum(weight, XI), axis=1), dtype=np.float32)
+            return heard, np.asarray(softmax(total / np.maximum(weight, XI)), dtype=np.float32)
 
     def _distill(self, fed: Federation, P: str, student: Arrays, X: Any, y: NDArray[Any]) -> Arrays:
         """theta^P <- theta^P - eta d KL(y, softmax f(x, theta^P)), over mini-batches of D_distill."""

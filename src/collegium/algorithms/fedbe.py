@@ -25,13 +25,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from collegium.algorithms._averaging import LastRounds, common_start, receive, shares, updates
 from collegium.algorithms.fedavg import update
 from collegium.algorithms.feddf import Distilling, can_teach
 from collegium.core import Federation, Steps, Weights
 from collegium.core.settings import PositiveInt
+from collegium.core.softmax import softmax
 from collegium.core.weights import Arrays, average, is_statistic
 
 
@@ -109,7 +109,7 @@ class Probabilities:
     def add(self, logits: NDArray[Any]) -> None:
         """Take in one net."""
         if np.isfinite(logits).all():
-            self._sum += softmax(logits.astype(np.float64), axis=1)
+            self._sum += softmax(logits)
             self._nets += 1
 
     @property

@@ -22,13 +22,13 @@ from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from collegium.algorithms._averaging import Averaging, LastRounds, average_or, receive, shares, updates
 from collegium.algorithms._starting import prototypes
 from collegium.algorithms.fedavg import update
 from collegium.core import Federation, Steps, Weights
 from collegium.core.settings import PositiveFloat, PositiveInt
+from collegium.core.softmax import softmax
 from collegium.core.weights import Arrays
 
 NORM_ROWS: Final = 2000
@@ -117,7 +117,7 @@ class FedDF(Distilling):
                 if can_teach(fed, k, update.name, logits):
                     heard[k] = part
                     total += logits
-            return heard, np.asarray(softmax(total / max(len(heard), 1), axis=1), dtype=np.float32)
+            return heard, np.asarray(softmax(total / max(len(heard), 1)), dtype=np.float32)
 
     def _distill(self, fed: Federation, p: str, student: Arrays, targets: NDArray[Any]) -> Arrays:
         """N steps on KL(targets || answers) from x_t,0."""

@@ -22,12 +22,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from collegium.algorithms._starting import Started, begin_from
 from collegium.algorithms.dd import mean_of
 from collegium.core import ActiveSite, Federation, Labels, Nothing, SomeSoftLabels, Steps, step
 from collegium.core.settings import PositiveFloat, PositiveInt, Share
+from collegium.core.softmax import softmax
 
 
 @step
@@ -92,7 +92,7 @@ class FedMD(Started):
             d = self._draw(fed)
             parties = fed.sample(self.participation)
             mean = mean_of(fed, communicate(d), parties, len(d))  # Communicate, Aggregate: f(x) = 1/m sum of f_k(x)
-            f: Any = softmax(mean, axis=1).astype(np.float32)
+            f = softmax(mean).astype(np.float32)
             order = digest_and_revisit(d, f, self.digest_epochs, float(self.digest_lr), self.revisit_epochs)
             fed.tell(order, parties)  # Distribute, Digest, Revisit
             scores = np.full((len(fed.public), fed.n_classes), np.nan)

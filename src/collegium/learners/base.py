@@ -102,6 +102,8 @@ class SiteModel(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities, one column per class of the study; 0 for classes the site never saw."""
         known = np.asarray(self.estimator.predict_proba(_taken(self.estimator, X)), dtype=float)
+        if np.array_equal(self.estimator_codes, np.arange(len(self.classes))):
+            return known
         aligned = np.zeros((len(known), len(self.classes)))
         aligned[:, self.estimator_codes] = known
         return aligned

@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -35,6 +34,7 @@ from collegium.core.settings import (
     check_parameters,
     checked,
 )
+from collegium.core.softmax import softmax
 from collegium.core.terms import LocalTerms, Optimizer, Part, Precision, SoftTargets, Trained, UpdateReport, Weights
 from collegium.learners.nets import named as nets
 from collegium.learners.torch.answers import Late, Question, Said
@@ -227,8 +227,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Class probabilities, with columns in the order of `classes_`."""
-        probabilities: NDArray[np.float64] = softmax(self.predict_logits(X).astype(np.float64), axis=1)
-        return probabilities
+        return softmax(self.predict_logits(X))
 
     def predict_logits(
         self, X: Any, *, norm_batch: PositiveInt | None = None, norm_rows: PositiveInt | None = None
