@@ -130,3 +130,20 @@ def test_the_logits_of_several_nets_are_those_of_each_in_their_order(later, monk
     assert drawn == [0, 1]  # the second one has begun
     np.testing.assert_array_equal(list(found), expected[1:])
     assert not list(bench.logits_of_each([], ROWS))
+
+
+class Halved(cg.TorchClassifier):
+    """A net whose answers somebody has changed."""
+
+    def predict_logits(self, X, **norm):
+        return super().predict_logits(X, **norm) / 2
+
+
+def test_a_learner_that_answers_otherwise_is_asked_for_what_it_says():
+    net = Halved("mlp", random_state=0).initialize(ROWS, [0, 1])
+    weights = net.get_weights()
+    bench = Workbench([cg.Site("a", ROWS, LABELS, learner=net)], np.arange(2), None, None, 0)
+    (found,) = bench.logits_of_each([("a", weights)], ROWS)
+    np.testing.assert_array_equal(found, net.predict_logits(ROWS))
+    plain = cg.TorchClassifier("mlp", random_state=0).initialize(ROWS, [0, 1]).set_weights(weights)
+    np.testing.assert_array_equal(2 * found, plain.predict_logits(ROWS))

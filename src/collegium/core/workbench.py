@@ -127,7 +127,7 @@ class Workbench:
         last: Callable[[], NDArray[np.float32]] | None = None
         for like, weights in nets:
             net = self.net(like, weights).estimator
-            if hasattr(net, "begin_logits"):
+            if _begins_what_it_predicts(type(net)):
                 begun = net.begin_logits(X, **norm)
             else:
                 begun = partial(np.asarray, net.predict_logits(X, **norm))
@@ -182,3 +182,13 @@ class Workbench:
         if self._public is None:
             raise ConfigError("This study has no public set.")
         return self._public.X
+
+
+def _begins_what_it_predicts(kind: type) -> bool:
+    """Whether its `begin_logits` belongs to its `predict_logits`: a subclass may have changed this one alone."""
+    for each in kind.__mro__:
+        if "begin_logits" in vars(each):
+            return True
+        if "predict_logits" in vars(each):
+            return False
+    return False

@@ -858,6 +858,8 @@ def test_batch_norms_may_use_the_statistics_of_some_rows_for_all() -> None:
     with pytest.raises(ConfigError, match="no statistics of a single row"):
         fitted.predict_logits(X, norm_rows=1)
     np.testing.assert_array_equal(fitted.predict_logits(X), usual)
+    with pytest.raises(ConfigError, match="predict_logits: norm_batch"):
+        fitted.predict_logits(X, norm_batch=0)
     with pytest.raises(ConfigError, match="norm_batch or norm_rows, not both"):
         fitted.predict_logits(X, norm_batch=3, norm_rows=3)
 

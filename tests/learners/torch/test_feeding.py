@@ -105,6 +105,9 @@ def same(there: tuple, here: tuple, filled: torch.Tensor | None) -> None:
     assert torch.equal(one.X[true], other.X[true])
     labelled = true[:, : one.codes.shape[1]]
     assert torch.equal(one.codes[labelled], other.codes[labelled])
+    assert (one.beside is None) == (other.beside is None)
+    if one.beside is not None and other.beside is not None:
+        assert torch.equal(one.beside, other.beside)
     assert (one.weights is None) == (other.weights is None)
     if one.weights is not None:
         assert torch.equal(one.weights, other.weights)

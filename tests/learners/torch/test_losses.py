@@ -14,6 +14,7 @@ import pytest
 import torch
 from scipy.special import softmax
 from torch import nn
+from torch.nn import functional
 
 from collegium import registry
 from collegium.algorithms.fedmatch import Disjoint
@@ -24,6 +25,7 @@ from collegium.core.terms import LocalTerm, LocalTerms, SoftTargets, Unlabeled
 from collegium.errors import ConfigError
 from collegium.learners.torch import Batch, LocalLoss, TorchClassifier
 from collegium.learners.torch.descent import Descent
+from collegium.learners.torch.losses import SoftTargetsLoss, cross_entropies
 
 torch.set_num_threads(1)
 rng = np.random.default_rng(0)
@@ -202,3 +204,30 @@ def test_the_package_offers_its_names_without_importing_torch() -> None:
     program = "import sys, collegium.learners.torch as t; print('torch' in sys.modules, t.TorchClassifier.__name__)"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert said.split() == ["False", "TorchClassifier"]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_soft_targets_are_the_divergence_of_pytorch(temperature: float) -> None:
+    logits = torch.from_numpy(rng.normal(size=(5, 3))).requires_grad_()
+    targets = torch.tensor([[0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [1.0, 0.0, 0.0], [0.5, 0.5, 0.0]], dtype=torch.float64)
+    term = SoftTargets(X[:4], targets.numpy().astype(np.float32), weight=2.0, temperature=temperature)
+    batch = Batch(torch.zeros(5, 5), torch.zeros(1, dtype=torch.long), None, targets, torch.arange(4))
+    found = SoftTargetsLoss(term, nn.Linear(5, 3), torch.optim.SGD).loss(batch, logits)  # type: ignore[arg-type]
+    softened = targets ** (1 / temperature) / (targets ** (1 / temperature)).sum(dim=1, keepdim=True)
+    expected = (
+        2.0
+        * temperature**2
+        * functional.kl_div(functional.log_softmax(logits[1:] / temperature, dim=1), softened, reduction="batchmean")
+    )
+    assert found is not None
+    torch.testing.assert_close(found, expected)
+    slopes = [torch.autograd.grad(each, logits, retain_graph=True)[0] for each in (found, expected)]
+    assert bool(slopes[0].isfinite().all())
+    torch.testing.assert_close(*slopes)
+
+
+def test_cross_entropies_are_those_of_pytorch() -> None:
+    logits, codes = torch.from_numpy(rng.normal(size=(2, 7, 3))), torch.arange(14).reshape(2, 7) % 3
+    found = torch.func.vmap(cross_entropies)(logits, codes)
+    for own, its, expected in zip(found, logits, codes, strict=True):
+        torch.testing.assert_close(own, functional.cross_entropy(its, expected, reduction="none"))

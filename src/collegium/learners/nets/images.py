@@ -125,12 +125,12 @@ _FEW = 64
 
 
 def _shortcut(x: torch.Tensor, weight: torch.Tensor, how: tuple[Any, ...]) -> torch.Tensor:
-    """A 1x1 convolution with a stride."""
-    stride, *others = how
-    if x.shape[1] > _FEW:
+    """What a convolution says, which usually is of 1x1 pixels, with a stride."""
+    stride, padding, *_ = how
+    if x.shape[1] > _FEW or weight.shape[2:] != (1, 1) or padding != (0, 0):
         return functional.conv2d(x, weight, None, *how)
     looked_at = x[:, :, :: stride[0], :: stride[1]].contiguous(memory_format=torch.channels_last)
-    return functional.conv2d(looked_at, weight, None, (1, 1), *others)
+    return functional.conv2d(looked_at, weight, None, (1, 1), *how[1:])
 
 
 def _only_answers(x: torch.Tensor, norm: nn.Module) -> bool:

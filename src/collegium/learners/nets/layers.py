@@ -81,19 +81,19 @@ def is_block(convolution: nn.Module, norm: nn.Module) -> bool:
         and norm.affine
         and norm.track_running_stats
         and norm.momentum is not None
-        and not _has_hooks(convolution)
-        and not _has_hooks(norm)
+        and not has_hooks(convolution)
+        and not has_hooks(norm)
     )
 
 
 def _slope(layer: nn.Module | None) -> float | None:
     """Of a ReLU for negative values; None: it is none."""
-    if type(layer) is nn.LeakyReLU and not _has_hooks(layer):
+    if type(layer) is nn.LeakyReLU and not has_hooks(layer):
         return float(layer.negative_slope)
-    return 0.0 if type(layer) is nn.ReLU and not _has_hooks(layer) else None
+    return 0.0 if type(layer) is nn.ReLU and not has_hooks(layer) else None
 
 
-def _has_hooks(layer: Any) -> bool:
+def has_hooks(layer: Any) -> bool:
     """Whether something else happens when it is called."""
     before, after = layer._forward_pre_hooks, layer._forward_hooks
     return bool(before or after or layer._backward_hooks or layer._backward_pre_hooks)

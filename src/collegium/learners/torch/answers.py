@@ -41,7 +41,7 @@ AT_ONCE_VALUES: Final = 2**27
 """Numbers in rows that are computed at a time on a GPU: half a gigabyte."""
 
 MOST_LATE: Final = 2**23
-"""Numbers of an answer that are copied while a GPU goes on: the memory for it is locked as long as they are kept."""
+"""Numbers of an answer that are copied while a GPU goes on: the memory for it is locked until they are read."""
 AT_ONCE_ALONE: Final = 2**24
 """The same for one net, which may have convolutions: these make much more of each row."""
 FEWER: Final = 8
@@ -204,7 +204,7 @@ def _copied(found: torch.Tensor, *, lies_ready: bool) -> list[Late]:
 
 
 def _one_of(copied: OnTheirWay, place: int) -> NDArray[Any]:
-    found: NDArray[Any] = copied()[place]
+    found: NDArray[Any] = copied()[place].copy()  # whoever keeps it keeps no locked memory
     return found
 
 

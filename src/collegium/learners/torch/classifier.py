@@ -229,6 +229,7 @@ class TorchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Class probabilities, with columns in the order of `classes_`."""
         return softmax(self.predict_logits(X))
 
+    @checked
     def predict_logits(
         self, X: Any, *, norm_batch: PositiveInt | None = None, norm_rows: PositiveInt | None = None
     ) -> Floats:

@@ -14,7 +14,7 @@ from collegium.learners.torch import memory, views
 from collegium.learners.torch.batches import Batch
 from collegium.learners.torch.devices import passing
 from collegium.learners.torch.losses import LocalLoss, cross_entropy
-from collegium.learners.torch.rounded import Rounded, may_round
+from collegium.learners.torch.rounded import rounded
 
 
 class Descent:
@@ -32,7 +32,7 @@ class Descent:
     ) -> None:
         self.optimizer, self._precision = optimizer, precision
         self._net, self._losses = net, losses
-        self._rounded = Rounded(net) if precision == "bfloat16" and may_round(losses) else None
+        self._rounded = rounded(net, losses) if precision == "bfloat16" else None
         self._augment = augment or any(each.augments for each in losses)
         self.draws = self._augment or has_random_layers or not all(each.recordable for each in losses)
         """Whether a step draws random numbers."""
@@ -57,7 +57,7 @@ class Descent:
         for each in self._losses:
             each.add_to_gradients()
         self.optimizer.step()
-        return loss.detach()
+        return loss
 
     def _with_gradients(self, batch: Batch) -> torch.Tensor:
         """The loss. Without enough memory, others give back what they keep; then a net that can computes it in less."""
@@ -70,8 +70,10 @@ class Descent:
             loss.backward()  # type: ignore[no-untyped-call]
             if self._rounded is not None:
                 self._rounded.give_gradients()
-            return loss
+            return loss.detach()
         except torch.OutOfMemoryError:
+            if self._rounded is not None:
+                self._rounded.forget()
             less = getattr(self._net, "use_less_memory", lambda rows: False)
             self.optimizer.zero_grad()
             recorded = batch.X.is_cuda and torch.cuda.is_current_stream_capturing()
