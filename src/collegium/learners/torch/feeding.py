@@ -205,6 +205,7 @@ class LaneFeed:
 
         self._device = device
         self._at = zeros(1, dtype=torch.long)
+        self._places = torch.arange(room, device=device)
         self._X = [zeros(*numbers, *shape) for _ in fed.every]
         self._codes = [zeros(*numbers, dtype=torch.long) for _ in fed.sets]
         self._weights = [zeros(*numbers) for _ in fed.sets if _is_weighted(fed)]
@@ -240,7 +241,7 @@ class LaneFeed:
         return [self._table(each) for each in self._fed.every]
 
     def ready(self, step: int) -> int:
-        """How many mini-batches lie ready from this step on."""
+        """How many mini-batches lie ready from this step on: no more are looked up at once."""
         return self._end - step
 
     def values(self, shape: Shape) -> int:
@@ -265,25 +266,23 @@ class LaneFeed:
         kept = own.rows.resident(self._device)
         return own.rows.copy_to(self._device) if kept is None else kept
 
-    def batch(self, shape: Shape) -> Batch:
-        """The next one."""
+    def batches(self, shape: Shape, steps: int) -> list[Batch]:
+        """The next ones, looked up all at once."""
+        at = self._at if steps == 1 else self._at + self._places[:steps]
 
         def now(values: torch.Tensor) -> torch.Tensor:
-            return values.index_select(0, self._at)[0, : shape.rows]
+            return values.index_select(0, at)[:, : shape.rows]
 
         def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-            return now(parts[0]) if len(parts) == 1 else torch.cat([now(each) for each in parts])
+            return now(parts[0]) if len(parts) == 1 else torch.cat([now(each) for each in parts], dim=1)
 
         X = joined(self._X)
-        batch = Batch(
-            X,
-            joined(self._codes) if self._codes else torch.zeros(0, dtype=torch.long, device=self._device),
-            joined(self._weights) if self._weights else None,
-            None if self._soft is None else now(self._soft),
-            None if self._beside is None else now(self._beside),
-        )
-        self._at.add_(1)
-        return batch
+        codes = joined(self._codes) if self._codes else torch.zeros((steps, 0), dtype=torch.long, device=self._device)
+        weights = joined(self._weights) if self._weights else None
+        soft, beside = (None if each is None else now(each) for each in (self._soft, self._beside))
+        self._at.add_(steps)
+        of_all = (X, codes, weights, soft, beside)
+        return [Batch(*(None if each is None else each[step] for each in of_all)) for step in range(steps)]  # type: ignore[arg-type]
 
 
 def _room_for(fed: Fed) -> int:

@@ -136,8 +136,8 @@ class Lane:
         return steps if steps > 1 and self._recorder.pays((shape, steps, self._seen)) else 1
 
     def _take(self, shape: Shape, steps: int) -> None:
-        for _ in range(steps):
-            self._total += self._descent.step(self._feed.batch(shape))
+        for batch in self._feed.batches(shape, steps):
+            self._total += self._descent.step(batch)
 
     @torch.no_grad()
     def end(self, total: torch.Tensor) -> UpdateReport:
