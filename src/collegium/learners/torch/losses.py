@@ -73,7 +73,7 @@ def cross_entropy(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
 def cross_entropies(logits: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
     """The cross-entropy of each row, where several nets are computed at once.
 
-    PyTorch's own would then import its compiler, and look for codes that mean no class: twice as many operations.
+    PyTorch's own would then import SymPy, and look for codes that mean no class: twice as many operations.
     """
     return -functional.log_softmax(logits, dim=1).gather(1, codes[:, None]).squeeze(1)
 

@@ -1,8 +1,8 @@
 """The weights of a net in bfloat16, rounded all at once.
 
 PyTorch's autocast rounds each weight where it is used and brings back each gradient by itself. In a small net that is
-a fifth of what a GPU is told to do in a step, which takes longer than doing it. The bits are the same, so that nobody
-should be able to tell.
+a sixth of what a GPU is told to do in a step, which may take longer than doing it. The bits are the same, so that
+nobody should be able to tell.
 """
 
 from __future__ import annotations
