@@ -20,6 +20,7 @@ from tests.waiting import seconds, until
 import collegium as cg
 from collegium.core.attendance import HAD_DEADLINE, NOBODY_ALIKE, NOBODY_ELSE
 from collegium.core.meeting import meet
+from collegium.core.one_core import OneCore
 from collegium.errors import CollegiumWarning, ConfigError
 from collegium.links.local import ALONE
 
@@ -93,6 +94,30 @@ def test_sites_of_one_process_are_trained_together_with_the_same_result(digits):
     assert trained(off) == {"together": 0, "largest": 0, "alone": dict.fromkeys(off.about["parties"], "cohort is off")}
     assert off.trained_together == ""
     assert not any([*off.logs.values(), *on.logs.values()])
+
+
+def test_sites_that_train_on_a_gpu_are_on_one_core_until_the_run_ends(digits, monkeypatch):
+    class Noted(OneCore):
+        def __init__(self):
+            self.threads: set[threading.Thread] = set()
+            self.released = 0
+
+        def stay(self):
+            self.threads.add(threading.current_thread())
+
+        def release(self):
+            self.released += 1
+
+    core = Noted()
+    monkeypatch.setattr(OneCore, "claim", lambda: core)
+    off = digits.run(cg.FedCT(rounds=3), Sociable(), cohort="on")
+    assert not core.threads  # where several sites are at work at a time, each has the core that it finds
+    monkeypatch.setattr("collegium.links.hosting.Hosting.is_on_gpu", lambda self: True)
+    on = digits.run(cg.FedCT(rounds=3), Sociable(), cohort="on")
+    assert same(off, on)
+    assert len(core.threads) == 5
+    assert threading.main_thread() not in core.threads
+    assert core.released == 1
 
 
 @pytest.mark.parametrize("algorithm", [cg.FedCT(rounds=2), cg.FedAvg(rounds=2)], ids=lambda each: type(each).__name__)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Protocol
+
+from collegium.core.one_core import OneCore
 
 
 def locked() -> threading.Lock:
@@ -25,9 +27,11 @@ class Turn(Protocol):
 class Places:
     """So many threads are at work at a time. Who waits is called when there is a place for it, and not before."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, core: OneCore | None = None) -> None:
+        """`core`: where these threads are, but for blocks in which they have left their place."""
         self.number = number
         """How many there are."""
+        self.core = core
         self._free = number
         self._queue: deque[Turn] = deque()
         self._lock = threading.Lock()
@@ -64,7 +68,8 @@ class Places:
         """
         self.give_back()
         try:
-            yield
+            with nullcontext() if self.core is None else self.core.left():
+                yield
         finally:
             with self._lock:
                 self._free -= 1

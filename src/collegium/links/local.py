@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from collegium.core.attendance import HAD_DEADLINE, NOBODY_ELSE, Attendance
 from collegium.core.link import Answer, OwnAnswer
 from collegium.core.meeting import Delegation, Meeting, attending
+from collegium.core.one_core import OneCore
 from collegium.core.places import Places
 from collegium.links.attendants import Attendants, Inbox
 from collegium.links.hosting import Hosting, available_cores, numerical_libraries, threads_per_site
@@ -47,12 +48,16 @@ class AgentPool:
         self._size = max(1, min(len(self.agents), threads or available_cores()))
         self._within = attending()
         """A meeting of several runs, of which this is one: its sites meet those of the others."""
-        own = Places(1 if self._joining and hosting.is_on_gpu() else self._size)
-        self._places = own if self._within is None else self._within.meeting.places
+        if self._within is not None:
+            self._places = self._within.meeting.places
+        elif self._joining and hosting.is_on_gpu():
+            self._places = Places(1, OneCore.claim())
+        else:
+            self._places = Places(self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
         some_meet = len(self._joining) > (1 if self._within is None else 0)
-        self._attendants = Attendants(self._places, self._limit) if some_meet else None
+        self._attendants = Attendants(self._places, self._begin) if some_meet else None
         self._meetings: dict[int, Meeting | Delegation] = {}
         """That of the last exchange."""
 
@@ -62,6 +67,12 @@ class AgentPool:
     def _limit(self) -> None:
         # OpenMP counts its threads per calling thread, so the limit is set in each of ours.
         numerical_libraries().limit(limits=1)
+
+    def _begin(self) -> None:
+        """In each thread in which sites wait for each other."""
+        self._limit()
+        if self._places.core is not None:
+            self._places.core.stay()
 
     def submit(self, party: str, frame: bytes, exchange: Exchange) -> Future[Answer | None]:
         """Serve a frame; None if the site was still busy with an older order when the deadline passed."""
@@ -152,6 +163,8 @@ class AgentPool:
         self._executor.shutdown(wait=False, cancel_futures=True)
         if self._attendants is not None:
             self._attendants.close()
+        if self._within is None and self._places.core is not None:
+            self._places.core.release()
         for meeting in self._meetings.values():  # some may wait for one whose order was never begun
             meeting.disperse()
         for party, agent in self.agents.items():

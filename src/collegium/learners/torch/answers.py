@@ -23,11 +23,11 @@ from collegium.learners.torch import memory
 from collegium.learners.torch import weights as named
 from collegium.learners.torch.batches import CHUNK_ROWS, CHUNK_VALUES, Rows
 from collegium.learners.torch.cuda_graphs import turn
+from collegium.learners.torch.dense_answers import Answer, quick
 from collegium.learners.torch.devices import computing, passing
 from collegium.learners.torch.on_their_way import OnTheirWay
 
 Said = Literal["logits", "features", "classes"]
-Answer = Callable[[torch.Tensor], torch.Tensor]
 Late = Callable[[], NDArray[Any]]
 """An answer that is looked at when it is there: others are still being computed."""
 
@@ -223,12 +223,11 @@ def _asking(asked: Question) -> Iterator[None]:
 @contextmanager
 def _saying(net: nn.Module, head: str, said: Said, compute: Answer | None = None) -> Iterator[Answer]:
     """A function that gives this answer for a batch."""
-    compute = net if compute is None else compute
-    if said == "logits":
-        yield lambda X: compute(X).float()
-    elif said == "classes":
-        yield lambda X: _codes(compute(X))
+    if said != "features":
+        said_by = quick(net) if compute is None else compute
+        yield (lambda X: said_by(X).float()) if said == "logits" else (lambda X: _codes(said_by(X)))
     else:
+        compute = net if compute is None else compute
         seen: list[torch.Tensor] = []
         hook = named.head_of(net, head).register_forward_pre_hook(lambda _layer, given: seen.append(given[0]))
 

@@ -143,7 +143,7 @@ class DeviceFeed:
             own = np.empty((len(chunks), self._room, self._rows), np.int32)  # half as much to copy; by net, as it comes
             for at, (each, start) in enumerate(zip(chunks, self._tables.starts[place], strict=True)):
                 np.add(each.numbers[place], start, out=own[at], casting="same_kind")
-            self._told[:, :, place].copy_(torch.from_numpy(own).to(self._told.device).transpose(0, 1))
+            self._told[:, :, place].copy_(_there(own, self._told.device).transpose(0, 1))
         labelled = self._weights.shape[2]
         for place in range(labelled):
             self._tell_codes(place, chunks)
@@ -160,7 +160,7 @@ class DeviceFeed:
         if every is None or sum(map(len, every)) > codes.numel():
             _put(codes, np.stack([each.codes(place) for each in chunks], axis=1))
         else:
-            table = torch.from_numpy(_joined([each.codes(slice(None)) for each in every])).to(codes.device)
+            table = _there(_joined([each.codes(slice(None)) for each in every]), codes.device)
             codes.copy_(table[numbers])
 
     def batch(self, shape: Shape) -> tuple[Batch, torch.Tensor | None]:
@@ -320,9 +320,9 @@ class Tables:
         shared = all(each.has_same_targets(soft[0]) for each in soft)
         lengths = [0 if shared else len(each) for each in soft]
         starts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) - self.starts[-1]
-        values = torch.from_numpy(_joined([each.targets(slice(None)) for each in (soft[:1] if shared else soft)]))
-        self.targets = _in_place(self.targets, values, self.device)
-        self.to_targets = _in_place(self.to_targets, torch.from_numpy(starts)[:, None], self.device)
+        values = _joined([each.targets(slice(None)) for each in (soft[:1] if shared else soft)])
+        self.targets = _in_place(self.targets, _there(values, self.device))
+        self.to_targets = _in_place(self.to_targets, _there(starts[:, None], self.device))
 
     @staticmethod
     def key_of(fed: Sequence[Fed]) -> Any:
@@ -402,15 +402,17 @@ def _joined(arrays: Sequence[Any]) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int64)
 
 
-def _in_place(place: torch.Tensor | None, values: torch.Tensor, device: torch.device) -> torch.Tensor:
-    return values.to(device) if place is None or place.shape != values.shape else place.copy_(values)
+def _in_place(place: torch.Tensor | None, values: torch.Tensor) -> torch.Tensor:
+    return values if place is None or place.shape != values.shape else place.copy_(values)
 
 
 def _put(place: torch.Tensor, values: NDArray[Any]) -> None:
-    place.copy_(torch.from_numpy(values).to(place.device))  # of another type there, if it is
+    place.copy_(_there(values, place.device))  # of another type there, if it is
 
 
 def _there(values: NDArray[Any], device: torch.device) -> torch.Tensor:
-    """On the device; Python does not wait for a GPU."""
+    """On the device; Python does not wait for a GPU, but for much, for which locked memory takes long to get."""
     here = torch.from_numpy(values)
-    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here
+    if device.type != "cuda" or here.numel() > MOST_VALUES:
+        return here.to(device)
+    return here.pin_memory().to(device, non_blocking=True)

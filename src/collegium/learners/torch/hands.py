@@ -32,9 +32,13 @@ class Deck:
             return self._order[start : start + k]
         first, more = self._order[start:], k - self.left
         shuffles = -(-more // self._n)
-        # The same draws as one permutation after the other.
+        self.left = shuffles * self._n - more
+        if shuffles == 1:
+            self._order = self._rng.permutation(self._n)
+            return np.concatenate([first, self._order[:more]])
+        # The same draws as one permutation after the other, which is quicker only where there is one.
         orders = self._rng.permuted(np.tile(np.arange(self._n), (shuffles, 1)), axis=1)
-        self._order, self.left = orders[-1].copy(), shuffles * self._n - more
+        self._order = orders[-1].copy()
         return np.concatenate([first, orders.ravel()[:more]])
 
     def restart(self) -> None:
