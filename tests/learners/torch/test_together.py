@@ -6,12 +6,14 @@ import copy
 import threading
 import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from tests.learners.torch.test_adam import launch_here
 from torch import nn
 
 from collegium.algorithms.fedprox import Proximal
@@ -20,7 +22,7 @@ from collegium.core.attendance import Attendance
 from collegium.core.meeting import Meeting
 from collegium.core.terms import LocalTerms, SoftTargets
 from collegium.errors import ConfigError
-from collegium.learners.torch import lanes, memory, together, works
+from collegium.learners.torch import adam, lanes, memory, together, works
 from collegium.learners.torch.classifier import TorchClassifier
 from collegium.wire import tables
 
@@ -154,6 +156,16 @@ def test_sites_with_more_rows_go_on_when_others_are_done(sizes: list[int], devic
     assert len({each.steps for each in reports}) == len(
         {2 * len(range(0, n, 16)) - (2 if n > 16 and n % 16 == 1 else 0) for n in sizes}
     )
+
+
+def test_adams_kernel_counts_the_steps_of_each_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On any device: what launches it is tested, and computes as it does."""
+    monkeypatch.setattr(adam, "_can_launch", lambda optimizer: True)
+    monkeypatch.setattr(adam, "_kernel", lambda: SimpleNamespace(launch=launch_here))
+    sites = Sites([16, 48, 100, 101, 7, 300])
+    for _ in range(3):
+        sites.both(updating(epochs=2))
+        assert sites.apart() <= 1e-5
 
 
 def test_most_of_what_is_computed_is_useful() -> None:

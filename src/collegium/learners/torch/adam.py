@@ -16,8 +16,8 @@ from collegium.learners.kernels import compiled, launching_beside
 from collegium.learners.torch.optimizers import Adam
 
 
-def take_step(optimizer: torch.optim.Optimizer) -> None:
-    """The optimizer's step, of parameters that have taken equally many: faster where it is Adam's on a GPU."""
+def take_step(optimizer: torch.optim.Optimizer, *, even: bool = True) -> None:
+    """The optimizer's step: faster where it is Adam's on a GPU. `even`: all parameters have taken equally many."""
     if not _can_launch(optimizer):
         optimizer.step()
         return
@@ -25,10 +25,11 @@ def take_step(optimizer: torch.optim.Optimizer) -> None:
     with torch.no_grad(), launching_beside(group["params"][0]):
         states = [optimizer.state[each] for each in group["params"]]
         torch._foreach_add_([state["step"] for state in states], 1)
-        corrections = 1 - _betas(group["betas"], group["params"][0].device) ** states[0]["step"]
-        for each, state in zip(group["params"], states, strict=True):
-            gradient = each.grad.contiguous()
-            _kernel().launch(each, gradient, state["exp_avg"], state["exp_avg_sq"], corrections, group)
+        taken = states[0]["step"] if even else torch.stack([state["step"] for state in states])[:, None]
+        corrections = 1 - _betas(group["betas"], group["params"][0].device) ** taken
+        own = [corrections] * len(states) if even else list(corrections)
+        for each, state, its in zip(group["params"], states, own, strict=True):
+            _kernel().launch(each, each.grad.contiguous(), state["exp_avg"], state["exp_avg_sq"], its, group)
 
 
 def _can_launch(optimizer: torch.optim.Optimizer) -> bool:

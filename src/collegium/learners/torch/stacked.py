@@ -196,7 +196,7 @@ class Part:
         for parameter, _state, name, at in self._units:
             if at is not None:
                 parameter.grad = gradients[name][at]
-        take_step(self.optimizer)
+        take_step(self.optimizer, even=self._stack.even)
         values: torch.Tensor = found.detach()
         return values
 
