@@ -963,9 +963,24 @@ FAULTS = (
     ),
     _COHORTS.fault(
         "a place for every site",
-        "Places(1 if self._joining and hosting.is_on_gpu() else self._size)",
-        "Places(len(self.agents))",
+        "self._places = Places(self._size)",
+        "self._places = Places(len(self.agents))",
         "tests/links/test_cohorts.py",
+    ),
+    _COHORTS.fault(
+        "two runs on one core",
+        "fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n    except OSError:\n        os.close(file)",
+        "fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)\n    except OSError:\n        os.close(file)",
+        "tests/core/test_one_core.py",
+    ),
+    _COHORTS.fault(
+        "hashes wait for each other on one core",
+        "with nullcontext() if self.core is None else self.core.left():",
+        "with nullcontext():",
+        "tests/core/test_one_core.py",
+    ),
+    _STACKS.fault(
+        "one correction for all nets", "take_step(self.optimizer, even=self._stack.even)", "take_step(self.optimizer)"
     ),
     _COMPUTING.fault(
         "a pre-trained learner forgets",
