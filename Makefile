@@ -20,12 +20,12 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Types are checked by one process. Another one compiles meanwhile what every test process would compile for itself.
+# Types are checked by two processes. Another one compiles meanwhile what every test process would compile for itself.
 checks: $(VENV)/.dev
 	$(MAKE) --no-print-directory -j 2 types $(VENV)/.compiled imports
 
 types: $(VENV)/.dev
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 imports: $(VENV)/.dev
 	$(BIN)/lint-imports

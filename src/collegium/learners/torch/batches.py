@@ -20,6 +20,7 @@ from collegium.learners.torch.hands import Deck, Hands, Indices, deal_steps, dea
 Floats = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
+_FEW = 100
 CHUNK_ROWS = 4096
 CHUNK_VALUES = 2**22  # so that a chunk of large images fits into memory too
 
@@ -119,10 +120,7 @@ class Labelled:
         self._y = y
         self.weights = weights
         self._classes = classes
-        counted = (
-            classes.dtype.kind in "iu" and y.dtype.kind in "iu" and np.array_equal(classes, np.arange(len(classes)))
-        )
-        self._are_codes = bool(counted)
+        self._are_codes = classes.dtype.kind in "iu" and y.dtype.kind in "iu" and _counts_up(classes)
 
     def __len__(self) -> int:
         return len(self._y)
@@ -153,6 +151,12 @@ class Labelled:
         """Read every row and label once, so that bad ones are refused before any training."""
         self.codes(slice(None))
         self.rows.check(device)
+
+
+def _counts_up(classes: NDArray[Any]) -> bool:
+    """Whether they are 0, 1, 2 ...; few are compared faster in a list, and every update asks."""
+    n = len(classes)
+    return classes.tolist() == list(range(n)) if n <= _FEW else bool(np.array_equal(classes, np.arange(n)))
 
 
 class Beside:
