@@ -72,6 +72,47 @@ def test_another_process_has_other_cores() -> None:
     assert done.stdout.strip() == "None"
 
 
+def test_threads_that_began_on_the_core_are_on_any_core_when_it_is_given_back() -> None:
+    every, core = os.sched_getaffinity(0), claimed()
+    go_on, seen = threading.Event(), list[set[int]]()
+
+    def last() -> None:
+        seen.append(os.sched_getaffinity(0))
+        go_on.wait()
+        seen.append(os.sched_getaffinity(0))
+
+    def work() -> None:
+        core.stay()
+        threads.append(threading.Thread(target=last))
+        threads[0].start()
+
+    threads: list[threading.Thread] = []
+    begun = threading.Thread(target=work)
+    begun.start()
+    begun.join()
+    core.release()
+    go_on.set()
+    threads[0].join()
+    assert seen == [{core._core}, every]
+
+
+def test_a_child_process_does_not_keep_it() -> None:
+    core = claimed()
+    again, heard = os.pipe()
+    child = os.fork()
+    if not child:
+        os.read(again, 1)
+        os._exit(0)
+    try:
+        core.release()
+        os.close(one_core._locked_file(core._core))
+    finally:
+        os.write(heard, b".")
+        os.waitpid(child, 0)
+        os.close(again)
+        os.close(heard)
+
+
 def test_few_cores_are_left_to_everybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(one_core, "ENOUGH", len(os.sched_getaffinity(0)) + 1)
     assert OneCore.claim() is None

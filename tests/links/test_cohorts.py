@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,14 @@ def test_sites_that_train_on_a_gpu_are_on_one_core_until_the_run_ends(digits, mo
     assert len(core.threads) == 5
     assert threading.main_thread() not in core.threads
     assert core.released == 1
+
+
+def test_a_site_that_meets_nobody_leaves_the_core_to_others(digits, monkeypatch):
+    monkeypatch.setattr(OneCore, "claim", lambda: pytest.fail("nobody is on it"))
+    monkeypatch.setattr("collegium.links.hosting.Hosting.is_on_gpu", lambda self: True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CollegiumWarning)
+        digits.run(cg.Local(rounds=2), sites=digits.sites(Sociable())[:1], cohort="on")
 
 
 @pytest.mark.parametrize("algorithm", [cg.FedCT(rounds=2), cg.FedAvg(rounds=2)], ids=lambda each: type(each).__name__)

@@ -20,7 +20,7 @@ ENOUGH: Final = 4
 
 
 class OneCore:
-    """A core that no other run has. It is given back with `release`, or when the process ends."""
+    """A core that no other run of this user has. It is given back with `release`, or when the process ends."""
 
     def __init__(self, core: int, every: set[int], lock: int) -> None:
         self._core, self._every, self._lock = core, every, lock
@@ -55,16 +55,33 @@ class OneCore:
             _keep_on({self._core})
 
     def release(self) -> None:
-        """Let another run have it."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        """Let another run have it. This process's threads are on any core again."""
+        if self._lock < 0:
+            return
+        for thread in _threads():  # those that libraries began in one of ours live on, and began on its core
+            if _cores_of(thread) == {self._core}:
+                _keep_on(self._every, thread)
+        _unlock(self._lock)
+        self._lock = -1
 
 
-def _keep_on(cores: set[int]) -> None:
-    if hasattr(os, "sched_setaffinity"):  # always: there is no OneCore without; but mypy checks for other systems, too
+def _threads() -> list[int]:
+    with suppress(OSError):
+        return [int(each.name) for each in Path("/proc/self/task").iterdir()]
+    return []
+
+
+# There is no OneCore where these are not, but types are checked for other systems, too.
+def _cores_of(thread: int) -> set[int]:
+    with suppress(OSError):  # it has ended
+        return os.sched_getaffinity(thread) if hasattr(os, "sched_getaffinity") else set()
+    return set()
+
+
+def _keep_on(cores: set[int], thread: int = 0) -> None:
+    if hasattr(os, "sched_setaffinity"):
         with suppress(OSError):  # cores that were taken from this process meanwhile: it is on those that it has
-            os.sched_setaffinity(0, cores)
+            os.sched_setaffinity(thread, cores)
 
 
 def _locked_file(core: int) -> int:
@@ -79,3 +96,12 @@ def _locked_file(core: int) -> int:
         os.close(file)
         raise
     return file
+
+
+def _unlock(file: int) -> None:
+    """Also where a child process has the file, too."""
+    import fcntl
+
+    with suppress(OSError):
+        fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)

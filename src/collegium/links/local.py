@@ -48,15 +48,15 @@ class AgentPool:
         self._size = max(1, min(len(self.agents), threads or available_cores()))
         self._within = attending()
         """A meeting of several runs, of which this is one: its sites meet those of the others."""
+        some_meet = len(self._joining) > (1 if self._within is None else 0)
         if self._within is not None:
             self._places = self._within.meeting.places
         elif self._joining and hosting.is_on_gpu():
-            self._places = Places(1, OneCore.claim())
+            self._places = Places(1, OneCore.claim() if some_meet else None)
         else:
             self._places = Places(self._size)
         self._locks = {party: threading.Lock() for party in self.agents}
         self._executor = self._start(self._size)
-        some_meet = len(self._joining) > (1 if self._within is None else 0)
         self._attendants = Attendants(self._places, self._begin) if some_meet else None
         self._meetings: dict[int, Meeting | Delegation] = {}
         """That of the last exchange."""

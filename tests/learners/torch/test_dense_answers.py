@@ -46,9 +46,9 @@ class Doubled(nn.Linear):
         return 2 * super().forward(input)
 
 
-def hooked(kind: str) -> nn.Module:
+def hooked(kind: str, place: int = 1) -> nn.Module:
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 5))
-    getattr(net[1], kind)(lambda *_: None)
+    getattr(net[place], kind)(lambda *_: None)
     return net
 
 
@@ -73,11 +73,21 @@ def changed() -> nn.Module:
         nn.Sequential(nn.Flatten(), nn.utils.parametrizations.weight_norm(nn.Linear(12, 5))),
         hooked("register_forward_hook"),
         hooked("register_forward_pre_hook"),
+        hooked("register_forward_hook", 0),
         changed(),
     ],
 )
 def test_other_nets_are_computed_as_they_are(net: nn.Module) -> None:
     assert quick(net) is net
+
+
+def test_who_watches_all_layers_sees_each() -> None:
+    handle = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        net = named("mlp")()
+        assert quick(net) is net
+    finally:
+        handle.remove()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")

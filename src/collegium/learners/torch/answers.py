@@ -223,11 +223,14 @@ def _asking(asked: Question) -> Iterator[None]:
 @contextmanager
 def _saying(net: nn.Module, head: str, said: Said, compute: Answer | None = None) -> Iterator[Answer]:
     """A function that gives this answer for a batch."""
-    if said != "features":
-        said_by = quick(net) if compute is None else compute
-        yield (lambda X: said_by(X).float()) if said == "logits" else (lambda X: _codes(said_by(X)))
+    if said == "classes":
+        most_probable = quick(net) if compute is None else compute
+        yield lambda X: _codes(most_probable(X))
+        return
+    compute = net if compute is None else compute
+    if said == "logits":
+        yield lambda X: compute(X).float()
     else:
-        compute = net if compute is None else compute
         seen: list[torch.Tensor] = []
         hook = named.head_of(net, head).register_forward_pre_hook(lambda _layer, given: seen.append(given[0]))
 

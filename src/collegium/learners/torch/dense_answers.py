@@ -13,10 +13,14 @@ from torch import nn
 
 Answer = Callable[[torch.Tensor], torch.Tensor]
 _Layer = tuple[torch.Tensor, torch.Tensor, bool]
+_HOOKS_OF_ALL = nn.modules.module._global_forward_hooks, nn.modules.module._global_forward_pre_hooks
 
 
 def quick(net: nn.Module) -> Answer:
-    """A function that computes what the net does, in fewer kernels where it can: for answers, not for gradients."""
+    """A function that computes what the net does, in fewer kernels where it can: for classes, not for gradients.
+
+    Nor for logits: a NaN may end at a ReLU that is part of a product, and nobody would see that a net has diverged.
+    """
     layers = _layers(net)
     return net if layers is None else partial(_computed, net, layers)
 
@@ -40,15 +44,13 @@ def products(layers: list[_Layer], values: torch.Tensor) -> torch.Tensor:
 
 def _layers(net: nn.Module) -> list[_Layer] | None:
     """Weights and biases of a net that is flattened rows, linear layers and ReLUs, and whether a ReLU follows each."""
-    if type(net) is not nn.Sequential or _is_watched(net):
+    parts = list(net) if type(net) is nn.Sequential else []
+    if any(map(_is_watched, [net, *parts])) or any(map(len, _HOOKS_OF_ALL)):
         return None
-    parts = list(net)
     if not parts or type(parts[0]) is not nn.Flatten or parts[0].start_dim != 1 or parts[0].end_dim != -1:
         return None
     found: list[_Layer] = []
     for part in parts[1:]:
-        if _is_watched(part):
-            return None
         if type(part) is nn.Linear and part.bias is not None:
             found.append((part.weight, part.bias, False))
         elif type(part) is nn.ReLU and found and not found[-1][2]:
