@@ -120,7 +120,16 @@ def federation(folder: Path, monkeypatch: pytest.MonkeyPatch, **policies: str) -
     settings = "rounds = 2\n[federation]\nat_least = 3\nwait = 0.2\npatience = 0.3\n"
     text = STUDY.replace("[federation]\n", settings).replace('"a", "b"', '"benign", "malignant"')
     (folder / "study.toml").write_text(text)
-    return ["coordinate", str(folder / "study.toml"), "--server", "s", "--lead", "l", "--out", str(folder / "out")]
+    return [
+        "coordinate",
+        str(folder / "study.toml"),
+        "--server",
+        str(folder / "server"),
+        "--lead",
+        "l",
+        "--out",
+        str(folder / "out"),
+    ]
 
 
 def test_a_study_that_all_sites_refuse_fails_and_says_what_each_said(

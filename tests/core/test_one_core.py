@@ -96,6 +96,16 @@ def test_threads_that_began_on_the_core_are_on_any_core_when_it_is_given_back() 
     assert seen == [{core._core}, every]
 
 
+def test_who_is_still_at_work_when_it_is_given_back_does_not_come_back_to_it() -> None:
+    every, core = os.sched_getaffinity(0), claimed()
+    core.stay()
+    with core.left():
+        core.release()
+    assert os.sched_getaffinity(0) == every
+    core.stay()
+    assert os.sched_getaffinity(0) == every
+
+
 def test_a_child_process_does_not_keep_it() -> None:
     core = claimed()
     again, heard = os.pipe()

@@ -146,7 +146,8 @@ def test_what_the_model_says_is_used_in_every_way_a_study_is_run(
         return estimate(self, votes, counts, alike, opinion)
 
     monkeypatch.setattr(cg.Informed, "estimate", seen)
-    more = ["--canaries", "60", "--out", str(tmp_path / "audit")] if way == "audit" else []
+    canaries = ["--canaries", "60"] if way == "audit" else []
+    more = [] if way == "rehearse" else [*canaries, "--out", str(tmp_path / way)]
     done = CliRunner().invoke(app, [way, str(folder / "using.toml"), *more])
     assert done.exit_code == 0, done.output
     assert told

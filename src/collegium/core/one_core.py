@@ -42,8 +42,9 @@ class OneCore:
         return None
 
     def stay(self) -> None:
-        """This thread is on that core from now on."""
-        _keep_on({self._core})
+        """This thread is on that core from now on, until it is given back."""
+        if self._lock >= 0:
+            _keep_on({self._core})
 
     @contextmanager
     def left(self) -> Iterator[None]:
@@ -52,17 +53,17 @@ class OneCore:
         try:
             yield
         finally:
-            _keep_on({self._core})
+            self.stay()
 
     def release(self) -> None:
         """Let another run have it. This process's threads are on any core again."""
         if self._lock < 0:
             return
+        lock, self._lock = self._lock, -1  # who is still at work does not come back to the core
         for thread in _threads():  # those that libraries began in one of ours live on, and began on its core
             if _cores_of(thread) == {self._core}:
                 _keep_on(self._every, thread)
-        _unlock(self._lock)
-        self._lock = -1
+        _unlock(lock)
 
 
 def _threads() -> list[int]:

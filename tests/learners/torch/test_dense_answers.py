@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from collegium.learners.nets.named import build
+from collegium.learners.torch import answers
+from collegium.learners.torch.classifier import TorchClassifier
 from collegium.learners.torch.dense_answers import _layers, products, quick
 
 ROWS = torch.randn(50, 3, 4, generator=torch.Generator().manual_seed(0))
@@ -79,6 +81,24 @@ def changed() -> nn.Module:
 )
 def test_other_nets_are_computed_as_they_are(net: nn.Module) -> None:
     assert quick(net) is net
+
+
+def test_only_classes_are_asked_for_in_fewer_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In logits a NaN must stay one: it shows that a net has diverged."""
+    asked: list[nn.Module] = []
+
+    def noted(net: nn.Module) -> nn.Module:
+        asked.append(net)
+        return net
+
+    model = TorchClassifier("mlp", random_state=0).initialize(ROWS.numpy(), range(5))
+    monkeypatch.setattr(answers, "quick", noted)
+    model.predict_logits(ROWS.numpy())
+    model.predict_proba(ROWS.numpy())
+    model.embed(ROWS.numpy())
+    assert not asked
+    model.predict(ROWS.numpy())
+    assert len(asked) == 1
 
 
 def test_who_watches_all_layers_sees_each() -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from tests.learners.torch.test_adam import launch_here
 from torch import nn
 
@@ -32,9 +31,8 @@ DEVICES = [
         "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
     ),
 ]
-EXACT, NEAR, FAR = 2e-7, 1e-4, 0.03
-"""How close weights must be on a CPU, where dense layers and their gradients are the same bits; and on a GPU, where
-most must be near: a ReLU unit whose input is nearly 0 is on in one computation and off in the other."""
+EXACT = {"cpu": 2e-7, "cuda": 1e-4}
+"""How close the weights must be: on a CPU, dense layers and their gradients are the same bits."""
 rng = np.random.default_rng(0)
 SHAPE = (20,)
 U = tables.frozen(rng.normal(size=(120, *SHAPE)).astype(np.float32))
@@ -99,18 +97,8 @@ class Sites:
 
     def apart(self) -> float:
         """The largest difference of any weight between those trained alone and those trained together."""
-        return float(self._differences().max())
-
-    def agree(self) -> bool:
-        """Whether they are the same, as far as this device computes the same."""
-        apart = self._differences()
-        if self.models[0].device == "cpu":
-            return bool(apart.max() <= EXACT)
-        return bool(np.quantile(apart, 0.95) <= NEAR and apart.max() <= FAR)
-
-    def _differences(self) -> NDArray[np.float32]:
-        pairs = [(one.get_weights(), other.get_weights()) for one, other in zip(self.alone, self.models, strict=True)]
-        return np.concatenate([np.abs(one[name] - other[name]).ravel() for one, other in pairs for name in one])
+        pairs = zip(self.alone, self.models, strict=True)
+        return max(difference(one.get_weights(), other.get_weights()) for one, other in pairs)
 
 
 def difference(one: Any, other: Any) -> float:
@@ -139,7 +127,7 @@ def test_fifty_steps_round_after_round(optimizer: str, pseudo: Any, device: str)
     sites = Sites([40, 50, 60, 33], device, optimizer=optimizer, lr=0.01)
     for _ in range(3):
         alone, reports = sites.both(updating(steps=50, pseudo=pseudo))
-        assert sites.agree()
+        assert sites.apart() <= EXACT[device]
         assert [each.steps for each in reports] == [50] * 4
         assert [each.loss for each in reports] == pytest.approx([each.loss for each in alone], abs=1e-4)
     assert len(sites.attendance.together) == 4
@@ -152,7 +140,7 @@ def test_sites_with_more_rows_go_on_when_others_are_done(sizes: list[int], devic
     sites = Sites(sizes, device)
     for _ in range(2):
         _, reports = sites.both(updating(epochs=2))
-        assert sites.agree()
+        assert sites.apart() <= EXACT[device]
     assert len({each.steps for each in reports}) == len(
         {2 * len(range(0, n, 16)) - (2 if n > 16 and n % 16 == 1 else 0) for n in sizes}
     )
@@ -204,7 +192,7 @@ def test_local_terms_work_in_a_cohort(terms: Any, device: str) -> None:
         model.initialize(X, range(4))
     for _ in range(2):
         sites.both(lambda model, X, y: model.update(X, y, classes=range(4), steps=10, terms=terms(model)))
-        assert sites.agree()
+        assert sites.apart() <= EXACT[device]
     assert not sites.attendance.alone
 
 
@@ -214,7 +202,7 @@ def test_distilling_works_in_a_cohort(device: str) -> None:
     sites.both(updating(steps=1))
     for _ in range(2):
         sites.both(lambda model, X, y: model.distill(U, SOFT, epochs=2, lr=1e-3, batch_size=32))
-        assert sites.agree()
+        assert sites.apart() <= EXACT[device]
     assert not sites.attendance.alone
 
 

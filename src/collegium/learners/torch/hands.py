@@ -36,7 +36,7 @@ class Deck:
         if shuffles == 1:
             self._order = self._rng.permutation(self._n)
             return np.concatenate([first, self._order[:more]])
-        # The same draws as one permutation after the other, which is quicker only where there is one.
+        # The same draws as one permutation after the other, and quicker.
         orders = self._rng.permuted(np.tile(np.arange(self._n), (shuffles, 1)), axis=1)
         self._order = orders[-1].copy()
         return np.concatenate([first, orders.ravel()[:more]])
